@@ -1,0 +1,123 @@
+"""The built-in message classes: which keys each has, which it demands, what makes two the same.
+
+A class is a view in the database and a key is a column of it. A site's own classes exist only
+there; these four are known to every part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CHECK_CLASS = "sam-check"
+"""Class of the message that proves a path (`sam-publish check --connect`); never loaded."""
+
+TIME_KEYS = frozenset({"timestamp", "startTime", "endTime", "validFrom", "validTo"})
+"""Keys whose values are times, in every class."""
+
+DETAILS = "detailsData"
+"""The one key whose value may have many lines; always the last of a record."""
+
+
+@dataclass(frozen=True)
+class MessageClass:
+    """A class: `keys` in the order of the view's columns, each also a wire key."""
+
+    name: str
+    keys: tuple[str, ...]
+    required: tuple[str, ...]
+    natural_key: tuple[str, ...]
+
+
+METRIC_OUTPUT = MessageClass(
+    name="metricOutput",
+    keys=(
+        "hostName",
+        "serviceURI",
+        "serviceFlavour",
+        "serviceType",
+        "siteName",
+        "metricName",
+        "metricType",
+        "metricStatus",
+        "dataType",
+        "performanceData",
+        "timestamp",
+        "gatheredAt",
+        "monitoringHost",
+        "summaryData",
+        DETAILS,
+        "voName",
+        "voFqan",
+        "role",
+        "nagiosName",
+        "encrypted",
+    ),
+    required=("metricName", "metricStatus", "timestamp", "hostName", "serviceFlavour"),
+    natural_key=(
+        "hostName",
+        "serviceFlavour",
+        "metricName",
+        "voName",
+        "voFqan",
+        "timestamp",
+        "gatheredAt",
+    ),
+)
+
+SERVICE_ENDPOINT = MessageClass(
+    name="serviceEndpoint",
+    keys=(
+        "siteName",
+        "hostName",
+        "serviceFlavour",
+        "serviceURI",
+        "voName",
+        "production",
+        "monitored",
+        "validFrom",
+        "validTo",
+    ),
+    required=("siteName", "hostName", "serviceFlavour", "validFrom"),
+    natural_key=("siteName", "hostName", "serviceFlavour", "voName", "validFrom"),
+)
+
+SITE_GROUP = MessageClass(
+    name="siteGroup",
+    keys=("siteName", "groupName", "groupType", "weight", "validFrom", "validTo"),
+    required=("siteName", "groupName", "groupType", "validFrom"),
+    natural_key=("siteName", "groupName", "groupType", "validFrom"),
+)
+
+DOWNTIME = MessageClass(
+    name="downtime",
+    keys=(
+        "downtimeId",
+        "siteName",
+        "hostName",
+        "serviceFlavour",
+        "startTime",
+        "endTime",
+        "classification",
+        "severity",
+        "description",
+        "timestamp",
+    ),
+    required=("startTime", "endTime", "classification", "severity"),
+    natural_key=("downtimeId", "siteName", "hostName", "serviceFlavour"),
+)
+
+BUILT_IN: Mapping[str, MessageClass] = {
+    message_class.name.lower(): message_class
+    for message_class in (METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
+}
+"""By lower-case name: names compare as SQL compares unquoted identifiers."""
+
+KNOWN_KEYS: frozenset[str] = frozenset(
+    key.lower() for message_class in BUILT_IN.values() for key in message_class.keys
+)
+
+
+def built_in(name: str | None) -> MessageClass | None:
+    """The built-in class of that name, in any case; None for a site's own class."""
+    return BUILT_IN.get(name.lower()) if name else None

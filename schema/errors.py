@@ -1,0 +1,62 @@
+"""The root of every error that a person meets.
+
+SamError                 one clear line on stderr and `exit_code`, no traceback
+├── ConfigError          the configuration is bad: all its problems at once
+├── RecordRefused        one record can never be loaded (normalise)
+├── SpoolError           the directory queue can't be used
+│   └── DamagedElement   one element of it can't be read
+└── …                    the `errors.py` of each room
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BAD_DATA = 65
+BUG = 70
+CANNOT_CREATE = 73
+CONFIG = 78
+
+
+class SamError(Exception):
+    """Something a person can act on; `exit_code` is what the program ends with."""
+
+    exit_code = BUG
+
+
+class ConfigError(SamError):
+    """Bad configuration; `problems` has one line per problem, each saying where."""
+
+    exit_code = CONFIG
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: tuple[str, ...] = tuple(problems)
+
+
+class RecordRefused(SamError):
+    """A record that can never be loaded.
+
+    `reason` is a short word for tables and rules ("bad-status"), `text` the sentence.
+    """
+
+    exit_code = BAD_DATA
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
+        self.text = text
+
+
+class SpoolError(SamError):
+    """The directory queue can't be read or written; the cause is the operating system's."""
+
+    exit_code = CANNOT_CREATE
+
+    def __init__(self, text: str, exit_code: int = CANNOT_CREATE) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class DamagedElement(SpoolError):
+    """One element holds no message; the others are not touched."""

@@ -1,0 +1,116 @@
+"""A message: headers and a body of one record or many; the same on the wire and in the spool."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from schema.json_record import CONTENT_TYPE as JSON
+from schema.record import write_wlcg
+
+CLASS = "messageClass"
+COUNT = "recordCount"
+MESSAGE_ID = "samMessageId"
+CONTENT_TYPE = "content-type"
+TEXT = "text/plain; charset=utf-8"
+
+MAX_RECORDS = 100
+MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Message:
+    """Headers as they travel, body as bytes."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def message_class(self) -> str | None:
+        """The class it names, unabridged; None if it names none."""
+        return self.headers.get(CLASS) or None
+
+    @property
+    def message_id(self) -> str:
+        """The publisher's id; of a foreign writer's message the hash of class and body."""
+        return self.headers.get(MESSAGE_ID) or self._digest()
+
+    @property
+    def record_count(self) -> int | None:
+        count = self.headers.get(COUNT, "")
+        return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
+
+    @property
+    def is_json(self) -> bool:
+        return self.headers.get(CONTENT_TYPE, "").split(";")[0].strip().lower() == JSON
+
+    def with_default_class(self, name: str | None) -> Message:
+        """The message, of class `name` if it names none itself."""
+        if self.message_class or not name:
+            return self
+        return replace(self, headers={**self.headers, CLASS: name})
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256((self.message_class or "").lower().encode("utf-8", "replace"))
+        digest.update(b"\0" + self.body)
+        return f"sha256:{digest.hexdigest()}"
+
+
+def new_message(
+    message_class: str,
+    body: str,
+    *,
+    record_count: int | None = None,
+    content_type: str = TEXT,
+    headers: Mapping[str, str] | None = None,
+    message_id: str | None = None,
+) -> Message:
+    """A message of ours, persistent, with an id of its own."""
+    ours: dict[str, str] = {
+        CLASS: message_class,
+        MESSAGE_ID: message_id or new_message_id(),
+        CONTENT_TYPE: content_type,
+        "persistent": "true",
+    }
+    if record_count is not None:
+        ours[COUNT] = str(record_count)
+    return Message({**ours, **(headers or {})}, body.encode("utf-8", "replace"))
+
+
+def new_message_id() -> str:
+    """An id that is unique, and sorts by the time it was made: µs, then 72 random bits, in hex."""
+    return f"{time.time_ns() // 1000:014x}-{os.urandom(9).hex()}"
+
+
+def pack(
+    records: Iterable[Mapping[str, str]],
+    message_class: str,
+    max_records: int = MAX_RECORDS,
+    max_bytes: int = MAX_BYTES,
+    headers: Mapping[str, str] | None = None,
+) -> Iterator[Message]:
+    """Messages of at most so many records or bytes; one above the bytes travels alone."""
+    texts: list[str] = []
+    size = 0
+    for record in records:
+        text = write_wlcg(record)
+        length = len(text.encode("utf-8", "replace"))
+        if texts and (len(texts) == max_records or size + length > max_bytes):
+            yield _packed(texts, message_class, headers)
+            texts, size = [], 0
+        texts.append(text)
+        size += length
+    if texts:
+        yield _packed(texts, message_class, headers)
+
+
+def default_destination(message_class: str) -> str:
+    """Where a class travels unless told: `/topic/grid.probe.<class>`."""
+    return f"/topic/grid.probe.{message_class}"
+
+
+def _packed(texts: list[str], message_class: str, headers: Mapping[str, str] | None) -> Message:
+    return new_message(message_class, "".join(texts), record_count=len(texts), headers=headers)

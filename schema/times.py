@@ -1,0 +1,49 @@
+"""Times on the wire: read tolerantly, written as `YYYY-MM-DDThh:mm:ssZ`."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d+)?\s?(Z|z|[+-]\d\d:?\d\d)?", re.ASCII
+)
+_EPOCH = re.compile(r"(\d{1,11})(?:\.\d+)?", re.ASCII)
+
+
+def parse_time(text: str) -> datetime:
+    """The moment `text` names, in UTC, whole seconds (a fraction is cut).
+
+    Read: ISO 8601 with `T` or one blank, with `Z`, an offset or no zone (then UTC), or epoch
+    seconds.
+
+    Raises:
+        ValueError: anything else, in words.
+    """
+    epoch = _EPOCH.fullmatch(text)
+    if epoch:
+        return datetime.fromtimestamp(int(epoch.group(1)), timezone.utc)
+    iso = _ISO.fullmatch(text)
+    if iso is None:
+        raise ValueError(f"{text!r} is no time: want YYYY-MM-DDThh:mm:ssZ or epoch seconds")
+    try:
+        year, month, day, hour, minute, second = (int(part) for part in iso.groups()[:6])
+        local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        return local - _offset(iso.group(7))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text!r} is no time: {error}") from None
+
+
+def format_time(moment: datetime) -> str:
+    """`2026-11-20T12:00:00Z`."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+
+
+def _offset(zone: str | None) -> timedelta:
+    if zone is None or zone in "Zz":
+        return timedelta(0)
+    hours, minutes = int(zone[1:3]), int(zone[-2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"no such offset {zone}")
+    size = timedelta(hours=hours, minutes=minutes)
+    return -size if zone[0] == "-" else size
