@@ -16,7 +16,6 @@ from typing import (
     Callable,
     Optional,
     TypeVar,
-    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -186,8 +185,8 @@ def _key(item: Field[Any]) -> str:
 
 
 def _plain_type(hint: Any) -> Any:
-    """The type itself of an optional one."""
-    if get_origin(hint) is Union:
+    """The type itself of an optional one, however that is spelled."""
+    if type(None) in get_args(hint):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
 

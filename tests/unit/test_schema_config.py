@@ -1,0 +1,199 @@
+"""sam.toml, environment and flags; the shared command line; broker URLs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from schema import command, config
+from schema.broker import Broker, parse_broker
+from schema.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Part:
+    destination: str
+    message_class: str | None = field(default=None, metadata={"key": "class"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str
+    brokers: tuple[str, ...] = ()
+    timeout_s: float = field(
+        default=10.0, metadata={"check": lambda value: None if value > 0 else "must be positive"}
+    )
+    spool: Path | None = None
+    subscription: tuple[Part, ...] = ()
+    eager: bool = False
+
+
+def load(path: Path | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
+    return config.load(
+        Settings,
+        "consumer",
+        flags=flags,
+        path=str(path) if path else None,
+        environ={"HOME": "/nowhere", **(env or {})},
+        parse_toml=tomllib.loads,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        '[consumer]\nname = "a"\nbrokers = ["x", "y"]\nspool = "in/spool"\n'
+        '[[consumer.subscription]]\ndestination = "/topic/x"\nclass = "metricOutput"\n'
+    )
+    return path
+
+
+def test_the_file_gives_values_and_relative_paths_are_relative_to_it(file: Path) -> None:
+    settings = load(file)
+
+    assert settings.brokers == ("x", "y")
+    assert settings.spool == file.parent / "in" / "spool"
+    assert settings.subscription == (Part("/topic/x", "metricOutput"),)
+    assert settings.timeout_s == 10.0
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(file: Path) -> None:
+    env = {"SAM_CONSUMER_NAME": "b", "SAM_CONSUMER_BROKERS": "p, q", "SAM_CONSUMER_EAGER": "yes"}
+
+    assert load(file, env).name == "b"
+    assert load(file, env).brokers == ("p", "q")
+    assert load(file, env).eager is True
+    assert load(file, env, name="c", brokers=None).name == "c"
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        "[consumr]\n[consumer]\nbroker = 1\ntimeout_s = -1\nspool = 7\n[[consumer.subscription]]\n"
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        load(path, {"SAM_CONSUMER_EAGER": "perhaps"})
+
+    problems = "\n".join(caught.value.problems)
+    assert "unknown section [consumr] (did you mean consumer?)" in problems
+    assert "unknown key broker (did you mean brokers?)" in problems
+    assert "timeout_s: must be positive" in problems
+    assert "spool: want a path, not 7" in problems
+    assert "destination is missing" in problems
+    assert "SAM_CONSUMER_EAGER: want true or false" in problems
+    assert "name is missing" in problems
+    assert str(path) in problems
+
+
+def test_a_named_file_must_exist_but_none_is_no_error(tmp_path: Path) -> None:
+    assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(env={"SAM_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text("[consumer\n")
+
+    with pytest.raises(ConfigError, match=r"sam\.toml: .*line 1"):
+        load(path)
+
+
+def test_state_lives_where_systemd_or_xdg_say() -> None:
+    assert config.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
+    assert config.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
+    assert config.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
+
+
+def parser() -> argparse.ArgumentParser:
+    common = command.common_options()
+    main = command.CommandParser(prog="sam-x", parents=[common])
+    main.add_subparsers(dest="what", required=True).add_parser("do", parents=[common])
+    return main
+
+
+@pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
+def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
+    seen: list[argparse.Namespace] = []
+
+    command.run("sam-x", parser(), argv, lambda args: seen.append(args) or 0)
+
+    assert seen[0].json is True
+    assert (seen[0].config, seen[0].verbosity, seen[0].log_format) == (None, 0, "text")
+
+
+def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", parser(), ["dance"], lambda args: 0)
+
+    assert caught.value.code == 64
+    assert "sam-x --help" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise ConfigError(["first", "second"])
+
+    code = command.run("sam-x", parser(), ["do"], fail)
+
+    assert code == 78
+    assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
+
+
+def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.run("sam-x", parser(), ["do"], lambda args: 1 // 0)
+
+    assert code == 70
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_table_puts_numbers_to_the_right_and_nothing_for_none() -> None:
+    table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
+
+    assert table.splitlines() == ["site    value", "------  -----", "A        99.5", "LONGER"]
+
+
+def test_json_knows_times() -> None:
+    from tests.builders import NOW
+
+    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
+        "at": "2026-11-20T12:30:00Z",
+        "day": "2026-11-20",
+    }
+
+
+def test_a_broker_url_is_read_and_shown_without_its_user() -> None:
+    broker = parse_broker("stomp://me@msg.example.org")
+
+    assert broker == Broker("stomp", "msg.example.org", 61613, user="me")
+    assert str(broker) == "stomp://msg.example.org:61613"
+    assert str(parse_broker("spool:///var/spool/in")) == "spool:///var/spool/in"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://x", "begins with 'http'"),
+        ("msg.example.org", "begins with 'msg.example.org'"),
+        ("stomp://", "names no host"),
+        ("stomp://u:secret@h", "a password has no place"),
+        ("stomp://h:1/x", "nothing may follow"),
+        ("stomp://h:99999", "Port"),
+        ("spool://x/y", "three slashes"),
+        ("spool:///", "names no directory"),
+    ],
+)
+def test_a_bad_broker_url_is_refused_in_words_without_its_secret(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_broker(url)
+
+    assert "secret" not in str(caught.value)
