@@ -1,0 +1,62 @@
+# The first command is `make demo`, the second `make test`; `make` alone lists all of them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+NEED := tests/services/apt-need.sh
+# The newest Python that is new enough, the machine's own first.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+JAVA := java=default-jre-headless
+PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
+POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
+MAVEN := mvn=maven
+RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-full test check clean test-services
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+install: $(VENV)/.installed ## all programs into .venv
+
+demo: $(VENV)/.installed ## the whole road on this machine: probes, spool, SQLite, Spark, report
+	@$(NEED) $(JAVA)
+	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
+	@$(BIN)/python -m tests.demo
+
+demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQL servers
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
+	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
+	@$(BIN)/python -m tests.demo --full
+
+test: test-services check ## everything: check, then the whole suite against real servers
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.tested ## formatter, linter, types and the quick tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit
+
+test-services: $(VENV)/.tested
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS)
+	@$(BIN)/python -m tests.services.activemq
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { \
+		echo "Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(NEED) ensurepip=python3-venv
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[consumer,reports]'
+	@touch $@
+
+$(VENV)/.tested: pyproject.toml | $(VENV)/.installed
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@

@@ -1,0 +1,52 @@
+"""Fixtures of all tests: real servers and Spark, each started once and only if a test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services import ServiceMissing, missing
+from tests.services.activemq import ActiveMQServer, running_activemq
+from tests.services.postgres import PostgresServer, fresh_database, running_postgres
+from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
+from tests.spark_session import spark as spark  # a fixture
+
+# Far from UTC, half an hour off: a statement that leans on the server's zone shows at once.
+ODD_TIME_ZONE = {"timezone": "Asia/Kolkata"}
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the session; `fresh_database(postgres)` gives a test its own."""
+    try:
+        with running_postgres(ODD_TIME_ZONE) as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """The URL of an empty database of the test's own."""
+    return fresh_database(postgres)
+
+
+@pytest.fixture(scope="session")
+def activemq() -> Iterator[ActiveMQServer]:
+    """An ActiveMQ Classic broker for the session: use destinations of your own."""
+    try:
+        with running_activemq() as broker:
+            yield broker
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQServer]:
+    """A RabbitMQ broker for the session: use destinations of your own."""
+    try:
+        with running_rabbitmq() as broker:
+            yield broker
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)

@@ -1,0 +1,25 @@
+"""Real servers for tests and demo: private copies on free ports, gone when their owner is."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+
+class ServiceMissing(Exception):
+    """A server is not installed here; the text says how to get it."""
+
+    def __init__(self, name: str, how_to_get_it: str) -> None:
+        super().__init__(f"{name} is not installed: {how_to_get_it}")
+        self.name = name
+        self.how_to_get_it = how_to_get_it
+
+
+def missing(name: str, how_to_get_it: str) -> NoReturn:
+    """Skip the test on a laptop, fail it in CI, where a skipped road would look green."""
+    import pytest  # the demo starts servers too, and has no pytest
+
+    text = f"{name} is not installed: {how_to_get_it}"
+    if os.environ.get("CI"):
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)

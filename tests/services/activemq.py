@@ -1,0 +1,169 @@
+"""A private ActiveMQ Classic 6: KahaDB, one STOMP port, logins `sam` and anonymous.
+
+    with running_activemq() as broker:
+        publish_to(broker.url)
+
+`python -m tests.services.activemq` fetches its jars, which needs Maven and the network once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services import ServiceMissing
+from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
+
+HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
+VERSION = "6.3.1"
+POM = Path(__file__).with_name("activemq-pom.xml")
+JARS = Path(__file__).parents[2] / ".cache" / f"activemq-{VERSION}"
+USER = "sam"
+PASSWORD = "sam-secret"
+
+BROKER_XML = """\
+<beans xmlns="http://www.springframework.org/schema/beans"
+       xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+       xsi:schemaLocation="http://www.springframework.org/schema/beans
+                           http://www.springframework.org/schema/beans/spring-beans.xsd
+                           http://activemq.apache.org/schema/core
+                           http://activemq.apache.org/schema/core/activemq-core.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="sam"
+          dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
+          advisorySupport="false" start="true">
+    <persistenceAdapter><kahaDB directory="{directory}/kahadb"/></persistenceAdapter>
+    <plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="true">
+        <users><authenticationUser username="{user}" password="{password}" groups="users"/></users>
+      </simpleAuthenticationPlugin>
+    </plugins>
+    <systemUsage>
+      <systemUsage>
+        <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
+        <storeUsage><storeUsage limit="1 gb"/></storeUsage>
+        <tempUsage><tempUsage limit="256 mb"/></tempUsage>
+      </systemUsage>
+    </systemUsage>
+    <transportConnectors>
+      <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
+    </transportConnectors>
+  </broker>
+</beans>
+"""
+
+LOG4J = """\
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %-5p %c{1} %m%n
+rootLogger.level = INFO
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+@dataclass(frozen=True)
+class ActiveMQServer:
+    port: int
+    directory: Path
+    process: ServerProcess
+    host: str = HOST
+    user: str = USER
+    password: str = PASSWORD
+
+    @property
+    def url(self) -> str:
+        """Without a login: anonymous may do everything."""
+        return f"stomp://{self.host}:{self.port}"
+
+    @property
+    def url_with_user(self) -> str:
+        return f"stomp://{self.user}@{self.host}:{self.port}"
+
+    def kill(self) -> None:
+        """SIGKILL; what was stored stays."""
+        self.process.kill()
+
+    def restart(self) -> None:
+        """Stop hard, if running, and start again on the same data and port."""
+        self.process.kill()
+        self.process.start()
+
+
+@contextlib.contextmanager
+def running_activemq() -> Iterator[ActiveMQServer]:
+    """A running broker; everything it wrote is gone on leaving the block."""
+    java = shutil.which("java")
+    if java is None:
+        raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
+    jars = fetch_jars()
+    with tempfile.TemporaryDirectory(prefix="sam-activemq-") as name:
+        broker = _server(java, jars, Path(name))
+        try:
+            broker.process.start()
+            yield broker
+        finally:
+            broker.process.kill()
+
+
+def fetch_jars() -> Path:
+    """The directory of the pinned jars, filled by Maven the first time."""
+    if not JARS.is_dir():
+        _fetch(JARS)
+    return JARS
+
+
+def _fetch(target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="activemq-", dir=target.parent) as name:
+        # Under its own name only when whole, so that an interrupted fetch is fetched again.
+        part = Path(name) / "jars"
+        subprocess.run(_copy_dependencies(maven, part), check=True)
+        with contextlib.suppress(OSError):  # another process was first
+            part.rename(target)
+
+
+def _copy_dependencies(maven: str, target: Path) -> list[str]:
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+    return [maven, "-q", "-B", "-f", str(POM), plugin, f"-DoutputDirectory={target}"]
+
+
+def _server(java: str, jars: Path, directory: Path) -> ActiveMQServer:
+    (port,) = free_ports(1)
+    settings = {"directory": directory, "host": HOST, "port": port}
+    broker_xml = directory / "broker.xml"
+    broker_xml.write_text(BROKER_XML.format(user=USER, password=PASSWORD, **settings))
+    log4j = directory / "log4j2.properties"
+    log4j.write_text(LOG4J)
+    process = ServerProcess(
+        command=[
+            java,
+            "-Xmx512m",
+            f"-Dlog4j2.configurationFile={log4j}",
+            f"-Dactivemq.home={directory}",
+            f"-Dactivemq.base={directory}",
+            "-cp",
+            f"{jars}/*",
+            "org.apache.activemq.console.Main",
+            "start",
+            f"xbean:file:{broker_xml}",
+        ],
+        log=directory / "log",
+        ready=lambda: stomp_answers(port),
+        cwd=directory,
+    )
+    return ActiveMQServer(port=port, directory=directory, process=process)
+
+
+if __name__ == "__main__":
+    try:
+        print(fetch_jars())
+    except ServiceMissing as reason:
+        raise SystemExit(str(reason)) from None

@@ -1,0 +1,198 @@
+"""A server process that cannot outlive the process that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HOST = "127.0.0.1"
+# Below the kernel's ephemeral range: there an outgoing connection could take the port of a
+# server while it is being restarted.
+PORTS = range(20_000, 30_000)
+# Reads until the owner of its standard input is gone, however that one died.
+GUARD = 'cat >/dev/null; kill -s KILL -- "-$1"'
+
+
+class ServerDied(Exception):
+    """A server did not come up; the text ends with the last lines of its log."""
+
+
+@dataclass
+class ServerProcess:
+    """One command, started again and again on the same data and port.
+
+    It leads a process group of its own; a guard kills that group when this process ends in any
+    way, SIGKILL included.
+    """
+
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[], bool]
+    env: Mapping[str, str] | None = None
+    cwd: Path | None = None
+    account: str | None = None
+    start_timeout_s: float = 60
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _guard: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerDied(f"{self.command[0]} is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                cwd=self.cwd,
+                start_new_session=True,
+                **as_account(self.account),
+            )
+        self._guard = subprocess.Popen(
+            ["sh", "-c", GUARD, "guard", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._wait_until_ready()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 30) -> None:
+        """Ask the server to end, and kill it if it does not."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the server and all it started; returns when they are gone."""
+        if self._process is None or self._guard is None:
+            return
+        family = [self._process.pid, *descendants(self._process.pid)]
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._dismiss_guard()
+        wait_until(lambda: not any(alive(pid) for pid in family), timeout_s=30)
+        self._process = None
+
+    def _dismiss_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.communicate()  # end of input: it kills what may be left of the group
+            self._guard = None
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + self.start_timeout_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                break
+            if self.ready():
+                return
+            time.sleep(0.05)
+        self.kill()
+        raise ServerDied(f"{self.command[0]} did not start:\n{last_lines(self.log)}")
+
+
+def as_account(account: str | None) -> dict[str, Any]:
+    """The arguments of subprocess that run a command as another account (only root may)."""
+    if account is None or os.geteuid() != 0:
+        return {}
+    return {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on, all different."""
+    with contextlib.ExitStack() as stack:
+        return [stack.enter_context(_free_socket()).getsockname()[1] for _ in range(count)]
+
+
+def _free_socket() -> socket.socket:
+    for port in random.sample(PORTS, 200):
+        candidate = socket.socket()
+        try:
+            candidate.bind((HOST, port))
+        except OSError:
+            candidate.close()
+            continue
+        return candidate
+    raise OSError(f"no free port in {PORTS}")
+
+
+def stomp_answers(port: int) -> bool:
+    """True when a broker answers CONNECT: an open port alone may still refuse logins."""
+    try:
+        with socket.create_connection((HOST, port), timeout=2) as connection:
+            connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            return connection.recv(9) == b"CONNECTED"
+    except OSError:
+        return False
+
+
+def port_is_open(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Return when the condition holds; TimeoutError when it never did."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still waiting after {timeout_s} s")
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """True while the process runs (a zombie does not)."""
+    return _status_field(pid, 0) not in ("", "Z", "X")
+
+
+def descendants(pid: int) -> list[int]:
+    """Children and their children, from /proc: PostgreSQL's leave the process group."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := _status_field(int(entry.name), 1)):
+            children.setdefault(int(parent), []).append(int(entry.name))
+    return list(_walk(children, pid))
+
+
+def _walk(children: Mapping[int, Sequence[int]], pid: int) -> Iterator[int]:
+    for child in children.get(pid, ()):
+        yield child
+        yield from _walk(children, child)
+
+
+def _status_field(pid: int, position: int) -> str:
+    """A field of /proc/PID/stat after the command's name; '' when the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[position]
+
+
+def last_lines(log: Path, count: int = 20) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])

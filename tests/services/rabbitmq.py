@@ -1,0 +1,139 @@
+"""A private RabbitMQ: own node, own epmd, STOMP and management ports, logins `sam` and anonymous.
+
+with running_rabbitmq() as broker:
+    publish_to(broker.url)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services import ServiceMissing
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
+
+HOW_TO_GET_IT = "apt-get install rabbitmq-server"
+# Not the one on PATH: Debian's wrapper changes the account and the directory.
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+USER = "sam"
+PASSWORD = "sam-secret"
+
+CONFIG = """\
+listeners.tcp = none
+stomp.listeners.tcp.1 = {host}:{stomp_port}
+stomp.default_user = {user}
+stomp.default_pass = {password}
+management.tcp.ip = {host}
+management.tcp.port = {management_port}
+default_user = {user}
+default_pass = {password}
+disk_free_limit.absolute = 50MB
+log.console = true
+log.console.level = info
+log.file = false
+"""
+
+
+@dataclass(frozen=True)
+class RabbitMQServer:
+    port: int
+    management_port: int
+    directory: Path
+    process: ServerProcess
+    epmd: ServerProcess
+    host: str = HOST
+    user: str = USER
+    password: str = PASSWORD
+    virtual_host: str = "/"
+
+    @property
+    def url(self) -> str:
+        """Without a login: anonymous is taken for `sam`."""
+        return f"stomp://{self.host}:{self.port}"
+
+    @property
+    def url_with_user(self) -> str:
+        return f"stomp://{self.user}@{self.host}:{self.port}"
+
+    @property
+    def management_url(self) -> str:
+        return f"http://{self.host}:{self.management_port}"
+
+    def kill(self) -> None:
+        """SIGKILL; what was stored stays."""
+        self.process.kill()
+
+    def restart(self) -> None:
+        """Stop hard, if running, and start again on the same data and ports."""
+        self.process.kill()
+        self.process.start()
+
+
+@contextlib.contextmanager
+def running_rabbitmq() -> Iterator[RabbitMQServer]:
+    """A running broker; everything it wrote is gone on leaving the block."""
+    if not SERVER.exists() or shutil.which("epmd") is None:
+        raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
+    with tempfile.TemporaryDirectory(prefix="sam-rabbitmq-") as name:
+        broker = _server(Path(name))
+        try:
+            broker.epmd.start()
+            broker.process.start()
+            yield broker
+        finally:
+            broker.process.kill()
+            broker.epmd.kill()
+
+
+def _server(directory: Path) -> RabbitMQServer:
+    stomp_port, management_port, dist_port, epmd_port = free_ports(4)
+    ports = {"stomp_port": stomp_port, "management_port": management_port}
+    config = CONFIG.format(host=HOST, user=USER, password=PASSWORD, **ports)
+    (directory / "rabbitmq.conf").write_text(config)
+    (directory / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_stomp].\n")
+    environment = _environment(directory, dist_port, epmd_port)
+    return RabbitMQServer(
+        port=stomp_port,
+        management_port=management_port,
+        directory=directory,
+        process=ServerProcess(
+            command=[str(SERVER)],
+            log=directory / "log",
+            ready=lambda: stomp_answers(stomp_port) and port_is_open(management_port),
+            env=environment,
+            cwd=directory,
+        ),
+        # The node would start one too, but as a daemon that nobody stops.
+        epmd=ServerProcess(
+            command=["epmd", "-port", str(epmd_port), "-address", HOST],
+            log=directory / "epmd.log",
+            ready=lambda: port_is_open(epmd_port),
+            env=environment,
+            cwd=directory,
+        ),
+    )
+
+
+def _environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),  # the Erlang cookie
+        "LC_ALL": "C.UTF-8",
+        "ERL_EPMD_PORT": str(epmd_port),
+        "ERL_EPMD_ADDRESS": HOST,
+        "RABBITMQ_NODENAME": f"sam-{epmd_port}@localhost",
+        "RABBITMQ_DIST_PORT": str(dist_port),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "logs"),
+        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq"),
+        "RABBITMQ_CONF_ENV_FILE": str(directory / "no-such-file"),
+        # Schedulers that wait busily would take both cores from the tests.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+    }

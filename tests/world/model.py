@@ -1,0 +1,121 @@
+"""What a world is made of: plain values, times in UTC, intervals half-open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A service of a site, from `valid_from` until `valid_to`."""
+
+    site: str
+    host: str
+    flavour: str
+    valid_from: datetime
+    valid_to: datetime | None = None
+    vo: str = ""
+    production: str = ""
+    monitored: str = ""
+
+
+@dataclass(frozen=True)
+class SiteGroup:
+    """A site's membership of a federation, a region or a VO."""
+
+    site: str
+    group_type: str
+    group_name: str
+    valid_from: datetime
+    valid_to: datetime | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True)
+class Downtime:
+    """An announcement; the newest one of a `downtime_id` counts."""
+
+    downtime_id: str
+    start: datetime
+    end: datetime
+    announced_at: datetime
+    site: str = ""
+    host: str = ""
+    flavour: str = ""
+    classification: str = "SCHEDULED"
+    severity: str = "OUTAGE"
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of a probe found."""
+
+    host: str
+    flavour: str
+    metric: str
+    status: str
+    measured_at: datetime
+    vo: str = "ops"
+    fqan: str = ""
+    site: str = ""
+    gathered_at: str = "wn01.example.org"
+    summary: str = ""
+    details: str = ""
+    performance_data: str = ""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """Which metrics make an endpoint of this flavour, and how its endpoints fold."""
+
+    metrics: tuple[str, ...]
+    endpoints_operation: str = "OR"
+
+
+@dataclass(frozen=True)
+class Function:
+    """Flavours of a site that stand in for each other."""
+
+    flavours: tuple[str, ...]
+    flavours_operation: str = "OR"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What makes a site available; `to_toml` in `profile_file` writes it as people do."""
+
+    name: str
+    flavours: Mapping[str, Flavour]
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    metrics_operation: str = "AND"
+    functions_operation: str = "AND"
+    vo: str | None = None
+    downtimes: tuple[str, ...] = ("SCHEDULED/OUTAGE",)
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that happened; `results` stand in the order of their sending."""
+
+    first_day: date
+    days: int
+    endpoints: tuple[Endpoint, ...]
+    site_groups: tuple[SiteGroup, ...]
+    downtimes: tuple[Downtime, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def all_days(self) -> tuple[date, ...]:
+        return tuple(self.first_day + timedelta(days=number) for number in range(self.days))
+
+    @property
+    def last_day(self) -> date:
+        return self.all_days[-1]
+
+
+def midnight(day: date) -> datetime:
+    """The first moment of a UTC day."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
