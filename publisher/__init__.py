@@ -1,0 +1,18 @@
+"""Give one message to the first broker that takes it; spool what none took."""
+
+from publisher.config import PublisherConfig, load_config
+from publisher.errors import BrokerUnavailable, MessageRejected, NoBrokerTookIt, PublishError
+from publisher.publication import Publication, Receipt, Rejection, publish
+
+__all__ = [
+    "BrokerUnavailable",
+    "MessageRejected",
+    "NoBrokerTookIt",
+    "Publication",
+    "PublishError",
+    "PublisherConfig",
+    "Receipt",
+    "Rejection",
+    "load_config",
+    "publish",
+]

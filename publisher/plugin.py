@@ -1,0 +1,152 @@
+"""Run a monitoring plugin and say in a record what it found.
+
+The plugin's output and exit code are passed on unchanged, so that this can stand inside any
+scheduler. What is no answer of a plugin becomes UNKNOWN, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from publisher.deadline import Deadline
+from schema.normalise import STATUSES
+from schema.record import Record
+from schema.times import format_time
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""What is kept of the output; all of it is passed on."""
+
+UNKNOWN = STATUSES.index("UNKNOWN")
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+KILLED = 128
+"""What a shell adds to the number of the signal."""
+
+GRACE_S = 1.0
+"""From SIGTERM to SIGKILL."""
+
+POLL_S = 0.1
+CHUNK_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class PluginRun:
+    """`exit_code` is what to end with; `trouble`, if any, is why it is no answer of a plugin."""
+
+    started_at: datetime
+    exit_code: int
+    output: bytes = b""
+    trouble: str = ""
+
+
+def run_plugin(
+    command: Sequence[str], timeout_s: float, pass_on: Callable[[bytes], None]
+) -> PluginRun:
+    """Run the plugin in a process group of its own, killed when the time is up or we are."""
+    started_at = datetime.now(timezone.utc)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
+    deadline = Deadline.after(timeout_s)
+    with _ended(process):
+        output = _read(process, deadline, pass_on)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(deadline.remaining())
+        code, trouble = _exit_of(process.returncode, timeout_s)
+    return PluginRun(started_at, code, output, trouble)
+
+
+def record_of(run: PluginRun, name: str) -> Record:
+    """Status, summary, performance data, details and the time of the run."""
+    text, trouble = _text(run)
+    first, _, details = text.partition("\n")
+    summary, _, performance_data = first.partition("|")
+    record = {
+        "metricStatus": STATUSES[run.exit_code] if not trouble else STATUSES[UNKNOWN],
+        "summaryData": summary.strip() or "no output",
+        "performanceData": performance_data.strip(),
+        "detailsData": details.rstrip(),
+        "timestamp": format_time(run.started_at),
+    }
+    if trouble:
+        record.update(summaryData=f"{name} {trouble}", detailsData=text.rstrip())
+    return record
+
+
+def _read(
+    process: subprocess.Popen[bytes], deadline: Deadline, pass_on: Callable[[bytes], None]
+) -> bytes:
+    """The head of what the plugin wrote until it ended, or the time was up."""
+    assert process.stdout is not None, "opened as a pipe"
+    output = bytearray()
+    readable = select.poll()
+    readable.register(process.stdout, select.POLLIN)
+    while not deadline.expired:
+        if not readable.poll(min(POLL_S, deadline.remaining()) * 1000):
+            if process.poll() is not None:
+                break  # a child that it left behind holds the pipe open
+            continue
+        chunk = os.read(process.stdout.fileno(), CHUNK_BYTES)
+        if not chunk:
+            break
+        pass_on(chunk)
+        output += chunk[: MAX_OUTPUT_BYTES + 1 - len(output)]
+    return bytes(output)
+
+
+def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
+    """The exit code to pass on, and what is wrong with it."""
+    if returncode is None:
+        return UNKNOWN, f"was killed: it took longer than {timeout_s:g} s"
+    if returncode < 0:
+        return KILLED - returncode, f"was killed by signal {-returncode}"
+    if returncode == NOT_FOUND:
+        return returncode, "was not found, or something it needs was not (exit code 127)"
+    if returncode == NOT_EXECUTABLE:
+        return returncode, "can't be executed (exit code 126)"
+    if returncode > UNKNOWN:
+        return returncode, f"ended with exit code {returncode}, which is no status"
+    return returncode, ""
+
+
+def _text(run: PluginRun) -> tuple[str, str]:
+    """The output as text that a record can hold, and the trouble of the run."""
+    output, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
+    if len(run.output) > MAX_OUTPUT_BYTES:
+        trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
+    try:
+        text = output.decode()
+    except UnicodeDecodeError:
+        text = output.decode("utf-8", "replace")
+        trouble = trouble or "wrote what is not UTF-8"
+    return text.replace("\0", "\ufffd").replace("\r\n", "\n"), trouble
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """On leaving the block its whole group is gone, unless the plugin ended by itself."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            _signal_group(process, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,75 @@
+"""The seam to the kinds of brokers: each kind is one module and one row of KINDS."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional, Protocol, cast
+
+from publisher.errors import MessageRejected
+from schema.broker import SPOOL, STOMP, Broker
+
+if TYPE_CHECKING:
+    from publisher.address import BrokerAddress
+    from publisher.config import PublisherConfig
+    from publisher.deadline import Deadline
+    from schema.message import Message
+
+KINDS = {STOMP: "publisher.stomp_transport", SPOOL: "publisher.spool_transport"}
+"""The module of each URL scheme; imported when first used, because starting quickly matters."""
+
+Outcome = tuple[int, Optional[MessageRejected]]
+
+
+class Transport(Protocol):
+    """An open way to one broker."""
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        """The position of each message as the broker confirms it, in any order.
+
+        Raises:
+            MessageRejected: one of them; the transport is good for the others.
+            BrokerUnavailable: what was not confirmed until now is not.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class BrokerKind(Protocol):
+    """What the module of a kind offers."""
+
+    def connect(
+        self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
+    ) -> Transport:
+        """Raises BrokerUnavailable."""
+        ...
+
+    def preview(self, message: Message) -> bytes:
+        """Exactly what would be handed over."""
+        ...
+
+
+def kind_of(broker: Broker) -> BrokerKind:
+    return cast(BrokerKind, importlib.import_module(KINDS[broker.scheme]))
+
+
+def outcomes(
+    transport: Transport, messages: Sequence[Message], deadline: Deadline
+) -> Iterator[Outcome]:
+    """Each message's position, with None as it is confirmed, or with its rejection.
+
+    Raises:
+        BrokerUnavailable: nothing is known of the messages without an outcome.
+    """
+    waiting = list(range(len(messages)))
+    while waiting:
+        settled = set()
+        try:
+            for at in transport.send([messages[position] for position in waiting], deadline):
+                settled.add(at)
+                yield waiting[at], None
+        except MessageRejected as rejection:
+            settled.add(rejection.position)
+            yield waiting[rejection.position], rejection
+        waiting = [position for at, position in enumerate(waiting) if at not in settled]

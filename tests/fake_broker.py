@@ -1,0 +1,203 @@
+"""A STOMP broker in a thread: real frames on a real socket, and every way to misbehave.
+
+    with FakeBroker() as broker:
+        publish([message], PublisherConfig(brokers=(broker.url,)))
+    assert broker.taken == [...]
+
+It knows CONNECT, SEND, BEGIN, COMMIT and DISCONNECT with their receipts; the keywords of
+`FakeBroker` say what it does otherwise.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+HOST = "127.0.0.1"
+POLL_S = 0.05
+DRIP_S = 0.2
+
+_ESCAPES = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    command: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+    def encoded(self) -> bytes:
+        lines = [self.command, *(f"{name}:{value}" for name, value in self.headers.items())]
+        return "\n".join([*lines, "", ""]).encode() + self.body + b"\0"
+
+
+@dataclass
+class FakeBroker:
+    """Listens on a free port; `taken` are the SENDs it keeps, in order."""
+
+    server: str = "Fake/1.0"
+    version: str = "1.2"
+    mute: bool = False
+    """Accepts connections and never speaks."""
+    refuses_login: str = ""
+    """Answers CONNECT with this ERROR."""
+    rejects: Callable[[Frame], str] = lambda frame: ""
+    """Words of the ERROR for a SEND, which also ends the connection; none: it is taken."""
+    drops_after: int | None = None
+    """Closes the connection at the SEND after so many were taken."""
+    eats_receipts: bool = False
+    """Takes every SEND and never confirms."""
+    freezes_after: int | None = None
+    """Reads no more after so many SENDs."""
+    drips: bool = False
+    """Sends a byte every DRIP_S."""
+    taken: list[Frame] = field(default_factory=list)
+    logins: list[Frame] = field(default_factory=list)
+    connections: int = 0
+
+    def __enter__(self) -> FakeBroker:
+        self._stopping = threading.Event()
+        self._listener = socket.create_server((HOST, 0))
+        self._listener.settimeout(POLL_S)
+        self.url = f"stomp://{HOST}:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+
+    @property
+    def ids(self) -> list[str]:
+        """The message ids of what it took."""
+        return [frame.headers["samMessageId"] for frame in self.taken]
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                thread = threading.Thread(target=self._serve, args=(connection,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(POLL_S)
+        with connection, suppress(OSError, StopIteration):
+            if self.mute:
+                self._stopping.wait()
+            conversation = _Conversation(self, connection)
+            for frame in _frames(connection, self._stopping):
+                conversation.answer(frame)
+
+
+class _Conversation:
+    """One connection; StopIteration ends it."""
+
+    def __init__(self, broker: FakeBroker, connection: socket.socket) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._open: dict[str, list[Frame]] = {}
+
+    def answer(self, frame: Frame) -> None:
+        if frame.command in ("CONNECT", "STOMP"):
+            self._broker.logins.append(frame)
+            self._log_in()
+        elif frame.command == "SEND":
+            self._take(frame)
+        elif frame.command == "BEGIN":
+            self._open[frame.headers["transaction"]] = []
+        elif frame.command == "COMMIT":
+            self._broker.taken += self._open.pop(frame.headers["transaction"])
+        if "receipt" in frame.headers and not self._broker.eats_receipts:
+            self._say(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]}))
+        if frame.command == "DISCONNECT":
+            raise StopIteration
+
+    def _log_in(self) -> None:
+        if self._broker.refuses_login:
+            self._say(Frame("ERROR", {"message": self._broker.refuses_login}))
+            raise StopIteration
+        headers = {"server": self._broker.server, "version": self._broker.version}
+        self._say(Frame("CONNECTED", headers))
+
+    def _take(self, frame: Frame) -> None:
+        broker = self._broker
+        count = len(broker.taken) + sum(map(len, self._open.values()))
+        if count == broker.drops_after:
+            raise StopIteration
+        if count == broker.freezes_after:
+            broker._stopping.wait()
+            raise StopIteration
+        words = broker.rejects(frame)
+        if words:
+            self._say(Frame("ERROR", {"message": words}))
+            raise StopIteration
+        transaction = frame.headers.get("transaction")
+        (self._open[transaction] if transaction else broker.taken).append(frame)
+
+    def _say(self, frame: Frame) -> None:
+        if not self._broker.drips:
+            self._connection.sendall(frame.encoded())
+            return
+        for byte in frame.encoded():
+            self._connection.sendall(bytes([byte]))
+            if self._broker._stopping.wait(DRIP_S):
+                raise StopIteration
+
+
+def _frames(connection: socket.socket, stopping: threading.Event) -> Iterator[Frame]:
+    buffer = b""
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            chunk = connection.recv(65536)
+            if not chunk:
+                return
+            buffer += chunk
+        while True:
+            frame, buffer = _parse(buffer.lstrip(b"\n"))
+            if frame is None:
+                break
+            yield frame
+
+
+def _parse(buffer: bytes) -> tuple[Frame | None, bytes]:
+    """The first frame, if it is whole, and the rest."""
+    head, blank, rest = buffer.partition(b"\n\n")
+    if not blank:
+        return None, buffer
+    command, *lines = head.decode().split("\n")
+    pairs = (line.partition(":") for line in lines)
+    headers = {_unescaped(name): _unescaped(value) for name, _, value in pairs}
+    end = int(headers["content-length"]) if "content-length" in headers else rest.find(b"\0")
+    if end < 0 or len(rest) <= end:
+        return None, buffer
+    return Frame(command, headers, rest[:end]), rest[end + 1 :]
+
+
+def _unescaped(text: str) -> str:
+    parts = iter(text)
+    return "".join(
+        _ESCAPES[character + next(parts)] if character == "\\" else character for character in parts
+    )
+
+
+def closed_port() -> int:
+    """A port where nobody listens."""
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
