@@ -1,0 +1,1 @@
+"""Subscribe, batch, load, commit, then ack."""

@@ -1,0 +1,7 @@
+"""`python -m consumer` is `sam-consume`."""
+
+import sys
+
+from consumer.cli import main
+
+sys.exit(main())

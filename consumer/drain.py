@@ -1,0 +1,50 @@
+"""When a drain is done: all sources were reached, and none has had news for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from consumer.source import Source
+
+SILENCE_S = 2.0
+
+
+class Drain:
+    """Ask `goes_on` again and again; when it said no, `unreached` tells what was never there."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.unreached: list[str] = []
+        self._sources = sources
+        self.timeout_s = timeout_s
+        self._clock = clock
+        self._quiet_since = clock()
+        self._missing_since: float | None = clock()
+
+    def goes_on(self, news: bool) -> bool:
+        now = self._clock()
+        missing = [text for source in self._sources for text in source.missing()]
+        if self._just_complete(missing, now) or news:
+            self._quiet_since = now
+        if now - self._quiet_since < SILENCE_S:
+            return True
+        if self._missing_since is None:
+            return False
+        if now - self._missing_since < self.timeout_s:
+            return True
+        self.unreached = missing
+        return False
+
+    def _just_complete(self, missing: Sequence[str], now: float) -> bool:
+        """Whether the last one has come back this moment: its messages may still be under way."""
+        was_missing = self._missing_since is not None
+        if not missing:
+            self._missing_since = None
+        elif not was_missing:
+            self._missing_since = now
+        return was_missing and not missing

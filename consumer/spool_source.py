@@ -1,0 +1,99 @@
+"""A directory queue as a source: every element is a message, its removal is the ack."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from consumer.claims import Claims
+from consumer.inbox import Delivery, Inbox
+from schema.broker import Broker
+from schema.errors import DamagedElement, SpoolError
+from schema.spool import DirectoryQueue
+
+POLL_S = 0.2
+ROOM_S = 0.5
+PURGE_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class SpoolSource:
+    """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
+
+    def __init__(self, broker: Broker, consumer: str, state: Path) -> None:
+        self.name = str(broker)
+        self._queue = DirectoryQueue(broker.path)
+        self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
+        self._held: set[str] = set()
+        self._read_once = False
+        self._purge_at = 0.0
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        claims = self._open_claims()
+        try:
+            self._take_back(claims.left_behind(), claims)
+            while not stop.is_set():
+                self._purge(time.monotonic())
+                self._deliver_all(inbox, stop, claims)
+                self._read_once = True
+                stop.wait(POLL_S)
+        finally:
+            self._take_back(self._held, claims)
+            claims.close()
+
+    def missing(self) -> Sequence[str]:
+        return [] if self._read_once else [f"{self.name} (not read yet)"]
+
+    def _take_back(self, names: Iterable[str], claims: Claims) -> None:
+        """Unlock what was locked and never acked, in this life or in one that was killed."""
+        for name in names:
+            self._queue.unlock(name)
+        claims.clear()
+
+    def _deliver_all(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+        if not self._held:
+            claims.clear()
+        for name in self._queue.names():
+            if stop.is_set():
+                return
+            if name not in self._held:
+                self._deliver(name, inbox, stop, claims)
+
+    def _deliver(self, name: str, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+        claims.add(name)
+        if not self._queue.lock(name):  # another reader has it, or it is gone
+            claims.withdraw(name)
+            return
+        self._held.add(name)
+        try:
+            message = self._queue.read(name)
+        except DamagedElement as error:
+            self._put_aside(name, str(error), inbox)
+            return
+        delivery = Delivery(message, self.name, self, partial(self._remove, name))
+        while not stop.is_set() and not inbox.put(delivery, ROOM_S):
+            pass
+
+    def _remove(self, name: str) -> None:
+        self._queue.remove(name)
+        self._held.discard(name)
+
+    def _put_aside(self, name: str, reason: str, inbox: Inbox) -> None:
+        target = self._queue.quarantine(name, reason)
+        self._held.discard(name)
+        inbox.damaged += 1
+        logger.error("spool %s: %s; moved to %s", self.name, reason, target)
+
+    def _purge(self, now: float) -> None:
+        if now < self._purge_at:
+            return
+        self._purge_at = now + PURGE_S
+        try:
+            self._queue.purge()
+        except SpoolError as error:  # nothing is lost by it, and reading may still work
+            logger.warning("%s", error)

@@ -1,0 +1,106 @@
+"""A network broker as a source: a link to each address behind its name, all at once."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+
+from consumer.backoff import Delays, growing_delays
+from consumer.inbox import Inbox
+from consumer.source import start_worker
+from consumer.stomp_link import Place, StompLink, StompSettings
+from consumer.stomp_session import Address
+from schema.broker import Broker
+
+LOOK_UP_S = 10.0
+"""How often the name is looked up for addresses that came."""
+LINK_END_S = 5.0
+
+Resolve = Callable[[str, int], Sequence[Address]]
+
+logger = logging.getLogger(__name__)
+
+
+def resolve(host: str, port: int) -> Sequence[Address]:
+    """All addresses behind a name, of one family: two families mostly lead to the same brokers.
+
+    Raises:
+        OSError: the name has no address, or there is nobody to ask.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family = min(each[0] for each in found)  # IPv4 where there is one
+    return sorted({(str(each[4][0]), port) for each in found if each[0] == family})
+
+
+class StompSource:
+    """The broker of one URL: a name with many addresses is many brokers."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: StompSettings,
+        *,
+        resolve: Resolve = resolve,
+        delays: Delays = growing_delays,
+    ) -> None:
+        self.name = str(broker)
+        self._broker = broker
+        self._settings = settings
+        self._resolve = resolve
+        self._delays = delays
+        self._trouble = "not looked up yet"
+        self._links: dict[Address, StompLink] = {}
+        self._threads: dict[Address, threading.Thread] = {}
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        waits = self._delays()
+        while True:
+            self._look_up(inbox, stop)
+            if stop.wait(LOOK_UP_S if self._links else next(waits)):
+                break
+        for thread in self._threads.values():
+            thread.join(LINK_END_S)
+
+    def missing(self) -> Sequence[str]:
+        links = tuple(self._links.values())
+        if not links:
+            return [f"{self.name} ({self._trouble})"]
+        return [f"{link.name} ({link.trouble})" for link in links if link.trouble]
+
+    def _look_up(self, inbox: Inbox, stop: threading.Event) -> None:
+        """Start a link to each new address; one that is gone ended, or will at its next loss."""
+        try:
+            addresses = self._resolve(self._broker.host, self._broker.port)
+        except OSError as error:
+            self._set_trouble(str(error.strerror or error).lower())
+            return
+        for address in addresses:
+            thread = self._threads.get(address)
+            if thread is None or not thread.is_alive():
+                self._start(address, inbox, stop)
+        self._forget_ended()
+
+    def _start(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
+        name = self.name if address[0] == self._broker.host else f"{self.name} at {address[0]}"
+        place = Place(self.name, name, address, self._broker.user)
+        link = StompLink(place, self._settings, self._delays, lambda: self._exists(address))
+        self._links[address] = link
+        self._threads[address] = start_worker(lambda: link.run(inbox, stop), name, inbox)
+
+    def _forget_ended(self) -> None:
+        alive = {address for address, thread in self._threads.items() if thread.is_alive()}
+        self._links = {address: self._links[address] for address in alive}
+        self._threads = {address: self._threads[address] for address in alive}
+
+    def _exists(self, address: Address) -> bool:
+        try:
+            return address in self._resolve(self._broker.host, self._broker.port)
+        except OSError:  # nobody to ask is no answer
+            return True
+
+    def _set_trouble(self, text: str) -> None:
+        if text != self._trouble and not self._links:
+            logger.warning("broker %s: %s; trying again", self.name, text)
+        self._trouble = text

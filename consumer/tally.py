@@ -1,0 +1,67 @@
+"""What a run of the consumer did, to be told at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from consumer.inbox import Delivery
+from sql.load import Loaded
+
+
+@dataclass
+class Tally:
+    """Counts of one process since its start."""
+
+    messages: Counter[str] = field(default_factory=Counter)
+    """By broker."""
+    rows: int = 0
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    """New ones, by reason."""
+    checks: int = 0
+    ignored_keys: Counter[str] = field(default_factory=Counter)
+    damaged: int = 0
+    """Spool elements put aside unread."""
+
+    @property
+    def all_loaded(self) -> bool:
+        """Whether every record became a row."""
+        return not self.dead_letters and not self.damaged
+
+    def add(self, batch: Sequence[Delivery], loaded: Loaded) -> None:
+        self.messages.update(delivery.broker for delivery in batch)
+        self.rows += loaded.rows
+        self.dead_letters.update(loaded.dead_letters)
+        self.checks += loaded.checks
+        self.ignored_keys.update(loaded.ignored_keys)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "messages": self.messages.total(),
+            "rows": self.rows,
+            "dead_letters": dict(self.dead_letters),
+            "checks": self.checks,
+            "ignored_keys": dict(self.ignored_keys),
+            "damaged_elements": self.damaged,
+            "brokers": [{"broker": name, "messages": n} for name, n in self.messages.items()],
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.messages.total()} messages{_listed(self.messages)}", f"{self.rows} rows"]
+        parts.append(f"{self.dead_letters.total()} dead letters{_listed(self.dead_letters)}")
+        if self.checks:
+            parts.append(f"{self.checks} checks")
+        if self.ignored_keys:
+            parts.append(f"ignored keys{_listed(self.ignored_keys)}")
+        if self.damaged:
+            parts.append(f"{self.damaged} damaged spool elements put aside")
+        return ", ".join(parts)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """` (a: 1, b: 2)`, the most frequent first."""
+    if not counts:
+        return ""
+    inside = ", ".join(f"{name}: {n}" for name, n in Counter(counts).most_common())
+    return f" ({inside})"

@@ -1,0 +1,1 @@
+"""From metric results to status timelines, availability and reliability, and pages."""

@@ -1,0 +1,64 @@
+"""The days a person asks about, on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import date, timedelta
+from typing import Any
+
+from spark_jobs.days import Period
+from spark_jobs.errors import ReportUsage
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def add_period_options(parser: argparse.ArgumentParser) -> None:
+    """--day, --from with --to, or --month."""
+    group = parser.add_argument_group("period (UTC days; one of --day, --from with --to, --month)")
+    group.add_argument("--day", type=day_argument, metavar="YYYY-MM-DD")
+    group.add_argument("--from", dest="first", type=day_argument, metavar="YYYY-MM-DD")
+    group.add_argument(
+        "--to", dest="last", type=day_argument, metavar="YYYY-MM-DD", help="included"
+    )
+    group.add_argument("--month", type=_month, metavar="YYYY-MM")
+
+
+def asked_period(args: argparse.Namespace, today: date) -> Period:
+    """The period on the command line; a month that still runs ends today.
+
+    Raises:
+        ReportUsage: no period, more than one, a reversed one, or one with days in the future.
+    """
+    day: Any = getattr(args, "day", None)
+    month: Any = getattr(args, "month", None)
+    first, last = args.first, args.last
+    given = [day is not None, first is not None or last is not None, month is not None]
+    if sum(given) != 1 or (first is None) != (last is None):
+        raise ReportUsage("want one of --day D, --from D --to D, --month M")
+    if month is not None:
+        period = Period(month.first, max(month.first, min(month.last, today)))
+    else:
+        period = Period(day, day) if day else Period(first, last)
+    if period.last < period.first:
+        raise ReportUsage(f"--to {period.last} lies before --from {period.first}")
+    if period.last > today:
+        raise ReportUsage(f"{period.last} lies in the future: today is {today} (UTC)")
+    return period
+
+
+def day_argument(text: str) -> date:
+    if not _DAY.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no day: want YYYY-MM-DD")
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day: {error}") from None
+
+
+def _month(text: str) -> Period:
+    try:
+        first = day_argument(f"{text}-01")
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no month: want YYYY-MM") from None
+    return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))

@@ -1,0 +1,230 @@
+"""`sam-report`: what a person types."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from schema.command import OK, CommandParser, common_options, run, to_json
+from spark_jobs import explain, show
+from spark_jobs.arguments import add_period_options, asked_period, day_argument
+from spark_jobs.config import load_report
+from spark_jobs.days import Period
+from spark_jobs.errors import ReportUsage
+from spark_jobs.levels import NAMES, SITE
+from spark_jobs.profile_file import read_profile, read_profiles
+from sql.config import load_database
+from sql.engine import make_engine, reading
+from sql.version import require_current
+
+PROGRAM = "sam-report"
+EXAMPLES = """\
+examples:
+  sam-report profile check critical.toml
+  sam-report run --profile critical.toml --from 2026-11-01 --to 2026-11-07
+  sam-report show --month 2026-11
+  sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
+  sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
+"""
+RUN_EXAMPLES = """\
+examples:
+  sam-report run --profile critical.toml --day 2026-11-07
+  sam-report run --month 2026-11                    the profiles of [report] in sam.toml
+  sam-report run --day 2026-11-07 --master local[8] --conf spark.driver.memory=8g
+
+All days of a period are published together; a day that is still open counts until now.
+"""
+SHOW_EXAMPLES = """\
+examples:
+  sam-report show --day 2026-11-07
+  sam-report show --level endpoint --from 2026-11-01 --to 2026-11-07 --format csv
+  sam-report show --level group --month 2026-11 --report critical
+
+Of several days the seconds are added up, then divided. Groups: the mean of their sites.
+"""
+EXPLAIN_EXAMPLES = """\
+examples:
+  sam-report explain --day 2026-11-07 --site SITE-A
+  sam-report explain --day 2026-11-07 --site SITE-A --flavour CE --host ce01.example.org
+"""
+SITE_EXAMPLES = """\
+examples:
+  sam-report site --from 2026-11-01 --to 2026-11-07 --out report/     then open report/index.html
+"""
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    return run(PROGRAM, make_parser(), argv, lambda args: int(args.handler(args)))
+
+
+def make_parser() -> CommandParser:
+    common = common_options()
+    parser = CommandParser(
+        prog=PROGRAM,
+        parents=[common],
+        description="Availability and reliability, from metric results.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+        add(commands, common)
+    return parser
+
+
+def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "run",
+        parents=[common],
+        help="compute reports with Spark and store them",
+        epilog=RUN_EXAMPLES,
+    )
+    command.add_argument(
+        "--profile",
+        type=Path,
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="default: [report] profiles",
+    )
+    add_period_options(command)
+    command.add_argument("--master", default="local[*]", help="of Spark (default: %(default)s)")
+    command.add_argument(
+        "--conf", action="append", default=[], metavar="K=V", help="a setting of Spark; repeatable"
+    )
+    command.set_defaults(handler=_run)
+
+
+def _add_show(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "show", parents=[common], help="print stored figures", epilog=SHOW_EXAMPLES
+    )
+    command.add_argument("--level", choices=list(NAMES), default=SITE)
+    add_period_options(command)
+    command.add_argument("--format", choices=["table", "csv", "json"])
+    _add_report(command)
+    command.set_defaults(handler=_show)
+
+
+def _add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "explain", parents=[common], help="tell what made a site's figures", epilog=EXPLAIN_EXAMPLES
+    )
+    command.add_argument("--day", type=day_argument, required=True, metavar="YYYY-MM-DD")
+    command.add_argument("--site", required=True)
+    command.add_argument("--flavour", help="only this service flavour")
+    command.add_argument("--host", help="only this host")
+    _add_report(command)
+    command.set_defaults(handler=_explain)
+
+
+def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "site", parents=[common], help="write an offline HTML site", epilog=SITE_EXAMPLES
+    )
+    add_period_options(command)
+    command.add_argument("--out", type=Path, required=True, metavar="DIR")
+    _add_report(command)
+    command.set_defaults(handler=_site)
+
+
+def _add_profile(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser("profile", parents=[common], help="check a profile")
+    actions = command.add_subparsers(metavar="ACTION", required=True)
+    check = actions.add_parser("check", parents=[common], help="tell every problem of a profile")
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.set_defaults(handler=_check_profile)
+
+
+def _add_report(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--report", metavar="NAME", help="default: all reports")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from spark_jobs.run_command import run_reports  # Spark is slow to import
+
+    paths = load_report(args).profiles
+    if not paths:
+        raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
+    return run_reports(args, read_profiles(paths), _period(args), _engine(args))
+
+
+def _show(args: argparse.Namespace) -> int:
+    period = _period(args)
+    with reading(_engine(args)) as connection:
+        shown = show.read_shown(connection, args.report, args.level, period)
+    _warn_if_empty(bool(shown), period)
+    style = args.format or ("json" if args.json else "table")
+    if style == "json":
+        print(to_json(show.as_rows(shown)))
+    elif shown:
+        print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
+    return OK
+
+
+def _explain(args: argparse.Namespace) -> int:
+    question = explain.Question(args.site, args.flavour, args.host)
+    with reading(_engine(args)) as connection:
+        days = explain.read_site_days(connection, args.report, args.site, args.day)
+    _warn_if_empty(bool(days), Period(args.day, args.day))
+    if args.json:
+        print(to_json([explain.as_json(each, question) for each in days]))
+    elif days:
+        print("\n\n".join(explain.as_text(each, question) for each in days))
+    return OK
+
+
+def _site(args: argparse.Namespace) -> int:
+    from spark_jobs.site_pages import write_site
+
+    period = _period(args)
+    with reading(_engine(args)) as connection:
+        written = write_site(connection, args.report, period, args.out)
+    index = args.out / "index.html"
+    print(to_json({"index": str(index), "pages": written}) if args.json else index)
+    return OK
+
+
+def _check_profile(args: argparse.Namespace) -> int:
+    profile = read_profile(args.file)
+    metrics = sum(len(flavour.metrics) for flavour in profile.flavours)
+    counts = {
+        "name": profile.name,
+        "flavours": len(profile.flavours),
+        "metrics": metrics,
+        "functions": len(profile.functions),
+    }
+    if args.json:
+        print(to_json(counts))
+    else:
+        told = ", ".join(f"{number} {what}" for what, number in list(counts.items())[1:])
+        print(f"{args.file}: OK, report {profile.name}: {told}")
+    return OK
+
+
+def _engine(args: argparse.Namespace) -> Engine:
+    engine = make_engine(load_database(args).url)
+    require_current(engine)
+    return engine
+
+
+def _period(args: argparse.Namespace) -> Period:
+    return asked_period(args, datetime.fromtimestamp(time.time(), UTC).date())
+
+
+def _warn_if_empty(found: bool, period: Period) -> None:
+    if not found:
+        logger.warning("nothing is published for %s: `sam-report run` computes it", period)

@@ -1,0 +1,42 @@
+"""UTC days: 86 400 seconds each, whatever the calendar says (availability rule 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+DAY_S = 86_400
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Period:
+    """Days from first to last, both included."""
+
+    first: date
+    last: date
+
+    def days(self) -> Iterator[date]:
+        return (self.first + timedelta(days=at) for at in range((self.last - self.first).days + 1))
+
+    def __str__(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def day_number(day: date) -> int:
+    """Days since the epoch: a day as Spark counts it."""
+    return (day - _EPOCH).days
+
+
+def day_of(number: int) -> date:
+    return _EPOCH + timedelta(days=number)
+
+
+def day_start(day: date) -> int:
+    """The epoch second of the day's 00:00:00Z."""
+    return day_number(day) * DAY_S
+
+
+def moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)

@@ -1,0 +1,26 @@
+"""The levels of a report and what names a thing on each."""
+
+from __future__ import annotations
+
+SITE, FUNCTION, SERVICE, ENDPOINT, METRIC, GROUP = (
+    "site",
+    "function",
+    "service",
+    "endpoint",
+    "metric",
+    "group",
+)
+NAMES = {
+    SITE: ("site",),
+    FUNCTION: ("site", "function"),
+    SERVICE: ("site", "service_flavour"),
+    ENDPOINT: ("site", "service_flavour", "host_name"),
+    METRIC: ("site", "service_flavour", "host_name", "metric_name"),
+    GROUP: ("group_type", "group_name"),
+}
+ALL_NAMES = ("site", "service_flavour", "host_name", "metric_name", "function")
+# Those whose seconds are stored, per day.
+WITH_FIGURES = (SITE, FUNCTION, SERVICE, ENDPOINT)
+
+SECONDS = ("ok_s", "warning_s", "critical_s", "unknown_s", "missing_s", "downtime_s", "excluded_s")
+FIGURES = ("availability", "reliability", *SECONDS)

@@ -1,0 +1,124 @@
+"""`sam-report run`: one session, one report after the other, a line for each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from sqlalchemy import Engine
+
+from schema.command import OK, to_json
+from schema.times import format_time
+from spark_jobs import session
+from spark_jobs.config import find_java, prepare_workers
+from spark_jobs.days import Period, moment
+from spark_jobs.errors import ReportUsage, SparkFailed
+from spark_jobs.job import Summary, run
+from spark_jobs.profile import Profile
+
+_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
+
+
+def run_reports(
+    args: argparse.Namespace, profiles: Sequence[Profile], period: Period, engine: Engine
+) -> int:
+    """Compute every report, and print what was done."""
+    settings = _settings(args.conf)
+    stages = Stages()
+    stages("starting Spark")
+    prepare_workers()
+    spark = session.start(args.master, settings, find_java())
+    try:
+        done = []
+        for profile in profiles:
+            began = time.monotonic()
+            summary = run(spark, engine, profile, period, lambda: int(time.time()), stages)
+            done.append((summary, time.monotonic() - began))
+            if not args.json:
+                print(_line(*done[-1]), flush=True)
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(_words(error)) from error
+    finally:
+        stages.end()
+        spark.stop()
+    if args.json:
+        print(to_json([_as_json(*each) for each in done]))
+    return OK
+
+
+class Stages:
+    """Tells on a terminal what is being done, and how long each step took."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._began: float | None = None
+
+    def __call__(self, text: str) -> None:
+        self.end()
+        self._began = time.monotonic()
+        if self._shown:
+            print(f"  {text} … ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown and self._began is not None:
+            print(f"{time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
+        self._began = None
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise ReportUsage(f"--conf {pair}: want KEY=VALUE")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def _line(summary: Summary, took: float) -> str:
+    ignored = ", ".join(f"{count} {reason}" for reason, count in summary.ignored.items())
+    parts = [
+        f"{summary.results} results" + (f" ({ignored} ignored)" if ignored else ""),
+        f"{summary.instances} metric instances",
+        *_remarks(summary),
+    ]
+    return f"{summary.report} {summary.period}: {', '.join(parts)}, {took:.1f} s"
+
+
+def _remarks(summary: Summary) -> list[str]:
+    remarks = []
+    if not summary.instances:
+        remarks.append("nothing expected: the topology is empty")
+    elif summary.days_without_data:
+        remarks.append(f"no data on {', '.join(map(str, summary.days_without_data))}")
+    if summary.until is not None:
+        remarks.append(f"until {format_time(moment(summary.until))}")
+    if summary.changes:
+        remarks.append(f"{summary.changes} figures changed")
+    return remarks
+
+
+def _as_json(summary: Summary, took: float) -> dict[str, Any]:
+    until: datetime | None = None if summary.until is None else moment(summary.until)
+    return {
+        "report": summary.report,
+        "first_day": summary.period.first,
+        "last_day": summary.period.last,
+        "until": until,
+        "results_read": summary.results,
+        "results_ignored": summary.ignored,
+        "instances": summary.instances,
+        "days_without_data": summary.days_without_data,
+        "figures_changed": summary.changes,
+        "seconds": round(took, 3),
+    }
+
+
+def _words(error: Exception) -> str:
+    """The innermost cause, which Spark's Java traces give last."""
+    causes = _CAUSE.findall(str(error)) or str(error).splitlines() or [type(error).__name__]
+    return f"Spark failed: {causes[-1]}"

@@ -1,0 +1,172 @@
+"""`sam-report show`: figures of a period as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import Connection
+
+from schema import command
+from schema.times import format_time
+from spark_jobs.days import Period, moment
+from spark_jobs.figures import rounded, short
+from spark_jobs.levels import GROUP, NAMES, SECONDS
+from spark_jobs.profile import Targets
+from spark_jobs.stored import Run, published_reports, published_runs
+from spark_jobs.summary import Figure, period_figures
+
+# What a spreadsheet would take for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The figures of one report at one level over a period."""
+
+    report: str
+    level: str
+    period: Period
+    runs: Sequence[Run]
+    figures: Sequence[Figure]
+
+    @property
+    def targets(self) -> Targets:
+        """Those of the newest day's profile."""
+        return self.runs[-1].profile.targets if self.runs else Targets()
+
+    @property
+    def days_missing(self) -> list[str]:
+        """Days of the period without a published run."""
+        published = {run.day for run in self.runs}
+        return [day.isoformat() for day in self.period.days() if day not in published]
+
+
+def read_shown(
+    connection: Connection, report: str | None, level: str, period: Period
+) -> list[Shown]:
+    """What there is to show, one per report."""
+    return [
+        Shown(
+            name,
+            level,
+            period,
+            published_runs(connection, name, period),
+            period_figures(connection, name, level, period),
+        )
+        for name in published_reports(connection, report, period)
+    ]
+
+
+def as_rows(shown: Sequence[Shown]) -> list[dict[str, Any]]:
+    """A flat row per figure, for JSON and CSV."""
+    return [_row(each, figure) for each in shown for figure in each.figures]
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows with a header; a cell that a spreadsheet would calculate gets a quote in front."""
+    body = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(body, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return body.getvalue().rstrip("\n")
+
+
+def as_text(shown: Sequence[Shown]) -> str:
+    """A table for each report, then who misses which target."""
+    return "\n\n".join("\n".join(_told(each)) for each in shown)
+
+
+def _row(shown: Shown, figure: Figure) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "report": shown.report,
+        "first_day": shown.period.first,
+        "last_day": shown.period.last,
+        "level": shown.level,
+        **dict(zip(NAMES[shown.level], figure.names, strict=True)),
+        "availability": rounded(figure.availability),
+        "reliability": rounded(figure.reliability),
+    }
+    if shown.level == GROUP:
+        row["sites_expected"] = figure.sites_expected
+        row["sites_known"] = figure.sites_known
+    elif figure.seconds:
+        row["unknown"] = rounded(figure.unknown)
+        row["days"] = figure.days
+        row |= {name: getattr(figure.seconds, name.removesuffix("_s")) for name in SECONDS}
+        row["until"] = _time(figure.until)
+    row["missed"] = [miss.what for miss in figure.misses(shown.targets)]
+    return row
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return " ".join(value)
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
+
+
+def _told(shown: Shown) -> Iterator[str]:
+    yield f"{shown.report}, {shown.period}{_until(shown)}"
+    yield ""
+    if not shown.figures:
+        yield "no data: nothing was expected, the topology of these days is empty"
+        return
+    yield command.text_table(_columns(shown), [_cells(shown, figure) for figure in shown.figures])
+    misses = [(figure, figure.misses(shown.targets)) for figure in shown.figures]
+    missed = [(figure, found) for figure, found in misses if found]
+    yield ""
+    yield _targets(shown.targets, bool(missed))
+    for figure, found in missed:
+        yield f"  {' '.join(figure.names)}: {'; '.join(map(str, found))}"
+    if shown.days_missing:
+        yield f"not computed: {', '.join(shown.days_missing)}"
+
+
+def _columns(shown: Shown) -> list[str]:
+    known = "sites" if shown.level == GROUP else "unknown"
+    return [*NAMES[shown.level], "availability", "reliability", known, "target"]
+
+
+def _cells(shown: Shown, figure: Figure) -> list[object]:
+    known: object = short(figure.unknown)
+    if shown.level == GROUP:
+        known = f"{figure.sites_known} of {figure.sites_expected}"
+    return [
+        *figure.names,
+        _percent(figure.availability),
+        _percent(figure.reliability),
+        known,
+        "missed" if figure.misses(shown.targets) else _verdict(figure),
+    ]
+
+
+def _verdict(figure: Figure) -> str:
+    return "no data" if figure.availability is None else "met"
+
+
+def _percent(value: Fraction | None) -> str:
+    return short(value)
+
+
+def _targets(targets: Targets, missed: bool) -> str:
+    wanted = (
+        f"availability {float(targets.availability):g}, reliability {float(targets.reliability):g},"
+        f" unknown at most {float(targets.unknown):g} %"
+    )
+    return f"targets ({wanted}) missed:" if missed else f"targets met: {wanted}"
+
+
+def _until(shown: Shown) -> str:
+    open_until = max((run.until for run in shown.runs if run.until is not None), default=None)
+    return f" (until {_time(open_until)})" if open_until is not None else ""
+
+
+def _time(second: int | None) -> str | None:
+    return None if second is None else format_time(moment(second))

@@ -1,0 +1,299 @@
+"""Where Spark reads and writes: the only module that knows statements, URLs and drivers.
+
+No jar is needed: a Python data source opens the database in each task and yields Arrow batches.
+On PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from sqlalchemy import Engine, text
+
+from spark_jobs.days import DAY_S
+from spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
+from spark_jobs.status import STATUSES
+from sql.engine import POSTGRESQL_ARGUMENTS, reading, writing
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+BATCH_ROWS = 20_000
+FORMAT = "sam"
+
+TIMES = ("start_time", "end_time")
+# The columns of each report table, as the frames have them.
+TABLES = {
+    "timeline_segment": ("run_id", "level", *ALL_NAMES, *TIMES, "status"),
+    **{f"{level}_figure": ("run_id", *NAMES[level], *FIGURES) for level in WITH_FIGURES},
+}
+
+_RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
+# Time and status in one number, as spark_jobs.timeline.packed.
+_PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
+# Sums that change when a result is added, moved or changed; the database has no hash for sets.
+_SECOND = f"(measured_at_s % {DAY_S} + 1)"
+_CHECK_1 = f"{_SECOND} * (1 + CASE status {_RANK} END)"
+_WINDOW = {
+    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
+    # The index is on the timestamp itself.
+    "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
+}
+
+_RESULTS = f"""
+SELECT host_name, service_flavour, metric_name, {_PACKED} AS packed
+FROM report_result
+"""
+_TALLY = f"""
+SELECT measured_at_s / {DAY_S} AS day,
+    min(host_name), min(service_flavour), min(metric_name), min(vo), min(fqan),
+    count(*) AS results,
+    max({_PACKED}) AS last,
+    CAST(sum({_CHECK_1}) AS bigint) AS check_1,
+    CAST(sum({_SECOND} * {_CHECK_1}) AS bigint) AS check_2
+FROM report_result
+"""
+_TOPOLOGY = """
+SELECT site, host_name, service_flavour, vo, production, monitored, valid_from_s, valid_to_s
+FROM report_topology
+WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)
+"""
+_DOWNTIMES = """
+SELECT site, host_name, service_flavour, start_s, end_s, classification, severity
+FROM report_downtime
+WHERE start_s < :end AND end_s > :start
+"""
+
+
+class Storage:
+    """The database as Spark sees it."""
+
+    def __init__(self, spark: SparkSession, engine: Engine) -> None:
+        self._spark = spark
+        self._engine = engine
+        spark.dataSource.register(SamSource)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+        return self._spark.sparkContext.defaultParallelism
+
+    def newest_result(self) -> int:
+        """The last result there is: later ones, that come while we read, wait for the next run."""
+        with reading(self._engine) as connection:
+            return connection.scalar(text("SELECT max(result_id) FROM report_result")) or 0
+
+    def results(self, start: int, end: int, last_id: int, slices: int) -> DataFrame:
+        """Results measured in [start, end), read in so many slices of time."""
+        columns = "host_name string, service_flavour string, metric_name string, packed bigint"
+        statement = f"{_RESULTS} WHERE {self._window()} AND result_id <= :last_id"
+        return self._read(statement, columns, _slices(start, end, slices, last_id))
+
+    def tally(self, start: int, end: int, last_id: int) -> DataFrame:
+        """The same, summed up by the database: one row per UTC day and instance."""
+        columns = (
+            "day int, host_name string, service_flavour string, metric_name string, vo string,"
+            " fqan string, results bigint, last bigint, check_1 bigint, check_2 bigint"
+        )
+        statement = (
+            f"{_TALLY} WHERE {self._window()} AND result_id <= :last_id"
+            f" GROUP BY instance_id, measured_at_s / {DAY_S}"
+        )
+        return self._read(
+            statement, columns, _slices(start, end, -(-(end - start) // DAY_S), last_id)
+        )
+
+    def topology(self, start: int, end: int) -> DataFrame:
+        """Endpoints announced for some of [start, end)."""
+        columns = (
+            "site string, host_name string, service_flavour string, vo string, production string,"
+            " monitored string, valid_from_s bigint, valid_to_s bigint"
+        )
+        return self._read(_TOPOLOGY, columns, [{"start": start, "end": end}])
+
+    def downtimes(self, start: int, end: int) -> DataFrame:
+        """Downtimes that touch [start, end)."""
+        columns = (
+            "site string, host_name string, service_flavour string, start_s bigint, end_s bigint,"
+            " classification string, severity string"
+        )
+        return self._read(_DOWNTIMES, columns, [{"start": start, "end": end}])
+
+    def write(self, frame: DataFrame, table: str) -> None:
+        """Append the rows; `{level}` in the table's name is the row's level.
+
+        They carry their run_id, so nobody sees them before that run is published.
+        """
+        if self._engine.dialect.name == "sqlite":
+            self._write_here(frame.toArrow(), table)
+        else:
+            options = {"connection": json.dumps(_connection(self._engine)), "table": table}
+            frame.write.format(FORMAT).options(**options).mode("append").save()
+
+    def rows(self, frame: DataFrame) -> list[dict[str, Any]]:
+        """A small table, a row per day, for the run record."""
+        found: list[dict[str, Any]] = frame.toArrow().to_pylist()
+        return found
+
+    def _window(self) -> str:
+        return _WINDOW[self._engine.dialect.name]
+
+    def _read(self, statement: str, columns: str, slices: Sequence[Mapping[str, int]]) -> DataFrame:
+        compiled = text(statement).compile(dialect=self._engine.dialect)
+        order = compiled.positiontup
+        bound = [[each[name] for name in order] if order else dict(each) for each in slices]
+        options = {
+            "connection": json.dumps(_connection(self._engine)),
+            "statement": str(compiled),
+            "slices": json.dumps(bound),
+        }
+        return self._spark.read.format(FORMAT).schema(columns).options(**options).load()
+
+    def _write_here(self, rows: pa.Table, table: str) -> None:
+        with writing(self._engine) as connection:
+            for name, batch in _by_table(rows, table):
+                columns = TABLES[name]
+                places = ", ".join(f":{column}" for column in columns)
+                statement = text(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places})")
+                for part in batch.to_batches(max_chunksize=BATCH_ROWS):
+                    connection.execute(statement, _plain(part))
+
+
+class SamSource(DataSource):
+    """Statements of the database as a Spark source, and its report tables as a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _Writer(self.options)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = to_arrow_schema(schema)
+        self._connection = json.loads(options["connection"])
+        self._statement = options["statement"]
+        self._slices = json.loads(options["slices"])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(bound) for bound in self._slices]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        with closing(_connect(self._connection)) as database, closing(_cursor(database)) as cursor:
+            cursor.execute(self._statement, partition.value)
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                yield self._batch(rows)
+
+    def _batch(self, rows: Sequence[Sequence[Any]]) -> RecordBatch:
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(c, each.type) for c, each in zip(columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _Writer(DataSourceArrowWriter):
+    """Copies the batches of a task in one transaction (PostgreSQL)."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._connection = json.loads(options["connection"])
+        self._table = options["table"]
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        with closing(_connect(self._connection)) as database, database, database.cursor() as cursor:
+            for batch in iterator:
+                for name, rows in _by_table(pa.Table.from_batches([batch]), self._table):
+                    _copy(cursor, name, rows)
+        return WriterCommitMessage()
+
+
+def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
+    from pyarrow import csv
+
+    body = io.BytesIO()
+    csv.write_csv(_with_timestamps(rows), body, csv.WriteOptions(include_header=False))
+    body.seek(0)
+    # Texts come quoted, so an empty one is not a null.
+    cursor.copy_expert(f"COPY {table} ({', '.join(TABLES[table])}) FROM STDIN (FORMAT csv)", body)
+
+
+def _with_timestamps(rows: pa.Table) -> pa.Table:
+    for at, name in enumerate(rows.column_names):
+        if name in TIMES:
+            moments = rows.column(at).cast(pa.timestamp("s", tz="UTC"))
+            rows = rows.set_column(at, name, moments)
+    return rows
+
+
+def _by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each table, with just its columns."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    for level in pc.unique(rows.column("level")).to_pylist():
+        name = table.format(level=level)
+        of_level = rows.filter(pc.equal(rows.column("level"), level))
+        yield name, of_level.select(list(TABLES[name]))
+
+
+def _plain(batch: RecordBatch) -> list[dict[str, Any]]:
+    """Rows for SQLite, which knows no decimals."""
+    for at, field in enumerate(batch.schema):
+        if pa.types.is_decimal(field.type):
+            batch = batch.set_column(at, field.name, batch.column(at).cast(pa.float64()))
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
+
+
+def _slices(start: int, end: int, count: int, last_id: int) -> list[dict[str, int]]:
+    edges = [start + (end - start) * at // count for at in range(count)] + [end]
+    return [
+        {"start": low, "end": high, "last_id": last_id}
+        for low, high in pairwise(edges)
+        if low < high
+    ]
+
+
+def _connection(engine: Engine) -> dict[str, Any]:
+    """What a task needs to connect: a path, or the arguments of psycopg2."""
+    if engine.dialect.name == "sqlite":
+        return {"sqlite": engine.get_execution_options()["sam_file"]}
+    return {**POSTGRESQL_ARGUMENTS, **engine.dialect.create_connect_args(engine.url)[1]}
+
+
+def _connect(arguments: Mapping[str, Any]) -> Any:
+    if "sqlite" in arguments:
+        path = quote(arguments["sqlite"])
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+    import psycopg2
+
+    return psycopg2.connect(**arguments)
+
+
+def _cursor(connection: Any) -> Any:
+    """A cursor that fetches as it goes, so that a slice never fills the memory."""
+    if isinstance(connection, sqlite3.Connection):
+        return connection.cursor()
+    cursor = connection.cursor(name="sam_report")
+    cursor.itersize = BATCH_ROWS
+    return cursor

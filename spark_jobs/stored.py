@@ -1,0 +1,298 @@
+"""Reads published figures and timelines back, and the inputs that explain them; no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from schema.times import parse_time
+from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.errors import ReportUsage
+from spark_jobs.figures import Seconds
+from spark_jobs.groups import Member
+from spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
+from spark_jobs.profile import Profile
+from spark_jobs.profile_file import recorded_profile
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DayFigure:
+    """The seconds of one thing on one day; `until` where the day was still open."""
+
+    day: date
+    names: Names
+    seconds: Seconds
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A status held in [start, end), epoch seconds."""
+
+    day: date
+    level: str
+    names: Names
+    start: int
+    end: int
+    status: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A metric result as the database has it."""
+
+    host_name: str
+    service_flavour: str
+    metric_name: str
+    measured: int
+    status: str
+    summary: str
+    message_id: str
+
+
+@dataclass(frozen=True)
+class Downtime:
+    """An announced downtime; empty names mean all of the host, all of the site."""
+
+    downtime_id: str
+    site: str
+    host_name: str
+    service_flavour: str
+    start: int
+    end: int
+    classification: str
+    severity: str
+    description: str
+
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether it was announced for this endpoint (availability rule 8)."""
+        return (
+            self.site in ("", site)
+            and self.host_name in ("", host_name)
+            and self.service_flavour in ("", service_flavour)
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """The published run of a day."""
+
+    run_id: int
+    day: date
+    finished_at: str
+    until: int | None
+    results_read: int
+    results_ignored: Mapping[str, int]
+    instances: int
+    input_digest: str
+    software_version: str
+    who: str
+    profile: Profile
+
+
+def published_reports(connection: Connection, name: str | None, period: Period) -> list[str]:
+    """The reports with figures for some day of the period; all of them, or just `name`.
+
+    Raises:
+        ReportUsage: no report has that name, on any day.
+    """
+    found = connection.scalars(
+        text(
+            "SELECT DISTINCT report FROM report_run"
+            " WHERE state = 'published' AND day BETWEEN :first AND :last ORDER BY report"
+        ),
+        _bounds(period),
+    ).all()
+    if name is None:
+        return list(found)
+    known = connection.scalars(text("SELECT DISTINCT report FROM report_run ORDER BY report")).all()
+    if name not in known:
+        raise ReportUsage(f"no report {name}: there are {', '.join(known) or 'none'}")
+    return [report for report in found if report == name]
+
+
+def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
+    """The runs behind the figures, a day each."""
+    columns = (
+        "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
+        " software_version, who"
+    )
+    found = connection.execute(
+        text(
+            f"SELECT {columns}, (SELECT profile FROM run WHERE run.run_id = report_run.run_id)"
+            " FROM report_run WHERE report = :report AND state = 'published'"
+            " AND day BETWEEN :first AND :last ORDER BY day"
+        ),
+        {"report": report, **_bounds(period)},
+    )
+    return [_run(tuple(row)) for row in found]
+
+
+def day_figures(
+    connection: Connection, report: str, level: str, period: Period
+) -> Iterator[DayFigure]:
+    """The stored seconds of every thing of a level, day by day."""
+    names = NAMES[level]
+    found = connection.execute(
+        text(
+            f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
+            f" WHERE report = :report AND day BETWEEN :first AND :last"
+            f" ORDER BY day, {', '.join(names)}"
+        ),
+        {"report": report, **_bounds(period)},
+    )
+    for row in found:
+        end = 2 + len(names)
+        seconds = Seconds(*row[end:])
+        yield DayFigure(_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
+
+
+def metric_figures(connection: Connection, report: str, period: Period) -> Iterator[DayFigure]:
+    """The same for single metrics, integrated from their timelines."""
+    totals: dict[tuple[date, Names], dict[str, int]] = {}
+    for segment in timeline(connection, report, period, level=METRIC):
+        held = totals.setdefault((segment.day, segment.names), {})
+        status = segment.status.lower()
+        held[status] = held.get(status, 0) + segment.end - segment.start
+    for (day, names), held in totals.items():
+        yield DayFigure(day, names, Seconds(**held))
+
+
+def day_members(
+    connection: Connection, report: str, period: Period
+) -> Iterator[tuple[date, Member]]:
+    """The sites that counted in each group, day by day."""
+    found = connection.execute(
+        text(
+            "SELECT day, group_type, group_name, site, weight FROM report_group_site"
+            " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
+        ),
+        {"report": report, **_bounds(period)},
+    )
+    return ((_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in found)
+
+
+def timeline(
+    connection: Connection,
+    report: str,
+    period: Period,
+    *,
+    site: str | None = None,
+    level: str | None = None,
+) -> Iterator[Segment]:
+    """Segments by day, level and names; of one site or one level if given."""
+    only = "".join(
+        f" AND {column} = :{column}"
+        for column, value in (("site", site), ("level", level))
+        if value
+    )
+    found = connection.execute(
+        text(
+            f"SELECT day, level, {', '.join(ALL_NAMES)}, start_time, end_time, status"
+            " FROM status_timeline WHERE report = :report AND day BETWEEN :first AND :last"
+            f"{only} ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
+        ),
+        {"report": report, "site": site, "level": level, **_bounds(period)},
+    )
+    return (_segment(tuple(row)) for row in found)
+
+
+def site_results(
+    connection: Connection, hosts: set[str], period: Period, profile: Profile
+) -> list[Result]:
+    """Results of these hosts that count in the profile, from the day before on, oldest first."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    window = "measured_at_s >= :start AND measured_at_s < :end"
+    if not is_sqlite:
+        window = "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)"
+    found = connection.execute(
+        text(
+            "SELECT host_name, service_flavour, metric_name, measured_at_s, status,"
+            " coalesce(summary, ''), coalesce(message_id, ''), vo, fqan FROM report_result"
+            f" WHERE {window} AND host_name IN (SELECT value FROM {_values(is_sqlite)})"
+            " ORDER BY measured_at_s, result_id"
+        ),
+        {
+            "start": day_start(period.first) - DAY_S,
+            "end": day_start(period.last) + DAY_S,
+            "hosts": json.dumps(sorted(hosts)),
+        },
+    )
+    return [
+        Result(*row[:7])
+        for row in found
+        if profile.vo in (None, row[7])
+        and profile.fqan in (None, row[8])
+        and row[2] in profile.metrics_of(row[1])
+    ]
+
+
+def downtimes(connection: Connection, period: Period) -> list[Downtime]:
+    """All announced downtimes that touch the period, the ones that don't count, too."""
+    found = connection.execute(
+        text(
+            "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
+            " classification, severity, coalesce(description, '') FROM report_downtime"
+            " WHERE start_s < :end AND end_s > :start ORDER BY start_s, end_s, downtime_id"
+        ),
+        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
+    )
+    return [Downtime(*row) for row in found]
+
+
+def _values(is_sqlite: bool) -> str:
+    """A bound JSON list as a table: any number of names in one parameter."""
+    return "json_each(:hosts)" if is_sqlite else "json_array_elements_text(:hosts) AS value"
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    return Run(
+        run_id=row[0],
+        day=_day(row[1]),
+        finished_at=_told(row[2]),
+        until=_second_or_none(row[3]),
+        results_read=row[4] or 0,
+        results_ignored=json.loads(row[5] or "{}"),
+        instances=row[6] or 0,
+        input_digest=row[7] or "",
+        software_version=row[8] or "",
+        who=row[9] or "",
+        profile=recorded_profile(row[10]),
+    )
+
+
+def _segment(row: tuple[Any, ...]) -> Segment:
+    level = row[1]
+    named = dict(zip(ALL_NAMES, row[2:7], strict=True))
+    names = tuple(named[name] for name in NAMES[level])
+    return Segment(_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
+
+
+def _bounds(period: Period) -> dict[str, str]:
+    return {"first": period.first.isoformat(), "last": period.last.isoformat()}
+
+
+def _day(value: str | date) -> date:
+    return date.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _second(value: str | datetime) -> int:
+    moment = parse_time(value) if isinstance(value, str) else value
+    return int(moment.timestamp())
+
+
+def _second_or_none(value: str | datetime | None) -> int | None:
+    return None if value is None else _second(value)
+
+
+def _told(value: str | datetime | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%SZ")

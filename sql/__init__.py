@@ -1,0 +1,1 @@
+"""Tables, views and triggers as `.sql` files, and what applies, loads and checks them."""

@@ -1,0 +1,115 @@
+"""From messages to rows by view, and to what is known beforehand to be a dead letter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from schema.classes import CHECK_CLASS, built_in
+from schema.decode import Decoded, Row, decode
+from schema.message import Message
+from schema.normalise import Limits
+from sql.catalogue import Catalogue, ClassView
+
+UNKNOWN_CLASS = "unknown-class"
+CLASS_BROKEN = "class-broken"
+
+WHOLE = 0
+"""The record number that stands for the whole message; records count from 1."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A record, or a whole message, that can't be loaded: a dead letter to be."""
+
+    message: Message
+    number: int
+    reason: str
+    text: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A row on its way, and the message it came in."""
+
+    message: Message
+    row: Row
+
+
+@dataclass
+class ViewBatch:
+    """The messages of one class."""
+
+    view: ClassView
+    decoded: list[tuple[Message, Decoded]] = field(default_factory=list)
+
+    def rows(self) -> list[Pending]:
+        """In the order of the natural key: loaders that meet each other's rows in one order
+        wait for each other, in two orders they deadlock."""
+        pending = [Pending(message, row) for message, found in self.decoded for row in found.rows]
+        known = built_in(self.view.name)
+        if known is None:
+            return pending
+        wanted = {key.lower() for key in known.natural_key}
+        key = [column for column in self.view.columns if column.lower() in wanted]
+        return sorted(pending, key=lambda one: [one.row.values.get(name, "") for name in key])
+
+    def refused(self) -> Iterator[Failure]:
+        """The records that are bad in themselves."""
+        for message, found in self.decoded:
+            for bad in found.bad:
+                yield Failure(message, bad.number, bad.reason, bad.text, bad.raw)
+
+    def broken(self, text: str) -> list[Failure]:
+        """All messages whole, with the reason that the class is broken."""
+        return [whole(message, CLASS_BROKEN, text) for message, _ in self.decoded]
+
+
+@dataclass
+class Batch:
+    """Messages sorted by what is to be done with them."""
+
+    by_view: dict[str, ViewBatch] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    checks: int = 0
+    ignored_keys: Counter[str] = field(default_factory=Counter)
+
+
+def read_batch(
+    catalogue: Catalogue, messages: Sequence[Message], now: datetime, limits: Limits
+) -> Batch:
+    """The messages, decoded for the views of their classes."""
+    batch = Batch()
+    classes = dict.fromkeys((message.message_class or "").lower() for message in messages)
+    views = {name: catalogue.find(name) for name in classes if name != CHECK_CLASS}
+    for message in messages:
+        name = (message.message_class or "").lower()
+        view = views.get(name)
+        if name == CHECK_CLASS:
+            batch.checks += 1
+        elif view is None or view.problem:
+            batch.failures.append(_no_view(message, view))
+        else:
+            found = decode(message, view.columns, now, limits)
+            batch.by_view.setdefault(view.name, ViewBatch(view)).decoded.append((message, found))
+            batch.ignored_keys.update(found.ignored)
+    return batch
+
+
+def whole(message: Message, reason: str, text: str) -> Failure:
+    return Failure(message, WHOLE, reason, text, message.body)
+
+
+def _no_view(message: Message, view: ClassView | None) -> Failure:
+    name = message.message_class
+    if view is not None:
+        return whole(message, CLASS_BROKEN, f"{name}: {view.problem}")
+    if built_in(name):
+        text = f"{name}: the view or its INSTEAD OF INSERT trigger is missing (sam-db check)"
+        return whole(message, CLASS_BROKEN, text)
+    if name is None:
+        return whole(message, UNKNOWN_CLASS, "the message names no class")
+    return whole(message, UNKNOWN_CLASS, f"{name[:80]}: no view of that name with a trigger")

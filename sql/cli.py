@@ -1,0 +1,136 @@
+"""The command line of `sam-db`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from schema.classes import BUILT_IN
+from schema.command import (
+    OK,
+    CommandParser,
+    common_options,
+    run,
+    text_table,
+    to_json,
+)
+from schema.errors import ConfigError
+from sql.catalogue import ClassView, class_views
+from sql.check import find_problems
+from sql.config import load_database
+from sql.engine import make_engine, name_of
+from sql.version import current_version, require_current, upgrade, wanted_version
+
+PROGRAM = "sam-db"
+
+EXAMPLES = """\
+examples:
+  SAM_DATABASE_URL=sqlite:////var/lib/sam/sam.db sam-db upgrade
+  sam-db --config /etc/sam/sam.toml check
+  sam-db classes --json
+
+The database is the url in section [database] of sam.toml, or $SAM_DATABASE_URL. PostgreSQL reads
+a password from ~/.pgpass or $PGPASSWORD as well.
+"""
+
+COMMANDS = {
+    "upgrade": "bring the schema to this program's version; makes the SQLite file",
+    "current": "tell the schema's version; exit 78 if it is not this program's",
+    "check": "tell every problem of schema and settings at once; exit 78 if there is one",
+    "classes": "list the message classes: views that take inserts, with their columns",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(PROGRAM, make_parser(), argv, lambda args: int(args.handler(args)))
+
+
+def make_parser() -> CommandParser:
+    common = common_options()
+    parser = CommandParser(
+        prog=PROGRAM,
+        parents=[common],
+        description="Apply, show and check the database schema.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
+    )
+    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, handler in HANDLERS.items():
+        command = commands.add_parser(
+            name,
+            parents=[common],
+            help=COMMANDS[name],
+            description=f"{COMMANDS[name].capitalize()}.",
+            epilog=f"example:\n  {PROGRAM} {name} --json",
+        )
+        command.set_defaults(handler=handler)
+    return parser
+
+
+def run_upgrade(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url, create=True)
+    applied = upgrade(engine)
+    now = wanted_version()
+    if args.json:
+        found: dict[str, Any] = {"database": name_of(engine), "version": now, "applied": applied}
+        print(to_json(found))
+    elif applied:
+        print(f"{name_of(engine)}: applied {', '.join(applied)}, now version {now}")
+    else:
+        print(f"{name_of(engine)}: already version {now}")
+    return OK
+
+
+def run_current(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url)
+    found, wanted = current_version(engine), wanted_version()
+    if args.json:
+        print(to_json({"database": name_of(engine), "version": found, "wanted": wanted}))
+    elif found:
+        print(f"{name_of(engine)}: version {found}")
+    require_current(engine)
+    return OK
+
+
+def run_check(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url)
+    problems = find_problems(engine)
+    if args.json:
+        print(to_json({"database": name_of(engine), "problems": problems}))
+    if problems:
+        raise ConfigError(problems)
+    if not args.json:
+        print(f"{name_of(engine)}: no problem found")
+    return OK
+
+
+def run_classes(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url)
+    require_current(engine)
+    views = [_spelled(view) for view in class_views(engine)]
+    if args.json:
+        print(to_json([{"class": name, "columns": columns} for name, columns in views]))
+    else:
+        print(text_table(["class", "columns"], [(name, " ".join(cs)) for name, cs in views]))
+    return OK
+
+
+def _spelled(view: ClassView) -> tuple[str, list[str]]:
+    """Name and columns as people write them: PostgreSQL folds them to lower case."""
+    known = BUILT_IN.get(view.name.lower())
+    if known is None:
+        return view.name, list(view.columns)
+    spelling = {key.lower(): key for key in known.keys}
+    return known.name, [spelling.get(column.lower(), column) for column in view.columns]
+
+
+HANDLERS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "upgrade": run_upgrade,
+    "current": run_current,
+    "check": run_check,
+    "classes": run_classes,
+}

@@ -1,0 +1,61 @@
+"""The section [database] of sam.toml, which every program that needs the database reads."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from schema import config
+from schema.errors import ConfigError
+from sql.engine import parse_url
+
+VARIABLE = "SAM_DATABASE_URL"
+
+
+def _problem(url: str) -> str | None:
+    try:
+        parse_url(url)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True)
+class DatabaseConfig:
+    """`url` may hold a password: it is not shown."""
+
+    url: str = field(repr=False, metadata={"check": _problem})
+
+
+def load_database(args: argparse.Namespace) -> DatabaseConfig:
+    """Where the database is.
+
+    Raises:
+        ConfigError: no or no good URL, in the file or the environment.
+    """
+    found = config.load(
+        DatabaseConfig,
+        "database",
+        flags={},
+        path=args.config,
+        environ=os.environ,
+        parse_toml=tomllib.loads,
+    )
+    file = config.find_file(args.config, os.environ)
+    if file is None or os.environ.get(VARIABLE):
+        return found
+    return DatabaseConfig(_beside(file, found.url))
+
+
+def _beside(file: Path, url: str) -> str:
+    """A relative path of an SQLite file is relative to the configuration file."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return url
+    path = file.parent / str(parsed.database)
+    return parsed.set(database=str(path)).render_as_string(hide_password=False)

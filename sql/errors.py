@@ -1,0 +1,192 @@
+"""What can go wrong with the database, by what the caller does next.
+
+SqlError
+├── DatabaseMissing       there is none of that name: configure or make one
+├── SchemaMismatch        it has another schema than this program: both versions are named
+├── DatabaseAway          wait and try again; nothing was committed
+│   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
+├── CannotCreate          the SQLite file can't be made
+└── NoSuchDeadLetter      no dead letter has that number
+
+What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
+`kind_of` says whether to retry, to give up a class, or to give up a record.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import sqlite3
+
+import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
+
+from schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
+from schema.errors import SamError
+
+
+class SqlError(SamError):
+    """Something about the database."""
+
+
+class DatabaseMissing(SqlError):
+    exit_code = CONFIG
+
+
+class SchemaMismatch(SqlError):
+    """`found` is None where no schema was applied."""
+
+    exit_code = CONFIG
+
+    def __init__(self, text: str, found: str | None, wanted: str) -> None:
+        super().__init__(text)
+        self.found = found
+        self.wanted = wanted
+
+
+class DatabaseAway(SqlError):
+    exit_code = UNAVAILABLE
+
+
+class DatabaseRefused(DatabaseAway):
+    exit_code = NO_PERMISSION
+
+
+class CannotCreate(SqlError):
+    exit_code = CANNOT_CREATE
+
+
+class NoSuchDeadLetter(SqlError):
+    exit_code = USAGE
+
+    def __init__(self, dead_letter_id: int) -> None:
+        super().__init__(f"there is no dead letter {dead_letter_id}")
+        self.dead_letter_id = dead_letter_id
+
+
+class Kind(enum.Enum):
+    """What to do about an error of the driver."""
+
+    RETRY = "the database is away, busy or full: the same again later"
+    CLASS = "the view, its trigger or a grant is broken: every record of the class fails"
+    RECORD = "this record can never be loaded"
+
+
+SQLSTATES = {
+    "08": Kind.RETRY,  # connection
+    "0A000": Kind.CLASS,  # not supported: a view that takes no inserts
+    "25006": Kind.RETRY,  # read-only: a standby after a failover
+    "25P03": Kind.RETRY,  # idle in transaction for too long
+    "28": Kind.RETRY,  # login
+    "3D": Kind.RETRY,  # the database was dropped
+    "3F": Kind.CLASS,  # schema missing
+    "40": Kind.RETRY,  # deadlock, serialization
+    "42": Kind.CLASS,  # table, column, function or privilege missing
+    "53": Kind.RETRY,  # disk full, memory, too many connections
+    "55000": Kind.CLASS,  # the view has lost its trigger
+    "55006": Kind.RETRY,  # object in use
+    "55P03": Kind.RETRY,  # lock timeout
+    "57": Kind.RETRY,  # shutdown, cancelled, statement timeout
+    "58": Kind.RETRY,  # I/O
+    "XX001": Kind.RETRY,  # damaged data: a person's business, not the record's fault
+    "XX002": Kind.RETRY,
+}
+"""By SQLSTATE or its first two characters; whatever is not here is the record's fault."""
+
+SQLITE_NAMES = {
+    "SQLITE_AUTH": Kind.CLASS,
+    "SQLITE_BUSY": Kind.RETRY,
+    "SQLITE_CANTOPEN": Kind.RETRY,
+    "SQLITE_CORRUPT": Kind.RETRY,
+    "SQLITE_FULL": Kind.RETRY,
+    "SQLITE_INTERRUPT": Kind.RETRY,
+    "SQLITE_IOERR": Kind.RETRY,
+    "SQLITE_LOCKED": Kind.RETRY,
+    "SQLITE_NOMEM": Kind.RETRY,
+    "SQLITE_NOTADB": Kind.RETRY,
+    "SQLITE_PERM": Kind.RETRY,
+    "SQLITE_PROTOCOL": Kind.RETRY,
+    "SQLITE_READONLY": Kind.RETRY,
+    "SQLITE_SCHEMA": Kind.RETRY,
+}
+"""By the first two words of the error's name; whatever is not here is the record's fault."""
+
+# SQLITE_ERROR is also what a function in a trigger gives for a bad value; only these texts say
+# that the view itself is broken.
+_SQLITE_BROKEN = re.compile(r"no such |cannot modify |has no column named |values for \d+ columns")
+
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry"
+    r"|FATAL: +role .* does not exist|FATAL: +permission denied"
+)
+_NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
+
+# What drivers raise before anything is sent: NUL in a text, a lone surrogate, an integer too big.
+BINDING_ERRORS = (ValueError, OverflowError)
+
+# Not all of the drivers' own errors pass through SQLAlchemy: COPY's and those while connecting
+# to SQLite do not.
+DATABASE_ERRORS = (SQLAlchemyError, psycopg2.Error, sqlite3.Error)
+
+DRIVER_ERRORS = (*DATABASE_ERRORS, *BINDING_ERRORS)
+
+
+def kind_of(error: Exception) -> Kind:
+    """What to do about an error of a driver."""
+    orig = _of_driver(error)
+    if getattr(error, "connection_invalidated", False):
+        return Kind.RETRY
+    if isinstance(orig, sqlite3.Error):
+        return _sqlite_kind(_sqlite_name(orig), str(orig))
+    if not isinstance(orig, psycopg2.Error):
+        return Kind.RECORD
+    state = orig.pgcode
+    if state is None:  # the connection is lost, or was never made
+        lost = isinstance(orig, (psycopg2.OperationalError, psycopg2.InterfaceError))
+        return Kind.RETRY if lost else Kind.RECORD
+    return SQLSTATES.get(state) or SQLSTATES.get(state[:2]) or Kind.RECORD
+
+
+def is_deadlock(error: Exception) -> bool:
+    """Two transactions stood in each other's way: run this one again at once."""
+    return (getattr(_of_driver(error), "pgcode", None) or "").startswith("40")
+
+
+def words_of(error: Exception) -> str:
+    """One line: SQLSTATE or SQLite's error name, what the database says, the column if known."""
+    orig = _of_driver(error)
+    if isinstance(orig, sqlite3.Error):
+        return f"{_sqlite_name(orig)}: {orig}"
+    if not isinstance(orig, psycopg2.Error) or orig.pgcode is None:
+        return f"{type(orig).__name__}: {_first_line(orig)}"
+    text, column = orig.diag.message_primary or _first_line(orig), orig.diag.column_name
+    where = f" (column {column})" if column and column not in text else ""
+    return f"{orig.pgcode}: {text}{where}"
+
+
+def away(error: Exception, database: str) -> SqlError:
+    """An error that is no record's fault, as one that says what to do next."""
+    text = _first_line(_of_driver(error))
+    if _NO_DATABASE.search(text):
+        return DatabaseMissing(f"{database}: {text}")
+    if _REFUSED.search(text):
+        return DatabaseRefused(f"{database}: {text}")
+    return DatabaseAway(f"{database}: {text}")
+
+
+def _of_driver(error: Exception) -> BaseException:
+    return getattr(error, "orig", None) or error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _sqlite_name(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))
+
+
+def _sqlite_kind(name: str, text: str) -> Kind:
+    if name == "SQLITE_ERROR" and _SQLITE_BROKEN.match(text):
+        return Kind.CLASS
+    return SQLITE_NAMES.get("_".join(name.split("_")[:2]), Kind.RECORD)

@@ -1,0 +1,114 @@
+"""Rows into views: all at once, and where one can't be stored, the others all the same."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, column, insert, table
+
+from sql.batch import Batch, Failure, Pending, ViewBatch
+from sql.catalogue import ClassView
+from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
+
+REFUSED = "refused-by-database"
+
+_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+class _ClassBroken(Exception):
+    """No row of the class can be stored."""
+
+
+@dataclass
+class Inserted:
+    """How many rows are stored, and what could not be."""
+
+    rows: int
+    failures: list[Failure]
+
+
+def insert_batch(connection: Connection, batch: Batch) -> Inserted:
+    """Store the rows in the caller's transaction.
+
+    Raises:
+        the driver's error, where the same may succeed later.
+    """
+    done = Inserted(0, list(batch.failures))
+    for _, part in sorted(batch.by_view.items()):
+        _insert_class(connection, part, done)
+    return done
+
+
+def _insert_class(connection: Connection, part: ViewBatch, done: Inserted) -> None:
+    rows = part.rows()
+    try:
+        with connection.begin_nested():
+            refused = _insert_rows(connection, part.view, rows)
+    except _ClassBroken as error:
+        done.failures += part.broken(str(error))
+        return
+    done.rows += len(rows) - len(refused)
+    done.failures += [*part.refused(), *refused]
+
+
+def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> list[Failure]:
+    """Store all rows but the bad ones, found by halving."""
+    if not rows:
+        return []
+    try:
+        with connection.begin_nested():
+            _write(connection, view, rows)
+        return []
+    except DRIVER_ERRORS as error:
+        kind, text = kind_of(error), f"{view.name}: {words_of(error)}"
+        if kind is Kind.RETRY:
+            raise
+        if kind is Kind.CLASS:
+            raise _ClassBroken(text) from error
+        if len(rows) == 1:
+            return [_refused(rows[0], text)]
+    half = len(rows) // 2
+    return [
+        *_insert_rows(connection, view, rows[:half]),
+        *_insert_rows(connection, view, rows[half:]),
+    ]
+
+
+def _refused(one: Pending, text: str) -> Failure:
+    return Failure(one.message, one.row.number, REFUSED, text, one.row.raw)
+
+
+def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
+    names = [*view.columns, view.message_id_column] if view.message_id_column else view.columns
+    if connection.dialect.name == "postgresql":
+        _copy(connection, view.name, names, [_values(view, one) for one in rows])
+    else:
+        into = insert(table(view.name, *map(column, names)))
+        connection.execute(
+            into, [dict(zip(names, _values(view, one), strict=True)) for one in rows]
+        )
+
+
+def _values(view: ClassView, one: Pending) -> list[str | None]:
+    values: list[str | None] = [one.row.values.get(name) for name in view.columns]
+    return [*values, one.message.message_id] if view.message_id_column else values
+
+
+def _copy(
+    connection: Connection, view: str, names: Sequence[str], rows: Sequence[Sequence[str | None]]
+) -> None:
+    """COPY into the view: its trigger sees each row; four times quicker to send than INSERT."""
+    quote = connection.dialect.identifier_preparer.quote
+    statement = f"COPY {quote(view)} ({', '.join(map(quote, names))}) FROM STDIN"
+    lines = ("\t".join(map(_copy_field, row)) for row in rows)
+    driver: Any = connection.connection
+    with driver.cursor() as cursor:
+        # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
+        cursor.copy_expert(statement, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
+
+
+def _copy_field(value: str | None) -> str:
+    return r"\N" if value is None else value.translate(_COPY_ESCAPES)

@@ -1,0 +1,358 @@
+-- The tables beneath the views. They are free to change; what is promised stands in 20_views.sql.
+-- Names are stored once and compared byte by byte (COLLATE "C": quick, and as SQLite does).
+-- Absent parts of a natural key are stored as '' so that they are equal to each other.
+
+-- Names -----------------------------------------------------------------------------------------
+
+CREATE TABLE site (
+    site_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE site IS 'Names of sites.';
+
+CREATE TABLE host (
+    host_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE host IS 'Names of hosts: those with endpoints, and those where probes ran.';
+
+CREATE TABLE service_flavour (
+    service_flavour_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE service_flavour IS 'Names of service flavours.';
+
+CREATE TABLE metric (
+    metric_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE metric IS 'Names of metrics.';
+
+CREATE TABLE vo (
+    vo_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE vo IS 'Names of virtual organisations.';
+
+CREATE TABLE fqan (
+    fqan_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE fqan IS 'Fully qualified attribute names of VO members.';
+
+CREATE TABLE site_group (
+    site_group_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    group_type text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    UNIQUE (group_type, name)
+);
+COMMENT ON TABLE site_group IS 'Federations, regions, VOs and other groups of sites.';
+
+CREATE TABLE metric_status (
+    status smallint PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+COMMENT ON TABLE metric_status IS
+    'The four statuses a probe reports; the rank grows with the harm.';
+
+INSERT INTO metric_status (status, name)
+VALUES (0, 'OK'), (1, 'WARNING'), (2, 'UNKNOWN'), (3, 'CRITICAL');
+
+-- Results ---------------------------------------------------------------------------------------
+
+CREATE TABLE endpoint (
+    endpoint_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    host_id integer NOT NULL REFERENCES host,
+    service_flavour_id integer NOT NULL REFERENCES service_flavour,
+    UNIQUE (host_id, service_flavour_id)
+);
+COMMENT ON TABLE endpoint IS 'A service flavour on a host, at whatever site.';
+
+CREATE TABLE metric_instance (
+    instance_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    metric_id integer NOT NULL REFERENCES metric,
+    vo_id integer NOT NULL REFERENCES vo,
+    fqan_id integer NOT NULL REFERENCES fqan,
+    names text COLLATE "C" NOT NULL UNIQUE,
+    UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
+);
+COMMENT ON TABLE metric_instance IS
+    'A metric of an endpoint, as seen by one VO and FQAN. names joins host, flavour, metric, VO '
+    'and FQAN by unit separators: a result looks its instance up in one index instead of seven.';
+
+CREATE TABLE result_origin (
+    origin_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    service_uri text COLLATE "C" NOT NULL,
+    service_type text COLLATE "C" NOT NULL,
+    site_name text COLLATE "C" NOT NULL,
+    metric_type text COLLATE "C" NOT NULL,
+    data_type text COLLATE "C" NOT NULL,
+    monitoring_host text COLLATE "C" NOT NULL,
+    role text COLLATE "C" NOT NULL,
+    nagios_name text COLLATE "C" NOT NULL,
+    encrypted text COLLATE "C" NOT NULL,
+    UNIQUE (
+        service_uri, nagios_name, monitoring_host, site_name, service_type,
+        metric_type, data_type, role, encrypted
+    )
+);
+COMMENT ON TABLE result_origin IS
+    'What a result says about where it comes from: texts that hardly ever change, stored once.';
+
+CREATE TABLE metric_result (
+    result_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    instance_id integer NOT NULL,
+    measured_at timestamptz NOT NULL,
+    gatherer_id integer NOT NULL,
+    status smallint NOT NULL CHECK (status BETWEEN 0 AND 3),
+    origin_id integer NOT NULL,
+    summary text,
+    performance_data text,
+    message_id text,
+    UNIQUE (instance_id, measured_at, gatherer_id)
+);
+COMMENT ON TABLE metric_result IS
+    'One result of a probe. No foreign keys: three checks a row would cost as much as the row, '
+    'and its only writer is the trigger that has just looked the ids up.';
+CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
+COMMENT ON INDEX metric_result_measured_at IS 'Reports read a window of time.';
+
+CREATE TABLE metric_result_detail (
+    result_id bigint PRIMARY KEY REFERENCES metric_result ON DELETE CASCADE,
+    details text NOT NULL
+);
+COMMENT ON TABLE metric_result_detail IS
+    'The long text of a result, kept apart: no report reads it.';
+
+-- Topology and downtimes ------------------------------------------------------------------------
+
+CREATE TABLE endpoint_membership (
+    membership_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site_id integer NOT NULL REFERENCES site,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    vo_id integer NOT NULL REFERENCES vo,
+    valid_from timestamptz NOT NULL,
+    valid_to timestamptz,
+    service_uri text,
+    production text,
+    monitored text,
+    message_id text,
+    UNIQUE (site_id, endpoint_id, vo_id, valid_from)
+);
+COMMENT ON TABLE endpoint_membership IS
+    'An endpoint belongs to a site in [valid_from, valid_to); no valid_to: until further notice.';
+
+CREATE TABLE site_group_member (
+    member_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site_group_id integer NOT NULL REFERENCES site_group,
+    site_id integer NOT NULL REFERENCES site,
+    valid_from timestamptz NOT NULL,
+    valid_to timestamptz,
+    weight integer CHECK (weight >= 0),
+    message_id text,
+    UNIQUE (site_id, site_group_id, valid_from)
+);
+COMMENT ON TABLE site_group_member IS 'A site belongs to a group in [valid_from, valid_to).';
+
+CREATE TABLE announced_downtime (
+    announced_downtime_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    downtime_id text COLLATE "C" NOT NULL,
+    site_id integer NOT NULL REFERENCES site,
+    host_id integer NOT NULL REFERENCES host,
+    service_flavour_id integer NOT NULL REFERENCES service_flavour,
+    start_key bigint NOT NULL,
+    start_time timestamptz NOT NULL,
+    end_time timestamptz NOT NULL CHECK (end_time >= start_time),
+    classification text NOT NULL,
+    severity text NOT NULL,
+    description text,
+    announced_at timestamptz,
+    message_id text,
+    UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
+);
+COMMENT ON TABLE announced_downtime IS
+    'An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without '
+    'an id the epoch second of the start, else 0, as a downtime with an id may move.';
+
+-- What could not be loaded ----------------------------------------------------------------------
+
+CREATE TABLE dead_letter (
+    dead_letter_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    message_id text COLLATE "C" NOT NULL,
+    record_number integer NOT NULL,
+    message_class text NOT NULL,
+    reason text NOT NULL,
+    error text NOT NULL,
+    headers text NOT NULL,
+    body bytea NOT NULL,
+    received_at timestamptz NOT NULL,
+    state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),
+    changed_at timestamptz NOT NULL,
+    UNIQUE (message_id, record_number)
+);
+COMMENT ON TABLE dead_letter IS
+    'A record that could not be loaded, byte by byte, with the headers (JSON) of its message. '
+    'Record 0 is the whole message.';
+
+-- Reports ---------------------------------------------------------------------------------------
+-- Every figure carries the run that made it; published_run says which run readers see.
+
+CREATE TABLE run (
+    run_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    report text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz,
+    state text NOT NULL CHECK (state IN ('running', 'published', 'superseded', 'failed')),
+    until timestamptz,
+    results_read bigint,
+    results_ignored text,
+    instances bigint,
+    results_digest text,
+    topology_digest text,
+    downtimes_digest text,
+    profile_digest text,
+    input_digest text,
+    profile text,
+    software_version text,
+    who text
+);
+COMMENT ON TABLE run IS
+    'A computation of one report for one day and what it read; results_ignored is JSON '
+    '{"reason": count}, until is the time of the run where the day was still open.';
+CREATE INDEX run_report_day ON run (report, day);
+COMMENT ON INDEX run_report_day IS 'The runs of one day.';
+
+CREATE TABLE published_run (
+    report text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, day)
+);
+COMMENT ON TABLE published_run IS
+    'The run that readers see for a report and day: changed by one statement, so never a mixture.';
+
+CREATE TABLE endpoint_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text COLLATE "C" NOT NULL,
+    service_flavour text COLLATE "C" NOT NULL,
+    host_name text COLLATE "C" NOT NULL,
+    availability numeric(8, 5),
+    reliability numeric(8, 5),
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, service_flavour, host_name)
+);
+COMMENT ON TABLE endpoint_figure IS 'Figures of an endpoint at a site, one day.';
+
+CREATE TABLE service_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text COLLATE "C" NOT NULL,
+    service_flavour text COLLATE "C" NOT NULL,
+    availability numeric(8, 5),
+    reliability numeric(8, 5),
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, service_flavour)
+);
+COMMENT ON TABLE service_figure IS 'Figures of a service flavour at a site, one day.';
+
+CREATE TABLE function_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text COLLATE "C" NOT NULL,
+    function text COLLATE "C" NOT NULL,
+    availability numeric(8, 5),
+    reliability numeric(8, 5),
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, function)
+);
+COMMENT ON TABLE function_figure IS 'Figures of a function of a site, one day.';
+
+CREATE TABLE site_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text COLLATE "C" NOT NULL,
+    availability numeric(8, 5),
+    reliability numeric(8, 5),
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site)
+);
+COMMENT ON TABLE site_figure IS 'Figures of a site, one day.';
+
+CREATE TABLE group_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    group_type text COLLATE "C" NOT NULL,
+    group_name text COLLATE "C" NOT NULL,
+    availability numeric(8, 5),
+    reliability numeric(8, 5),
+    sites_expected integer NOT NULL,
+    sites_known integer NOT NULL,
+    PRIMARY KEY (run_id, group_type, group_name)
+);
+COMMENT ON TABLE group_figure IS
+    'Weighted means of a group of sites, and how many of its sites had a value, one day.';
+
+CREATE TABLE group_site (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    group_type text COLLATE "C" NOT NULL,
+    group_name text COLLATE "C" NOT NULL,
+    site text COLLATE "C" NOT NULL,
+    weight integer NOT NULL,
+    PRIMARY KEY (run_id, group_type, group_name, site)
+);
+COMMENT ON TABLE group_site IS 'The sites a run counted in a group, with their weights.';
+
+CREATE TABLE timeline_segment (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text COLLATE "C" NOT NULL
+        CHECK (level IN ('metric', 'endpoint', 'service', 'function', 'site')),
+    site text COLLATE "C" NOT NULL,
+    service_flavour text COLLATE "C" NOT NULL,
+    host_name text COLLATE "C" NOT NULL,
+    metric_name text COLLATE "C" NOT NULL,
+    function text COLLATE "C" NOT NULL,
+    start_time timestamptz NOT NULL,
+    end_time timestamptz NOT NULL CHECK (end_time > start_time),
+    status text NOT NULL,
+    PRIMARY KEY (
+        run_id, level, site, service_flavour, host_name, metric_name, function, start_time
+    )
+);
+COMMENT ON TABLE timeline_segment IS
+    'A status held in [start_time, end_time) of the day; absent key parts are empty.';
+
+CREATE TABLE report_change_row (
+    change_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text COLLATE "C" NOT NULL,
+    names text NOT NULL,
+    old text,
+    new text,
+    reason text NOT NULL
+);
+COMMENT ON TABLE report_change_row IS
+    'A figure that differs from the run before; names is JSON.';
+CREATE INDEX report_change_row_run ON report_change_row (run_id);
+COMMENT ON INDEX report_change_row_run IS 'The changes of one run.';

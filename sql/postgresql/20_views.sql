@@ -1,0 +1,437 @@
+-- What is promised: class views (one per message class), report views, the inputs of reports.
+
+-- Class views -----------------------------------------------------------------------------------
+-- Columns are the attributes of the class, so `SELECT hostName FROM metricOutput` is what a person
+-- types. Absent values are NULL. Insert into them: 30_triggers.sql.
+
+CREATE VIEW metric_instance_name AS
+SELECT
+    i.instance_id,
+    i.endpoint_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN metric AS m ON m.metric_id = i.metric_id
+JOIN vo AS v ON v.vo_id = i.vo_id
+JOIN fqan AS q ON q.fqan_id = i.fqan_id;
+COMMENT ON VIEW metric_instance_name IS 'Metric instances with their names.';
+
+CREATE VIEW metricOutput AS
+SELECT
+    n.host_name AS hostName,
+    NULLIF(o.service_uri, '') AS serviceURI,
+    n.service_flavour AS serviceFlavour,
+    NULLIF(o.service_type, '') AS serviceType,
+    NULLIF(o.site_name, '') AS siteName,
+    n.metric_name AS metricName,
+    NULLIF(o.metric_type, '') AS metricType,
+    s.name AS metricStatus,
+    NULLIF(o.data_type, '') AS dataType,
+    r.performance_data AS performanceData,
+    r.measured_at AS timestamp,
+    NULLIF(g.name, '') AS gatheredAt,
+    NULLIF(o.monitoring_host, '') AS monitoringHost,
+    r.summary AS summaryData,
+    d.details AS detailsData,
+    NULLIF(n.vo, '') AS voName,
+    NULLIF(n.fqan, '') AS voFqan,
+    NULLIF(o.role, '') AS role,
+    NULLIF(o.nagios_name, '') AS nagiosName,
+    NULLIF(o.encrypted, '') AS encrypted,
+    r.message_id AS messageId
+FROM metric_result AS r
+JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
+JOIN metric_status AS s ON s.status = r.status
+JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN result_origin AS o ON o.origin_id = r.origin_id
+LEFT JOIN metric_result_detail AS d ON d.result_id = r.result_id;
+COMMENT ON VIEW metricOutput IS 'Class: results of probes.';
+
+CREATE VIEW serviceEndpoint AS
+SELECT
+    s.name AS siteName,
+    h.name AS hostName,
+    f.name AS serviceFlavour,
+    m.service_uri AS serviceURI,
+    NULLIF(v.name, '') AS voName,
+    m.production AS production,
+    m.monitored AS monitored,
+    m.valid_from AS validFrom,
+    m.valid_to AS validTo,
+    m.message_id AS messageId
+FROM endpoint_membership AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN vo AS v ON v.vo_id = m.vo_id;
+COMMENT ON VIEW serviceEndpoint IS 'Class: which endpoints a site has, and since when.';
+
+CREATE VIEW siteGroup AS
+SELECT
+    s.name AS siteName,
+    g.name AS groupName,
+    g.group_type AS groupType,
+    m.weight AS weight,
+    m.valid_from AS validFrom,
+    m.valid_to AS validTo,
+    m.message_id AS messageId
+FROM site_group_member AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+COMMENT ON VIEW siteGroup IS 'Class: which federation, region or other group a site belongs to.';
+
+CREATE VIEW downtime AS
+SELECT
+    NULLIF(a.downtime_id, '') AS downtimeId,
+    NULLIF(s.name, '') AS siteName,
+    NULLIF(h.name, '') AS hostName,
+    NULLIF(f.name, '') AS serviceFlavour,
+    a.start_time AS startTime,
+    a.end_time AS endTime,
+    a.classification AS classification,
+    a.severity AS severity,
+    a.description AS description,
+    a.announced_at AS timestamp,
+    a.message_id AS messageId
+FROM announced_downtime AS a
+JOIN site AS s ON s.site_id = a.site_id
+JOIN host AS h ON h.host_id = a.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
+COMMENT ON VIEW downtime IS 'Class: announced downtimes; endTime = startTime: cancelled.';
+
+-- Inputs of reports -----------------------------------------------------------------------------
+-- Site-free where results are concerned; times twice, as time and as epoch seconds (…_s).
+
+CREATE VIEW report_result AS
+SELECT
+    r.result_id,
+    r.instance_id,
+    n.host_name,
+    n.service_flavour,
+    n.metric_name,
+    n.vo,
+    n.fqan,
+    r.measured_at,
+    CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
+    s.name AS status,
+    g.name AS gathered_at,
+    o.monitoring_host,
+    r.summary,
+    r.performance_data,
+    r.message_id
+FROM metric_result AS r
+JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
+JOIN metric_status AS s ON s.status = r.status
+JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN result_origin AS o ON o.origin_id = r.origin_id;
+COMMENT ON VIEW report_result IS 'Results with the ids and names that reports read.';
+
+CREATE VIEW report_topology AS
+SELECT
+    s.name AS site,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    v.name AS vo,
+    m.service_uri,
+    m.production,
+    m.monitored,
+    m.valid_from,
+    m.valid_to,
+    CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
+    CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
+FROM endpoint_membership AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN vo AS v ON v.vo_id = m.vo_id;
+COMMENT ON VIEW report_topology IS
+    'Endpoints of sites, as announced; production and monitored as sent, NULL means yes.';
+
+CREATE VIEW report_downtime AS
+SELECT
+    a.downtime_id,
+    s.name AS site,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    a.start_time,
+    a.end_time,
+    CAST(extract(epoch FROM a.start_time) AS bigint) AS start_s,
+    CAST(extract(epoch FROM a.end_time) AS bigint) AS end_s,
+    a.classification,
+    a.severity,
+    a.description
+FROM announced_downtime AS a
+JOIN site AS s ON s.site_id = a.site_id
+JOIN host AS h ON h.host_id = a.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
+WHERE a.end_time > a.start_time;
+COMMENT ON VIEW report_downtime IS
+    'Downtimes that were not cancelled; no flavour: all of the host, no host: the whole site.';
+
+CREATE VIEW report_site_group AS
+SELECT
+    s.name AS site,
+    g.group_type,
+    g.name AS group_name,
+    m.weight,
+    m.valid_from,
+    m.valid_to,
+    CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
+    CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
+FROM site_group_member AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+COMMENT ON VIEW report_site_group IS 'Sites of groups, as announced.';
+
+-- Report views ----------------------------------------------------------------------------------
+-- Figures of the run that is published for a report and day.
+
+CREATE VIEW endpoint_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.service_flavour,
+    g.host_name,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    r.until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW endpoint_availability IS 'Availability of endpoints, by site and day.';
+
+CREATE VIEW service_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.service_flavour,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    r.until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN service_figure AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW service_availability IS 'Availability of service flavours, by site and day.';
+
+CREATE VIEW function_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.function,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    r.until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN function_figure AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW function_availability IS 'Availability of functions, by site and day.';
+
+CREATE VIEW site_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    r.until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN site_figure AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW site_availability IS 'Availability of sites, by day.';
+
+CREATE VIEW group_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.group_type,
+    g.group_name,
+    g.availability,
+    g.reliability,
+    g.sites_expected,
+    g.sites_known,
+    p.run_id
+FROM published_run AS p
+JOIN group_figure AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW group_availability IS 'Availability of groups of sites, by day.';
+
+CREATE VIEW report_group_site AS
+SELECT
+    p.report,
+    p.day,
+    g.group_type,
+    g.group_name,
+    g.site,
+    g.weight,
+    p.run_id
+FROM published_run AS p
+JOIN group_site AS g ON g.run_id = p.run_id;
+COMMENT ON VIEW report_group_site IS 'The sites that count in a group, by day, with weights.';
+
+CREATE VIEW status_timeline AS
+SELECT
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function,
+    t.start_time,
+    t.end_time,
+    t.status,
+    p.run_id
+FROM published_run AS p
+JOIN timeline_segment AS t ON t.run_id = p.run_id;
+COMMENT ON VIEW status_timeline IS 'Who had which status from when to when, clipped to the day.';
+
+CREATE VIEW current_status AS
+WITH moment AS (
+    -- Several results of one moment: the worse counts.
+    SELECT i.endpoint_id, i.metric_id, i.vo_id, r.measured_at, max(r.status) AS status
+    FROM metric_result AS r
+    JOIN metric_instance AS i ON i.instance_id = r.instance_id
+    GROUP BY i.endpoint_id, i.metric_id, i.vo_id, r.measured_at
+),
+step AS (
+    SELECT
+        moment.*,
+        lag(status) OVER (
+            PARTITION BY endpoint_id, metric_id, vo_id ORDER BY measured_at
+        ) AS status_before
+    FROM moment
+),
+newest AS (
+    SELECT
+        endpoint_id,
+        metric_id,
+        vo_id,
+        max(measured_at) AS measured_at,
+        max(CASE WHEN status_before = status THEN NULL ELSE measured_at END) AS since
+    FROM step
+    GROUP BY endpoint_id, metric_id, vo_id
+),
+told AS (
+    SELECT
+        newest.*,
+        r.status,
+        r.summary,
+        row_number() OVER (
+            PARTITION BY newest.endpoint_id, newest.metric_id, newest.vo_id
+            ORDER BY r.status DESC, r.result_id
+        ) AS place
+    FROM newest
+    JOIN metric_instance AS i
+        ON i.endpoint_id = newest.endpoint_id
+        AND i.metric_id = newest.metric_id
+        AND i.vo_id = newest.vo_id
+    JOIN metric_result AS r
+        ON r.instance_id = i.instance_id AND r.measured_at = newest.measured_at
+),
+home AS (
+    SELECT DISTINCT m.endpoint_id, s.name AS site
+    FROM endpoint_membership AS m
+    JOIN site AS s ON s.site_id = m.site_id
+    WHERE m.valid_from <= now() AND (m.valid_to IS NULL OR m.valid_to > now())
+)
+SELECT
+    coalesce(home.site, '') AS site,
+    f.name AS service_flavour,
+    h.name AS host_name,
+    m.name AS metric_name,
+    v.name AS vo,
+    s.name AS status,
+    told.since,
+    told.measured_at,
+    told.summary
+FROM told
+JOIN metric_status AS s ON s.status = told.status
+JOIN endpoint AS e ON e.endpoint_id = told.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN metric AS m ON m.metric_id = told.metric_id
+JOIN vo AS v ON v.vo_id = told.vo_id
+LEFT JOIN home ON home.endpoint_id = told.endpoint_id
+WHERE told.place = 1;
+COMMENT ON VIEW current_status IS
+    'The newest status of everything and since when it holds; no site: not in the topology now.';
+
+CREATE VIEW report_run AS
+SELECT
+    run_id,
+    report,
+    day,
+    started_at,
+    finished_at,
+    state,
+    until,
+    results_read,
+    results_ignored,
+    instances,
+    results_digest,
+    topology_digest,
+    downtimes_digest,
+    profile_digest,
+    input_digest,
+    profile,
+    software_version,
+    who
+FROM run;
+COMMENT ON VIEW report_run IS 'Every run of every report: what it read, and what became of it.';
+
+CREATE VIEW report_change AS
+SELECT
+    c.run_id,
+    r.report,
+    r.day,
+    c.level,
+    c.names,
+    c.old,
+    c.new,
+    c.reason
+FROM report_change_row AS c
+JOIN run AS r ON r.run_id = c.run_id;
+COMMENT ON VIEW report_change IS 'What a run changed in the figures of the one before, and why.';

@@ -1,0 +1,356 @@
+-- The tables beneath the views. They are free to change; what is promised stands in 20_views.sql.
+-- Times are epoch seconds; the views show them as text YYYY-MM-DDThh:mm:ssZ. Days are text.
+-- Names are stored once and compared byte by byte.
+-- Absent parts of a natural key are stored as '' so that they are equal to each other.
+
+-- Names -----------------------------------------------------------------------------------------
+
+-- Names of sites.
+CREATE TABLE site (
+    site_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Names of hosts: those with endpoints, and those where probes ran.
+CREATE TABLE host (
+    host_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Names of service flavours.
+CREATE TABLE service_flavour (
+    service_flavour_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Names of metrics.
+CREATE TABLE metric (
+    metric_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Names of virtual organisations.
+CREATE TABLE vo (
+    vo_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Fully qualified attribute names of VO members.
+CREATE TABLE fqan (
+    fqan_id integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+-- Federations, regions, VOs and other groups of sites.
+CREATE TABLE site_group (
+    site_group_id integer PRIMARY KEY,
+    group_type text NOT NULL,
+    name text NOT NULL,
+    UNIQUE (group_type, name)
+) STRICT;
+
+-- The four statuses a probe reports; the rank grows with the harm.
+CREATE TABLE metric_status (
+    status integer PRIMARY KEY,
+    name text NOT NULL UNIQUE
+) STRICT;
+
+INSERT INTO metric_status (status, name)
+VALUES (0, 'OK'), (1, 'WARNING'), (2, 'UNKNOWN'), (3, 'CRITICAL');
+
+-- Results ---------------------------------------------------------------------------------------
+
+-- A service flavour on a host, at whatever site.
+CREATE TABLE endpoint (
+    endpoint_id integer PRIMARY KEY,
+    host_id integer NOT NULL REFERENCES host,
+    service_flavour_id integer NOT NULL REFERENCES service_flavour,
+    UNIQUE (host_id, service_flavour_id)
+) STRICT;
+
+-- A metric of an endpoint, as seen by one VO and FQAN. names joins host, flavour, metric, VO and
+-- FQAN by unit separators: a result looks its instance up in one index instead of seven.
+CREATE TABLE metric_instance (
+    instance_id integer PRIMARY KEY,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    metric_id integer NOT NULL REFERENCES metric,
+    vo_id integer NOT NULL REFERENCES vo,
+    fqan_id integer NOT NULL REFERENCES fqan,
+    names text NOT NULL UNIQUE,
+    UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
+) STRICT;
+
+-- What a result says about where it comes from: texts that hardly ever change, stored once.
+CREATE TABLE result_origin (
+    origin_id integer PRIMARY KEY,
+    service_uri text NOT NULL,
+    service_type text NOT NULL,
+    site_name text NOT NULL,
+    metric_type text NOT NULL,
+    data_type text NOT NULL,
+    monitoring_host text NOT NULL,
+    role text NOT NULL,
+    nagios_name text NOT NULL,
+    encrypted text NOT NULL,
+    UNIQUE (
+        service_uri, nagios_name, monitoring_host, site_name, service_type,
+        metric_type, data_type, role, encrypted
+    )
+) STRICT;
+
+-- SQLite has no functions: a row sent here makes the metric instance of these names, and what it
+-- refers to (30_triggers.sql). The table stays empty.
+CREATE TABLE new_instance (
+    host_name text,
+    service_flavour text,
+    metric_name text,
+    vo text,
+    fqan text
+) STRICT;
+
+-- One result of a probe. No foreign keys: three checks a row would cost as much as the row, and
+-- its only writer is the trigger that has just looked the ids up.
+CREATE TABLE metric_result (
+    result_id integer PRIMARY KEY,
+    instance_id integer NOT NULL,
+    measured_at integer NOT NULL,
+    gatherer_id integer NOT NULL,
+    status integer NOT NULL CHECK (status BETWEEN 0 AND 3),
+    origin_id integer NOT NULL,
+    summary text,
+    performance_data text,
+    message_id text,
+    UNIQUE (instance_id, measured_at, gatherer_id)
+) STRICT;
+-- Reports read a window of time.
+CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
+
+-- The long text of a result, kept apart: no report reads it.
+CREATE TABLE metric_result_detail (
+    result_id integer PRIMARY KEY REFERENCES metric_result ON DELETE CASCADE,
+    details text NOT NULL
+) STRICT;
+
+-- Topology and downtimes ------------------------------------------------------------------------
+
+-- An endpoint belongs to a site in [valid_from, valid_to); no valid_to: until further notice.
+CREATE TABLE endpoint_membership (
+    membership_id integer PRIMARY KEY,
+    site_id integer NOT NULL REFERENCES site,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    vo_id integer NOT NULL REFERENCES vo,
+    valid_from integer NOT NULL,
+    valid_to integer,
+    service_uri text,
+    production text,
+    monitored text,
+    message_id text,
+    UNIQUE (site_id, endpoint_id, vo_id, valid_from)
+) STRICT;
+
+-- A site belongs to a group in [valid_from, valid_to).
+CREATE TABLE site_group_member (
+    member_id integer PRIMARY KEY,
+    site_group_id integer NOT NULL REFERENCES site_group,
+    site_id integer NOT NULL REFERENCES site,
+    valid_from integer NOT NULL,
+    valid_to integer,
+    weight integer CHECK (weight >= 0),
+    message_id text,
+    UNIQUE (site_id, site_group_id, valid_from)
+) STRICT;
+
+-- An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without an
+-- id the epoch second of the start, else 0, as a downtime with an id may move.
+CREATE TABLE announced_downtime (
+    announced_downtime_id integer PRIMARY KEY,
+    downtime_id text NOT NULL,
+    site_id integer NOT NULL REFERENCES site,
+    host_id integer NOT NULL REFERENCES host,
+    service_flavour_id integer NOT NULL REFERENCES service_flavour,
+    start_key integer NOT NULL,
+    start_time integer NOT NULL,
+    end_time integer NOT NULL CHECK (end_time >= start_time),
+    classification text NOT NULL,
+    severity text NOT NULL,
+    description text,
+    announced_at integer,
+    message_id text,
+    UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
+) STRICT;
+
+-- What could not be loaded ----------------------------------------------------------------------
+
+-- A record that could not be loaded, byte by byte, with the headers (JSON) of its message.
+-- Record 0 is the whole message.
+CREATE TABLE dead_letter (
+    dead_letter_id integer PRIMARY KEY,
+    message_id text NOT NULL,
+    record_number integer NOT NULL,
+    message_class text NOT NULL,
+    reason text NOT NULL,
+    error text NOT NULL,
+    headers text NOT NULL,
+    body blob NOT NULL,
+    received_at integer NOT NULL,
+    state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),
+    changed_at integer NOT NULL,
+    UNIQUE (message_id, record_number)
+) STRICT;
+
+-- Reports ---------------------------------------------------------------------------------------
+-- Every figure carries the run that made it; published_run says which run readers see.
+
+-- A computation of one report for one day and what it read; results_ignored is JSON {"reason":
+-- count}, until is the time of the run where the day was still open.
+CREATE TABLE run (
+    run_id integer PRIMARY KEY,
+    report text NOT NULL,
+    day text NOT NULL,
+    started_at integer NOT NULL,
+    finished_at integer,
+    state text NOT NULL CHECK (state IN ('running', 'published', 'superseded', 'failed')),
+    until integer,
+    results_read integer,
+    results_ignored text,
+    instances integer,
+    results_digest text,
+    topology_digest text,
+    downtimes_digest text,
+    profile_digest text,
+    input_digest text,
+    profile text,
+    software_version text,
+    who text
+) STRICT;
+-- The runs of one day.
+CREATE INDEX run_report_day ON run (report, day);
+
+-- The run that readers see for a report and day: changed by one statement, so never a mixture.
+CREATE TABLE published_run (
+    report text NOT NULL,
+    day text NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, day)
+) STRICT;
+
+-- Figures of an endpoint at a site, one day.
+CREATE TABLE endpoint_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text NOT NULL,
+    service_flavour text NOT NULL,
+    host_name text NOT NULL,
+    availability real,
+    reliability real,
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, service_flavour, host_name)
+) STRICT;
+
+-- Figures of a service flavour at a site, one day.
+CREATE TABLE service_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text NOT NULL,
+    service_flavour text NOT NULL,
+    availability real,
+    reliability real,
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, service_flavour)
+) STRICT;
+
+-- Figures of a function of a site, one day.
+CREATE TABLE function_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text NOT NULL,
+    function text NOT NULL,
+    availability real,
+    reliability real,
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site, function)
+) STRICT;
+
+-- Figures of a site, one day.
+CREATE TABLE site_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    site text NOT NULL,
+    availability real,
+    reliability real,
+    ok_s integer NOT NULL,
+    warning_s integer NOT NULL,
+    critical_s integer NOT NULL,
+    unknown_s integer NOT NULL,
+    missing_s integer NOT NULL,
+    downtime_s integer NOT NULL,
+    excluded_s integer NOT NULL,
+    PRIMARY KEY (run_id, site)
+) STRICT;
+
+-- Weighted means of a group of sites, and how many of its sites had a value, one day.
+CREATE TABLE group_figure (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    group_type text NOT NULL,
+    group_name text NOT NULL,
+    availability real,
+    reliability real,
+    sites_expected integer NOT NULL,
+    sites_known integer NOT NULL,
+    PRIMARY KEY (run_id, group_type, group_name)
+) STRICT;
+
+-- The sites a run counted in a group, with their weights.
+CREATE TABLE group_site (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    group_type text NOT NULL,
+    group_name text NOT NULL,
+    site text NOT NULL,
+    weight integer NOT NULL,
+    PRIMARY KEY (run_id, group_type, group_name, site)
+) STRICT;
+
+-- A status held in [start_time, end_time) of the day; absent key parts are empty.
+CREATE TABLE timeline_segment (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text NOT NULL
+        CHECK (level IN ('metric', 'endpoint', 'service', 'function', 'site')),
+    site text NOT NULL,
+    service_flavour text NOT NULL,
+    host_name text NOT NULL,
+    metric_name text NOT NULL,
+    function text NOT NULL,
+    start_time integer NOT NULL,
+    end_time integer NOT NULL CHECK (end_time > start_time),
+    status text NOT NULL,
+    PRIMARY KEY (
+        run_id, level, site, service_flavour, host_name, metric_name, function, start_time
+    )
+) STRICT;
+
+-- A figure that differs from the run before; names is JSON.
+CREATE TABLE report_change_row (
+    change_id integer PRIMARY KEY,
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text NOT NULL,
+    names text NOT NULL,
+    old text,
+    new text,
+    reason text NOT NULL
+) STRICT;
+-- The changes of one run.
+CREATE INDEX report_change_row_run ON report_change_row (run_id);

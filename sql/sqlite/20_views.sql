@@ -1,0 +1,434 @@
+-- What is promised: class views (one per message class), report views, the inputs of reports.
+
+-- Class views -----------------------------------------------------------------------------------
+-- Columns are the attributes of the class, so `SELECT hostName FROM metricOutput` is what a person
+-- types. Absent values are NULL. Insert into them: 30_triggers.sql.
+
+-- Metric instances with their names.
+CREATE VIEW metric_instance_name AS
+SELECT
+    i.instance_id,
+    i.endpoint_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN metric AS m ON m.metric_id = i.metric_id
+JOIN vo AS v ON v.vo_id = i.vo_id
+JOIN fqan AS q ON q.fqan_id = i.fqan_id;
+
+-- Class: results of probes.
+CREATE VIEW metricOutput AS
+SELECT
+    n.host_name AS hostName,
+    NULLIF(o.service_uri, '') AS serviceURI,
+    n.service_flavour AS serviceFlavour,
+    NULLIF(o.service_type, '') AS serviceType,
+    NULLIF(o.site_name, '') AS siteName,
+    n.metric_name AS metricName,
+    NULLIF(o.metric_type, '') AS metricType,
+    s.name AS metricStatus,
+    NULLIF(o.data_type, '') AS dataType,
+    r.performance_data AS performanceData,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS timestamp,
+    NULLIF(g.name, '') AS gatheredAt,
+    NULLIF(o.monitoring_host, '') AS monitoringHost,
+    r.summary AS summaryData,
+    d.details AS detailsData,
+    NULLIF(n.vo, '') AS voName,
+    NULLIF(n.fqan, '') AS voFqan,
+    NULLIF(o.role, '') AS role,
+    NULLIF(o.nagios_name, '') AS nagiosName,
+    NULLIF(o.encrypted, '') AS encrypted,
+    r.message_id AS messageId
+FROM metric_result AS r
+JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
+JOIN metric_status AS s ON s.status = r.status
+JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN result_origin AS o ON o.origin_id = r.origin_id
+LEFT JOIN metric_result_detail AS d ON d.result_id = r.result_id;
+
+-- Class: which endpoints a site has, and since when.
+CREATE VIEW serviceEndpoint AS
+SELECT
+    s.name AS siteName,
+    h.name AS hostName,
+    f.name AS serviceFlavour,
+    m.service_uri AS serviceURI,
+    NULLIF(v.name, '') AS voName,
+    m.production AS production,
+    m.monitored AS monitored,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
+    m.message_id AS messageId
+FROM endpoint_membership AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN vo AS v ON v.vo_id = m.vo_id;
+
+-- Class: which federation, region or other group a site belongs to.
+CREATE VIEW siteGroup AS
+SELECT
+    s.name AS siteName,
+    g.name AS groupName,
+    g.group_type AS groupType,
+    m.weight AS weight,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
+    m.message_id AS messageId
+FROM site_group_member AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+
+-- Class: announced downtimes; endTime = startTime: cancelled.
+CREATE VIEW downtime AS
+SELECT
+    NULLIF(a.downtime_id, '') AS downtimeId,
+    NULLIF(s.name, '') AS siteName,
+    NULLIF(h.name, '') AS hostName,
+    NULLIF(f.name, '') AS serviceFlavour,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.start_time, 'unixepoch') AS startTime,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.end_time, 'unixepoch') AS endTime,
+    a.classification AS classification,
+    a.severity AS severity,
+    a.description AS description,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.announced_at, 'unixepoch') AS timestamp,
+    a.message_id AS messageId
+FROM announced_downtime AS a
+JOIN site AS s ON s.site_id = a.site_id
+JOIN host AS h ON h.host_id = a.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
+
+-- Inputs of reports -----------------------------------------------------------------------------
+-- Site-free where results are concerned; times twice, as time and as epoch seconds (…_s).
+
+-- Results with the ids and names that reports read.
+CREATE VIEW report_result AS
+SELECT
+    r.result_id,
+    r.instance_id,
+    n.host_name,
+    n.service_flavour,
+    n.metric_name,
+    n.vo,
+    n.fqan,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS measured_at,
+    r.measured_at AS measured_at_s,
+    s.name AS status,
+    g.name AS gathered_at,
+    o.monitoring_host,
+    r.summary,
+    r.performance_data,
+    r.message_id
+FROM metric_result AS r
+JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
+JOIN metric_status AS s ON s.status = r.status
+JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN result_origin AS o ON o.origin_id = r.origin_id;
+
+-- Endpoints of sites, as announced; production and monitored as sent, NULL means yes.
+CREATE VIEW report_topology AS
+SELECT
+    s.name AS site,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    v.name AS vo,
+    m.service_uri,
+    m.production,
+    m.monitored,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
+    m.valid_from AS valid_from_s,
+    m.valid_to AS valid_to_s
+FROM endpoint_membership AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN vo AS v ON v.vo_id = m.vo_id;
+
+-- Downtimes that were not cancelled; no flavour: all of the host, no host: the whole site.
+CREATE VIEW report_downtime AS
+SELECT
+    a.downtime_id,
+    s.name AS site,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.start_time, 'unixepoch') AS start_time,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.end_time, 'unixepoch') AS end_time,
+    a.start_time AS start_s,
+    a.end_time AS end_s,
+    a.classification,
+    a.severity,
+    a.description
+FROM announced_downtime AS a
+JOIN site AS s ON s.site_id = a.site_id
+JOIN host AS h ON h.host_id = a.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
+WHERE a.end_time > a.start_time;
+
+-- Sites of groups, as announced.
+CREATE VIEW report_site_group AS
+SELECT
+    s.name AS site,
+    g.group_type,
+    g.name AS group_name,
+    m.weight,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
+    m.valid_from AS valid_from_s,
+    m.valid_to AS valid_to_s
+FROM site_group_member AS m
+JOIN site AS s ON s.site_id = m.site_id
+JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+
+-- Report views ----------------------------------------------------------------------------------
+-- Figures of the run that is published for a report and day.
+
+-- Availability of endpoints, by site and day.
+CREATE VIEW endpoint_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.service_flavour,
+    g.host_name,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+
+-- Availability of service flavours, by site and day.
+CREATE VIEW service_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.service_flavour,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN service_figure AS g ON g.run_id = p.run_id;
+
+-- Availability of functions, by site and day.
+CREATE VIEW function_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.function,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN function_figure AS g ON g.run_id = p.run_id;
+
+-- Availability of sites, by day.
+CREATE VIEW site_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.site,
+    g.availability,
+    g.reliability,
+    g.ok_s,
+    g.warning_s,
+    g.critical_s,
+    g.unknown_s,
+    g.missing_s,
+    g.downtime_s,
+    g.excluded_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
+    p.run_id
+FROM published_run AS p
+JOIN run AS r ON r.run_id = p.run_id
+JOIN site_figure AS g ON g.run_id = p.run_id;
+
+-- Availability of groups of sites, by day.
+CREATE VIEW group_availability AS
+SELECT
+    p.report,
+    p.day,
+    g.group_type,
+    g.group_name,
+    g.availability,
+    g.reliability,
+    g.sites_expected,
+    g.sites_known,
+    p.run_id
+FROM published_run AS p
+JOIN group_figure AS g ON g.run_id = p.run_id;
+
+-- The sites that count in a group, by day, with weights.
+CREATE VIEW report_group_site AS
+SELECT
+    p.report,
+    p.day,
+    g.group_type,
+    g.group_name,
+    g.site,
+    g.weight,
+    p.run_id
+FROM published_run AS p
+JOIN group_site AS g ON g.run_id = p.run_id;
+
+-- Who had which status from when to when, clipped to the day.
+CREATE VIEW status_timeline AS
+SELECT
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function,
+    strftime('%Y-%m-%dT%H:%M:%SZ', t.start_time, 'unixepoch') AS start_time,
+    strftime('%Y-%m-%dT%H:%M:%SZ', t.end_time, 'unixepoch') AS end_time,
+    t.status,
+    p.run_id
+FROM published_run AS p
+JOIN timeline_segment AS t ON t.run_id = p.run_id;
+
+-- The newest status of everything and since when it holds; no site: not in the topology now.
+CREATE VIEW current_status AS
+WITH moment AS (
+    -- Several results of one moment: the worse counts.
+    SELECT i.endpoint_id, i.metric_id, i.vo_id, r.measured_at, max(r.status) AS status
+    FROM metric_result AS r
+    JOIN metric_instance AS i ON i.instance_id = r.instance_id
+    GROUP BY i.endpoint_id, i.metric_id, i.vo_id, r.measured_at
+),
+step AS (
+    SELECT
+        moment.*,
+        lag(status) OVER (
+            PARTITION BY endpoint_id, metric_id, vo_id ORDER BY measured_at
+        ) AS status_before
+    FROM moment
+),
+newest AS (
+    SELECT
+        endpoint_id,
+        metric_id,
+        vo_id,
+        max(measured_at) AS measured_at,
+        max(CASE WHEN status_before = status THEN NULL ELSE measured_at END) AS since
+    FROM step
+    GROUP BY endpoint_id, metric_id, vo_id
+),
+told AS (
+    SELECT
+        newest.*,
+        r.status,
+        r.summary,
+        row_number() OVER (
+            PARTITION BY newest.endpoint_id, newest.metric_id, newest.vo_id
+            ORDER BY r.status DESC, r.result_id
+        ) AS place
+    FROM newest
+    JOIN metric_instance AS i
+        ON i.endpoint_id = newest.endpoint_id
+        AND i.metric_id = newest.metric_id
+        AND i.vo_id = newest.vo_id
+    JOIN metric_result AS r
+        ON r.instance_id = i.instance_id AND r.measured_at = newest.measured_at
+),
+home AS (
+    SELECT DISTINCT m.endpoint_id, s.name AS site
+    FROM endpoint_membership AS m
+    JOIN site AS s ON s.site_id = m.site_id
+    WHERE m.valid_from <= unixepoch('now') AND (m.valid_to IS NULL OR m.valid_to > unixepoch('now'))
+)
+SELECT
+    coalesce(home.site, '') AS site,
+    f.name AS service_flavour,
+    h.name AS host_name,
+    m.name AS metric_name,
+    v.name AS vo,
+    s.name AS status,
+    strftime('%Y-%m-%dT%H:%M:%SZ', told.since, 'unixepoch') AS since,
+    strftime('%Y-%m-%dT%H:%M:%SZ', told.measured_at, 'unixepoch') AS measured_at,
+    told.summary
+FROM told
+JOIN metric_status AS s ON s.status = told.status
+JOIN endpoint AS e ON e.endpoint_id = told.endpoint_id
+JOIN host AS h ON h.host_id = e.host_id
+JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+JOIN metric AS m ON m.metric_id = told.metric_id
+JOIN vo AS v ON v.vo_id = told.vo_id
+LEFT JOIN home ON home.endpoint_id = told.endpoint_id
+WHERE told.place = 1;
+
+-- Every run of every report: what it read, and what became of it.
+CREATE VIEW report_run AS
+SELECT
+    run_id,
+    report,
+    day,
+    strftime('%Y-%m-%dT%H:%M:%SZ', started_at, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', finished_at, 'unixepoch') AS finished_at,
+    state,
+    strftime('%Y-%m-%dT%H:%M:%SZ', until, 'unixepoch') AS until,
+    results_read,
+    results_ignored,
+    instances,
+    results_digest,
+    topology_digest,
+    downtimes_digest,
+    profile_digest,
+    input_digest,
+    profile,
+    software_version,
+    who
+FROM run;
+
+-- What a run changed in the figures of the one before, and why.
+CREATE VIEW report_change AS
+SELECT
+    c.run_id,
+    r.report,
+    r.day,
+    c.level,
+    c.names,
+    c.old,
+    c.new,
+    c.reason
+FROM report_change_row AS c
+JOIN run AS r ON r.run_id = c.run_id;

@@ -1,0 +1,1 @@
+"""Frozen schema versions: `NNNN/<dialect>.sql`, run in order by Alembic."""

@@ -1,0 +1,142 @@
+"""The installed commands as processes, in a directory of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from schema.spool import DirectoryQueue
+
+PROGRAMS = Path(sys.executable).parent
+TIMEOUT_S = 180.0
+CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    command: Sequence[str]
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command)} -> {self.code}\n{self.out}\n{self.err}"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A directory with a `sam.toml`; commands run there as a person would run them."""
+
+    directory: Path
+    broker: str
+    database: str
+    name: str = "acceptance"
+    destination_prefix: str = "/topic/grid.probe"
+    consumer_settings: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def write_configuration(self) -> Workplace:
+        text = f"""
+[database]
+url = "{self.database}"
+[publisher]
+brokers = ["{self.broker}"]
+spool = "outbox"
+[consumer]
+name = "{self.name}"
+brokers = ["{self.broker}"]
+{self.consumer_settings}
+{"".join(self._subscriptions())}
+"""
+        (self.directory / "sam.toml").write_text(text)
+        return self
+
+    def run(self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
+        """Run one of the four programs, to its end."""
+        words = [str(word) for word in command]
+        done = subprocess.run(
+            [str(PROGRAMS / words[0]), *words[1:]],
+            input=stdin,
+            cwd=self.directory,
+            env=self.clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        return Answer(words, done.returncode, done.stdout, done.stderr)
+
+    def succeed(self, *command: str | Path, stdin: str = "") -> Answer:
+        """The same, where nothing but success will do."""
+        answer = self.run(*command, stdin=stdin)
+        assert answer.code == 0, str(answer)
+        return answer
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that runs on; killed on leaving the block, with all it started."""
+        log = self.directory / "running.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [str(PROGRAMS / command[0]), *command[1:]],
+                cwd=self.directory,
+                env=self.clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def spooled(self, name: str) -> int:
+        """How many messages a directory queue of this workplace holds."""
+        return DirectoryQueue(self.directory / name).count()
+
+    def clean_environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+        kept["PATH"] = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', os.defpath)}"
+        state = {"XDG_STATE_HOME": str(self.directory / "state")}
+        return {**kept, **state, **self.environment}
+
+    def _subscriptions(self) -> Iterator[str]:
+        if self.broker.startswith("spool:"):
+            return
+        for name in CLASSES:
+            destination = f"{self.destination_prefix}.{name}"
+            yield f'[[consumer.subscription]]\ndestination = "{destination}"\nclass = "{name}"\n'
+
+
+def embedded(directory: Path, **changes: Any) -> Workplace:
+    """Spool and SQLite; the database is there, with its schema."""
+    place = Workplace(
+        directory,
+        broker=f"spool://{directory / 'spool'}",
+        database=f"sqlite:///{directory / 'sam.db'}",
+        **changes,
+    ).write_configuration()
+    place.succeed("sam-db", "upgrade")
+    return place

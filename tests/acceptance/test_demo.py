@@ -1,0 +1,82 @@
+"""The demo, twice: what a newcomer sees first must work, and work again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.commands import Workplace
+from tests.demo.files import demo_world
+from tests.demo.summary import figures_table
+from tests.oracle import day_report, period
+from tests.world.small import PROFILE
+
+ROOT = Path(__file__).parents[2]
+TABLE = re.compile(r"^(\d{4}-\d\d-\d\d) to \d{4}-\d\d-\d\d:\n\n((?:   .*\n)+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the first and the second run print."""
+    directory = tmp_path_factory.mktemp("demo")
+    return run_demo(directory), run_demo(directory)
+
+
+def test_the_demo_shows_the_figures_of_the_oracle(outputs: tuple[str, str]) -> None:
+    first_day, table = printed_table(outputs[0])
+
+    assert table == oracles_table(first_day)
+
+
+def test_a_second_run_gives_the_same_figures(outputs: tuple[str, str]) -> None:
+    first, second = outputs
+
+    assert printed_table(first) == printed_table(second)
+    assert "exit 65" not in second  # no new dead letter
+
+
+def test_the_one_dead_letter_and_the_page_are_named(outputs: tuple[str, str]) -> None:
+    for output in outputs:
+        page = output.partition("Open in a browser: ")[2].splitlines()[0]
+        assert output.count("Dead letter ") == 1
+        assert "SPLENDID" in output
+        assert Path(page).exists()
+
+
+def run_demo(directory: Path) -> str:
+    place = Workplace(directory, broker="", database="")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.demo"],
+        cwd=directory,
+        env={**place.clean_environment(), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def printed_table(output: str) -> tuple[date, list[str]]:
+    """The first of the seven days, and the lines of the table at the end."""
+    match = TABLE.search(output)
+    assert match, output
+    return date.fromisoformat(match[1]), [line.strip() for line in match[2].splitlines()]
+
+
+def oracles_table(first_day: date) -> list[str]:
+    world = demo_world(first_day)
+    days = [day_report(world, PROFILE, day).figures("sites") for day in world.all_days]
+    sites = {site: period([day[(site,)] for day in days]) for (site,) in days[0]}
+    rows = [
+        {"site": site, "availability": one.availability, "reliability": one.reliability}
+        for site, one in sites.items()
+    ]
+    return [line.strip() for line in figures_table(rows)]

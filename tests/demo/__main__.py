@@ -1,0 +1,82 @@
+"""The whole road on this machine.
+
+    python -m tests.demo           spool, SQLite, Spark: no server
+    python -m tests.demo --full    ActiveMQ, PostgreSQL, Spark: private servers, gone at the end
+
+Everything is kept under `demo/` of the current directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.demo import road
+from tests.demo.shell import Shell, StepFailed
+from tests.demo.summary import print_summary
+from tests.services import ServiceMissing
+
+DIRECTORY = Path("demo")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description="The whole road.")
+    parser.add_argument("--full", action="store_true", help="through ActiveMQ and PostgreSQL")
+    try:
+        full_demo() if parser.parse_args(argv).full else embedded_demo()
+    except (StepFailed, ServiceMissing) as reason:
+        print(f"\nThe demo ended early: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def embedded_demo() -> None:
+    """No server: a directory is the broker, a file the database."""
+    here = DIRECTORY.resolve()
+    demo = road.prepare(
+        DIRECTORY, broker=f"spool://{here / 'spool'}", database=f"sqlite:///{here / 'sam.db'}"
+    )
+    print("From probes to a report: a directory as the broker, SQLite, Spark on this machine.")
+    _walk(demo)
+
+
+def full_demo() -> None:
+    """The same through real servers. Their data end with them, so every run is a first one."""
+    from tests.services.activemq import running_activemq
+    from tests.services.postgres import fresh_database, running_postgres
+
+    print("From probes to a report: ActiveMQ, PostgreSQL, Spark on this machine.", flush=True)
+    road.forget(DIRECTORY / "full")
+    with running_activemq() as broker, running_postgres() as server:
+        demo = road.prepare(DIRECTORY / "full", broker.url, fresh_database(server))
+        _walk(demo, subscribe_first=True)
+
+
+def _walk(demo: road.Demo, subscribe_first: bool = False) -> None:
+    began = time.monotonic()
+    shell = Shell(
+        {
+            "SAM_CONFIG": str(demo.directory / "sam.toml"),
+            "XDG_STATE_HOME": str(demo.directory.resolve() / "state"),
+        }
+    )
+    print(f"To type a command yourself, first:\n   {shell.exports()}")
+    road.apply_schema(shell)
+    if subscribe_first:
+        road.subscribe(shell)
+    road.publish_week(demo, shell)
+    road.run_plugins(demo, shell)
+    road.load(demo, shell)
+    road.load_again(demo, shell)
+    road.report(demo, shell)
+    road.explain(demo, shell)
+    road.draw_pages(demo, shell)
+    print_summary(demo, shell)
+    print(f"\n{time.monotonic() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

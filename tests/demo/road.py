@@ -1,0 +1,169 @@
+"""The steps of the demo, each one or a few commands."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from tests.demo import files
+from tests.demo.plugins import HOW_TO_GET_THEM, Plugin, installed_plugins
+from tests.demo.shell import OK, Shell
+from tests.world.model import World
+
+BAD_DATA = 65  # exit code: some input was bad, the rest was done
+PLUGIN_CODES = range(4)
+SITE_TO_EXPLAIN = "DAHLIA-HPC"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Where the demo lives and which days it is about."""
+
+    directory: Path
+    world: World
+    today: date
+    plugins: Sequence[Plugin]
+    is_first_run: bool
+
+    @property
+    def seven_days(self) -> str:
+        return f"--from {self.world.first_day} --to {self.world.last_day}"
+
+    @property
+    def input(self) -> Path:
+        return self.directory / "input"
+
+    @property
+    def week(self) -> Path:
+        """The messages as they were published first, to be delivered again under their ids."""
+        return self.directory / "week"
+
+    @property
+    def page(self) -> Path:
+        return self.directory / "report" / "index.html"
+
+
+def prepare(directory: Path, broker: str, database: str) -> Demo:
+    """Write configuration and profile; the first run decides for ever which week it is."""
+    today = datetime.now(UTC).date()
+    memory = _memory(directory)
+    is_first_run = not memory.exists()
+    if is_first_run:  # or one was interrupted: its messages had other ids
+        shutil.rmtree(directory, ignore_errors=True)
+        (directory / "input").mkdir(parents=True)
+        first = today - timedelta(days=files.DAYS)
+    else:
+        first = date.fromisoformat(memory.read_text().strip())
+    plugins = installed_plugins()
+    files.write_configuration(directory, broker, database)
+    files.write_profile(directory, plugins)
+    return Demo(directory, files.demo_world(first), today, plugins, is_first_run)
+
+
+def forget(directory: Path) -> None:
+    """Make the next run a first one."""
+    _memory(directory).unlink(missing_ok=True)
+
+
+def apply_schema(shell: Shell) -> None:
+    shell.heading("The schema: tables, views and triggers")
+    shell.run("sam-db upgrade")
+
+
+def subscribe(shell: Shell) -> None:
+    shell.heading("A durable subscription: from now on the broker keeps what is published")
+    shell.run("sam-consume run --drain")
+
+
+def publish_week(demo: Demo, shell: Shell) -> None:
+    """Make the messages once; deliver them, under the same ids, in every run."""
+    if demo.is_first_run:
+        _make_messages(demo, shell)
+        shell.heading("To the broker, from the outbox where they waited for it")
+    else:
+        shell.heading("The messages of the first run once more, under the same ids")
+    _deliver(demo, shell)
+
+
+def run_plugins(demo: Demo, shell: Shell) -> None:
+    shell.heading("Live: monitoring plugins measure this machine")
+    if not demo.plugins:
+        print(f"   no plugin is installed here: {HOW_TO_GET_THEM}")
+    about = f"--vo ops --host {this_host()} --flavour {files.THIS_FLAVOUR}"
+    for plugin in demo.plugins:
+        call = shlex.join([str(plugin.path), *plugin.arguments])
+        line = f"sam-publish run --metric {plugin.metric} {about} -- {call}"
+        shell.run(line, expect=PLUGIN_CODES)
+
+
+def load(demo: Demo, shell: Shell) -> None:
+    shell.heading("Into the database; what can't be a row becomes a dead letter (exit code 65)")
+    shell.run("sam-consume run --drain", expect={BAD_DATA} if demo.is_first_run else OK)
+    shell.run("sam-consume dead-letter list")
+    _memory(demo.directory).write_text(f"{demo.world.first_day}\n")
+
+
+def load_again(demo: Demo, shell: Shell) -> None:
+    """Only in the first run: a later one repeats everything anyway."""
+    if demo.is_first_run:
+        shell.heading("Brokers repeat messages: all of them once more, and nothing changes")
+        _deliver(demo, shell)
+        shell.run("sam-consume run --drain")
+
+
+def report(demo: Demo, shell: Shell) -> None:
+    profile = demo.directory / "critical.toml"
+    shell.heading("Availability and reliability of seven days")
+    shell.run(f"sam-report profile check {profile}")
+    shell.run(f"sam-report run --profile {profile} {demo.seven_days}")
+    shell.run(f"sam-report show --level group {demo.seven_days}", show_lines=20)
+    if demo.plugins:
+        shell.heading("And of today, which is still open")
+        shell.run(f"sam-report run --profile {profile} --day {demo.today}")
+        shell.run(f"sam-report show --level endpoint --day {demo.today}", show_lines=30)
+
+
+def explain(demo: Demo, shell: Shell) -> None:
+    shell.heading("Why: the results and downtimes behind one figure")
+    day = demo.world.first_day + timedelta(days=demo.world.days // 2)
+    shell.run(f"sam-report explain --day {day} --site {SITE_TO_EXPLAIN}", show_lines=20)
+
+
+def draw_pages(demo: Demo, shell: Shell) -> None:
+    shell.heading("Pages to read offline")
+    eighth = demo.world.last_day + timedelta(days=1)
+    last = demo.today if demo.plugins and demo.today == eighth else demo.world.last_day
+    days = f"--from {demo.world.first_day} --to {last}"
+    shell.run(f"sam-report site {days} --out {demo.page.parent}")
+
+
+def this_host() -> str:
+    return socket.gethostname().lower()
+
+
+def _make_messages(demo: Demo, shell: Shell) -> None:
+    """Into a directory of their own, so that every run can deliver the same ones."""
+    publish = f'sam-publish send --broker "spool://$PWD/{demo.week}"'
+    shell.heading("Topology and downtimes, as messages")
+    for message_class, path in files.write_topology(demo.input, demo.world, this_host()):
+        shell.run(f"{publish} --class {message_class} {path}")
+    shell.heading("Seven days of probe results, some of them late, and one record that is broken")
+    files.write_results(demo.input, demo.world)
+    shell.run(f"{publish} {demo.input}/results-*.txt")
+    shell.run(f"{publish} --raw {files.write_broken_record(demo.input, demo.world)}")
+
+
+def _deliver(demo: Demo, shell: Shell) -> None:
+    shell.run(f"cp -rT {demo.week} {demo.directory}/outbox")
+    shell.run("sam-publish spool status")
+    shell.run("sam-publish spool drain --timeout 60")
+
+
+def _memory(directory: Path) -> Path:
+    """Holds the first of the seven days; there as soon as they are loaded."""
+    return directory / "first-day"

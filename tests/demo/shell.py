@@ -1,0 +1,78 @@
+"""Runs commands as a person types them, and shows what was typed and how long it took."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+OK = frozenset({0})
+TIMEOUT_S = 600
+
+
+class StepFailed(Exception):
+    """A command ended with a code that the demo does not expect."""
+
+
+class Shell:
+    """One terminal: what is exported in it, and what was typed."""
+
+    def __init__(self, exports: Mapping[str, str]) -> None:
+        self._exports = exports
+        self._environment = _clean_environment(exports)
+        self._step = 0
+
+    def heading(self, text: str) -> None:
+        self._step += 1
+        print(f"\n{self._step}. {text}", flush=True)
+
+    def exports(self) -> str:
+        """The line that makes any other terminal like this one."""
+        values = " ".join(f"{name}={value}" for name, value in self._exports.items())
+        return f"export PATH={Path(sys.executable).parent}:$PATH {values}"
+
+    def run(self, line: str, expect: Collection[int] = OK, show_lines: int | None = None) -> None:
+        """Print the line, run it, print what it said (so many lines of it)."""
+        print(f"   $ {line}", flush=True)
+        began = time.monotonic()
+        done = self._call(line)
+        _show(done.stdout.splitlines(), show_lines)
+        note = f", exit {done.returncode}" if done.returncode else ""
+        print(f"     ({time.monotonic() - began:.1f} s{note})", flush=True)
+        if done.returncode not in expect:
+            raise StepFailed(f"exit code {done.returncode} of: {line}")
+
+    def ask(self, line: str) -> str:
+        """What a command says, without a trace on the screen."""
+        done = self._call(line)
+        if done.returncode:
+            raise StepFailed(f"exit code {done.returncode} of: {line}")
+        return done.stdout
+
+    def _call(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            line,
+            shell=True,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+
+
+def _show(lines: list[str], show_lines: int | None) -> None:
+    for line in lines[:show_lines]:
+        print(f"     {line}")
+    if show_lines is not None and len(lines) > show_lines:
+        print(f"     … {len(lines) - show_lines} more lines")
+
+
+def _clean_environment(exports: Mapping[str, str]) -> dict[str, str]:
+    """This process's, without settings of another installation, with ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    return {**kept, **exports, "PATH": path}

@@ -1,0 +1,56 @@
+"""A bare STOMP publisher: what it sent is at the broker when `publish` returns."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+from schema.message import Message
+
+TIMEOUT_S = 30.0
+TRANSACTION = 100
+
+
+def publish(host: str, port: int, destination: str, messages: Iterable[Message]) -> int:
+    """Send persistently, in transactions, and wait for the receipt of each; gives the count."""
+    sent = 0
+    with socket.create_connection((host, port), TIMEOUT_S) as connection:
+        reader = connection.makefile("rb")
+        connection.sendall(_frame("CONNECT", {"accept-version": "1.2", "host": "/"}))
+        _expect(reader, b"CONNECTED")
+        pending = list(messages)
+        for start in range(0, len(pending), TRANSACTION):
+            chunk = pending[start : start + TRANSACTION]
+            in_transaction = {"transaction": str(start)}
+            frames = [_frame("BEGIN", in_transaction)]
+            frames += [_send(message, destination, in_transaction) for message in chunk]
+            frames.append(_frame("COMMIT", {**in_transaction, "receipt": "done"}))
+            connection.sendall(b"".join(frames))
+            _expect(reader, b"RECEIPT")
+            sent += len(chunk)
+    return sent
+
+
+def _send(message: Message, destination: str, headers: dict[str, str]) -> bytes:
+    own = {"destination": destination, "persistent": "true", **headers}
+    return _frame("SEND", {**message.headers, **own}, message.body)
+
+
+def _frame(command: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+    lines = "".join(f"{key}:{_escaped(value)}\n" for key, value in headers.items())
+    return f"{command}\n{lines}\n".encode() + body + b"\0"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
+
+
+def _expect(reader: socket.SocketIO, command: bytes) -> None:  # type: ignore[name-defined]
+    frame = b""
+    while not frame.endswith(b"\0"):
+        byte = reader.read(1)
+        if not byte:
+            raise ConnectionError(f"closed instead of {command!r}: {frame!r}")
+        frame += byte
+    if not frame.lstrip(b"\n").startswith(command):
+        raise ConnectionError(f"wanted {command!r}, got {frame!r}")

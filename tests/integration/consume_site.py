@@ -1,0 +1,129 @@
+"""A site with a configured `sam-consume`: its processes are run, its database is looked at."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from schema.message import Message
+from schema.spool import DirectoryQueue
+from sql.engine import make_engine
+from sql.version import upgrade
+from tests.builders import metric_message, metric_result
+
+WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What `sam-consume run --drain --json` said and how it ended."""
+
+    code: int
+    log: str
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Site:
+    """`config` is its sam.toml."""
+
+    config: Path
+    database: str
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, timeout=WAIT_S
+        )
+
+    def drain(self, timeout_s: float = 30) -> Drained:
+        done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s))
+        return Drained(done.returncode, done.stderr, json.loads(done.stdout or "{}"))
+
+    @contextmanager
+    def daemon(self) -> Iterator[subprocess.Popen[str]]:
+        """A running `sam-consume run`; killed on leaving the block, if it still runs."""
+        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=WAIT_S)
+
+    def scalar(self, query: str) -> Any:
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                return connection.execute(text(query)).scalar_one()
+        finally:
+            engine.dispose()
+
+    def rows(self) -> int:
+        return int(self.scalar("SELECT count(*) FROM metricOutput"))
+
+    def wait_for_rows(self, count: int) -> None:
+        eventually(lambda: self.rows() >= count)
+
+
+def make_site(
+    directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/none"
+) -> Site:
+    """A site with the schema applied, subscribed to one destination of metric results."""
+    engine = make_engine(database, create=True)
+    upgrade(engine)
+    engine.dispose()
+    config = directory / "sam.toml"
+    config.write_text(
+        f"""\
+[database]
+url = {json.dumps(database)}
+[consumer]
+name = "site-{destination.rpartition("/")[2]}"
+brokers = {json.dumps(list(brokers))}
+[[consumer.subscription]]
+destination = {json.dumps(destination)}
+class = "metricOutput"
+"""
+    )
+    return Site(config, database)
+
+
+def results(count: int, metric: str = "org.sam.M") -> list[Message]:
+    """Messages of one result each, all different; names make them countable per sender."""
+    start = 1_795_000_000
+    return [
+        metric_message(metric_result(metricName=metric, timestamp=str(start + number)))
+        for number in range(count)
+    ]
+
+
+def fill_spool(path: Path, messages: Sequence[Message]) -> None:
+    queue = DirectoryQueue(path)
+    for message in messages:
+        queue.add(message)
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.1)
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:
+    """Its exit code, and how many seconds it took to end."""
+    began = time.monotonic()
+    process.send_signal(number)
+    return process.wait(WAIT_S), time.monotonic() - began

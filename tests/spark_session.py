@@ -1,0 +1,23 @@
+"""One local Spark session for all tests: `from tests.spark_session import spark` in conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import session
+from spark_jobs.config import find_java, prepare_workers
+from tests.services import missing
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    java = find_java()
+    if java is None:
+        missing("Java", "apt-get install default-jre-headless")
+    prepare_workers()
+    started = session.start("local[2]", {}, java)
+    yield started
+    started.stop()

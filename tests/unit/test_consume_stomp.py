@@ -1,0 +1,413 @@
+"""STOMP sessions, links and sources against a broker in a thread that speaks real frames."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from consumer import stomp_session
+from consumer.broker_habits import habits_of, subscribe_headers
+from consumer.errors import SessionLost
+from consumer.inbox import Delivery, Inbox
+from consumer.stomp_link import StompSettings
+from consumer.stomp_session import Address, Login, StompSession, Subscription
+from consumer.stomp_source import StompSource
+from schema.broker import Broker
+
+SOON_S = 10.0
+METRICS = Subscription("/topic/grid.probe.metricOutput", "metricOutput", 100)
+SITES = Subscription("/topic/grid.probe.siteGroup", "siteGroup", 100)
+
+
+@dataclass(frozen=True)
+class Frame:
+    command: str
+    headers: Mapping[str, str]
+
+
+@dataclass
+class FakeBroker:
+    """Answers CONNECT and receipts, and does what it is told besides; `frames` is what it heard."""
+
+    server: str = "ActiveMQ/6.3.1"
+    heart_beat: str = "0,0"
+    refusal: str = ""
+    mute: bool = False
+    frames: queue.SimpleQueue[Frame] = field(default_factory=queue.SimpleQueue)
+    connections: list[socket.socket] = field(default_factory=list)
+    listening: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
+
+    @property
+    def address(self) -> Address:
+        host, port = self.listening.getsockname()
+        return host, port
+
+    def __enter__(self) -> FakeBroker:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close every connection."""
+        while self.connections:
+            connection = self.connections.pop()
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def send(self, command: str, body: str = "", **headers: str) -> None:
+        lines = "".join(f"{key.replace('_', '-')}:{value}\n" for key, value in headers.items())
+        self.connections[-1].sendall(f"{command}\n{lines}\n{body}\0".encode())
+
+    def deliver(self, subscription_id: str, ack_id: str) -> None:
+        self.send("MESSAGE", subscription=subscription_id, ack=ack_id, message_id=ack_id)
+
+    def heard(self, command: str) -> Frame:
+        """The next frame of that command."""
+        deadline = time.monotonic() + SOON_S
+        while True:
+            frame = self.frames.get(timeout=max(deadline - time.monotonic(), 0))
+            if frame.command == command:
+                return frame
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listening.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            received = b""
+            while data := connection.recv(65536):
+                *frames, received = (received + data).split(b"\0")
+                for frame in frames:
+                    self._answer(_parse(frame.decode()))
+                if received == b"\n":
+                    self.frames.put(Frame("heart-beat", {}))
+                    received = b""
+
+    def _answer(self, frame: Frame) -> None:
+        self.frames.put(frame)
+        if self.mute:
+            return
+        if frame.command == "STOMP" and self.refusal:
+            self.send("ERROR", message=self.refusal)
+        elif frame.command == "STOMP":
+            self.send("CONNECTED", version="1.2", server=self.server, heart_beat=self.heart_beat)
+        elif "receipt" in frame.headers:
+            self.send("RECEIPT", receipt_id=frame.headers["receipt"])
+
+
+def _parse(text: str) -> Frame:
+    command, *lines = text.lstrip("\n").split("\n\n")[0].split("\n")
+    pairs = (line.split(":", 1) for line in lines)
+    return Frame(command, {key: value.replace("\\c", ":") for key, value in pairs})
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stomp_session, "TICK_S", 0.02)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox(1000)
+
+
+@contextmanager
+def served(broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription) -> Iterator[None]:
+    """A session that is open, subscribed and served inside the block."""
+    session, stop = StompSession("stomp://a:1", inbox), threading.Event()
+    session.open(broker.address, Login("site-a"))
+    session.subscribe("site-a", subscriptions)
+    thread = threading.Thread(target=session.serve, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(SOON_S)
+        session.close()
+
+
+def take(inbox: Inbox, count: int) -> list[Delivery]:
+    batch: list[Delivery] = []
+    while len(batch) < count:
+        more = inbox.take(count - len(batch), wait_s=SOON_S, silence_s=SOON_S, age_s=SOON_S)
+        assert more, f"{len(batch)} of {count} came"
+        batch += more
+    return batch
+
+
+def test_a_session_says_who_it_is_and_subscribes_durably(broker: FakeBroker, inbox: Inbox) -> None:
+    with served(broker, inbox, METRICS):
+        connect, subscribe = broker.heard("STOMP"), broker.heard("SUBSCRIBE")
+
+    assert connect.headers["client-id"] == "site-a"
+    assert connect.headers["host"] == "/"
+    assert subscribe.headers["destination"] == METRICS.destination
+    assert subscribe.headers["activemq.subscriptionName"] == "site-a.grid.probe.metricOutput"
+    assert subscribe.headers["activemq.prefetchSize"] == "100"
+    assert subscribe.headers["ack"] == "client"
+
+
+def test_a_message_keeps_its_headers_but_not_those_of_the_session(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    with served(broker, inbox, METRICS):
+        broker.send(
+            "MESSAGE", "body", subscription="0", ack="7", message_id="7", destination="/x", a="b"
+        )
+        (delivery,) = take(inbox, 1)
+
+    assert delivery.message.body == b"body"
+    assert delivery.message.headers == {
+        "destination": "/x",
+        "a": "b",
+        "messageClass": "metricOutput",
+    }
+
+
+def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_in_order(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    with served(broker, inbox, METRICS, SITES):
+        for subscription_id, ack_id in [("0", "a1"), ("0", "a2"), ("1", "b1"), ("0", "a3")]:
+            broker.deliver(subscription_id, ack_id)
+        batch = take(inbox, 4)
+        assert broker.frames.qsize() == 3  # nothing is acked before its ack
+        for delivery in batch:
+            delivery.ack()
+        begin = broker.heard("BEGIN")
+        acks = [broker.heard("ACK"), broker.heard("ACK")]
+        commit = broker.heard("COMMIT")
+
+    assert [ack.headers["id"] for ack in acks] == ["b1", "a3"]
+    assert {each.headers["transaction"] for each in (begin, *acks, commit)} == {"ack-1"}
+
+
+def test_acks_given_before_the_stop_are_sent(broker: FakeBroker, inbox: Inbox) -> None:
+    with served(broker, inbox, METRICS):
+        broker.deliver("0", "a1")
+        (delivery,) = take(inbox, 1)
+        delivery.ack()
+
+    assert broker.heard("ACK").headers["id"] == "a1"
+    assert broker.heard("DISCONNECT")
+
+
+def test_a_broker_that_refuses_the_login_is_quoted(inbox: Inbox) -> None:
+    with FakeBroker(refusal="User name [sam] or password is invalid.") as broker:
+        session = StompSession("stomp://a:1", inbox)
+
+        with pytest.raises(SessionLost, match=r"User name \[sam\] or password is invalid"):
+            session.open(broker.address, Login("site-a", "sam", "wrong"))
+        session.close()
+
+
+def test_a_broker_that_never_answers_is_left_after_a_while(inbox: Inbox) -> None:
+    with FakeBroker(mute=True) as broker:
+        session = StompSession("stomp://a:1", inbox, reply_s=0.2)
+
+        with pytest.raises(SessionLost, match=r"no CONNECTED within 0\.2 s"):
+            session.open(broker.address, Login("site-a"))
+        session.close()
+
+
+def test_a_broker_of_an_unknown_kind_is_refused_rather_than_subscribed_undurably(
+    inbox: Inbox,
+) -> None:
+    with FakeBroker(server="apollo/1.7") as broker:
+        session = StompSession("stomp://a:1", inbox)
+
+        with pytest.raises(SessionLost, match="unknown here: apollo"):
+            session.open(broker.address, Login("site-a"))
+        session.close()
+
+
+def test_a_port_nobody_listens_on_is_named_as_such(inbox: Inbox) -> None:
+    with FakeBroker() as broker:
+        nobody = broker.address
+    session = StompSession("stomp://a:1", inbox)
+
+    with pytest.raises(SessionLost, match="connection refused"):
+        session.open(nobody, Login("site-a"))
+    session.close()
+
+
+def test_a_broker_that_fell_silent_is_lost(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stomp_session, "HEART_BEAT_MS", 100)
+    with FakeBroker(heart_beat="100,100") as broker:
+        session = StompSession("stomp://a:1", inbox)
+        session.open(broker.address, Login("site-a"))
+
+        with pytest.raises(SessionLost, match="no sign of life"):
+            session.serve(threading.Event())
+        assert broker.heard("heart-beat")
+        session.close()
+
+
+def test_a_listener_that_waits_for_room_does_not_call_the_broker_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stomp_session, "HEART_BEAT_MS", 200)
+    monkeypatch.setattr(stomp_session, "ROOM_S", 0.05)
+    full = Inbox(1)
+    with FakeBroker(heart_beat="200,0") as broker, served(broker, full, METRICS):
+        for number in range(3):
+            broker.deliver("0", f"a{number}")
+        time.sleep(1.0)  # five heart-beats
+        taken = take(full, 3)
+
+    assert [delivery.message.body for delivery in taken] == [b"", b"", b""]
+
+
+def test_an_exception_in_the_listener_reaches_the_loop(broker: FakeBroker, inbox: Inbox) -> None:
+    with served(broker, inbox, METRICS):
+        broker.deliver("never-subscribed", "a1")
+
+        with pytest.raises(KeyError):
+            inbox.take(1, wait_s=SOON_S, silence_s=0, age_s=0)
+
+
+@contextmanager
+def running(
+    inbox: Inbox, resolve: Callable[[str, int], Sequence[Address]]
+) -> Iterator[StompSource]:
+    """A source of one URL whose name leads where `resolve` says; it never waits."""
+    source = StompSource(
+        Broker("stomp", "msg.example.org", 61613),
+        StompSettings("site-a", (METRICS,)),
+        resolve=resolve,
+        delays=lambda: iter(lambda: 0.01, None),
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=source.run, args=(inbox, stop))
+    thread.start()
+    try:
+        yield source
+    finally:
+        stop.set()
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+def test_all_addresses_behind_a_name_are_consumed_at_once(broker: FakeBroker, inbox: Inbox) -> None:
+    with FakeBroker(server="RabbitMQ/3.10.8") as other:
+        addresses = [broker.address, other.address]
+        with running(inbox, lambda host, port: addresses) as source:
+            eventually(lambda: not source.missing())
+            broker.deliver("0", "a1")
+            other.deliver("0", "b1")
+
+            assert {delivery.broker for delivery in take(inbox, 2)} == {source.name}
+
+
+def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
+    broker: FakeBroker, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "consumer")
+    with running(inbox, lambda host, port: [broker.address]) as source:
+        eventually(lambda: not source.missing())
+        broker.deliver("0", "a1")
+        eventually(lambda: inbox._deliveries)
+
+        broker.drop()
+        eventually(lambda: len(caplog.messages) == 3)
+        broker.deliver("0", "a2")
+        (delivery,) = take(inbox, 1)
+        delivery.ack()
+
+        assert broker.heard("ACK").headers["id"] == "a2"
+    subscribed, lost, again = caplog.messages
+    assert "subscribed as site-a" in subscribed
+    assert "the broker closed the connection; trying again" in lost
+    assert again == subscribed
+
+
+def test_a_broker_that_stays_away_is_logged_once(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker() as broker:
+        nobody = broker.address
+    attempts = 0
+
+    def resolve(host: str, port: int) -> Sequence[Address]:
+        nonlocal attempts
+        attempts += 1
+        return [nobody]
+
+    with running(inbox, resolve) as source:
+        eventually(lambda: attempts > 5)
+        missing = source.missing()
+
+    assert missing == [f"{source.name} at 127.0.0.1 (connection refused)"]
+    assert sum("connection refused" in text for text in caplog.messages) == 1
+
+
+def test_a_name_that_leads_nowhere_is_looked_up_again(broker: FakeBroker, inbox: Inbox) -> None:
+    answers: list[Sequence[Address]] = [[broker.address]]
+    failures = [socket.gaierror(-2, "Name or service not known")] * 3
+
+    def resolve(host: str, port: int) -> Sequence[Address]:
+        if failures:
+            raise failures.pop()
+        return answers[0]
+
+    with running(inbox, resolve) as source:
+        eventually(lambda: not source.missing())
+
+    assert not failures
+
+
+def test_a_broker_that_left_its_name_is_not_tried_again(broker: FakeBroker, inbox: Inbox) -> None:
+    addresses = [broker.address]
+    with running(inbox, lambda host, port: addresses) as source:
+        eventually(lambda: not source.missing())
+        (thread,) = source._threads.values()
+
+        addresses.clear()
+        broker.drop()
+        thread.join(SOON_S)
+
+        assert not thread.is_alive()
+
+
+def test_queues_are_subscribed_without_the_headers_of_durable_topics() -> None:
+    habits = habits_of("RabbitMQ/3.10.8")
+    assert habits is not None
+
+    headers = subscribe_headers(habits, "site-a", "/queue/results", 100)
+
+    assert headers == {"prefetch-count": "100"}
+
+
+def test_artemis_is_not_taken_for_activemq_classic() -> None:
+    assert habits_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine") is None
