@@ -1,8 +1,8 @@
 """What each kind of broker wants in a SUBSCRIBE frame: a table to be read, and added to.
 
-The `server` header of the CONNECTED frame tells the kind. Sources: measurements in
-`docs/decisions.md`; `{name}` stands for the name of the subscription, `{prefetch}` for the
-number of messages that may be on their way.
+The `server` header of the CONNECTED frame tells the kind. Measured on ActiveMQ 5 and 6 and on
+RabbitMQ 3.10. `{name}` stands for the name of the subscription, `{prefetch}` for the number of
+messages that may be on their way.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     drain = Drain(sources, args.timeout) if args.drain else None
     rule = BatchRule(config.batch_size, config.batch_age_s)
     stop = threading.Event()
-    logger.info("consumer %s starts with %s", config.name, ", ".join(s.name for s in sources))
+    logger.info("starting with %s", ", ".join(source.name for source in sources))
     with stopping_on_signals(stop):
         tally = consume(engine, sources, Inbox(room_for(config)), rule, stop, drain)
     if drain is None:

@@ -43,8 +43,8 @@ SESSION_HEADERS = frozenset(
     {"ack", "content-length", "message-id", "receipt", "redelivered", "subscription", "transaction"}
 )
 
-logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # what it knows, SessionLost says
-
+# It logs each failed send with a traceback; SessionLost says the same in words.
+logging.getLogger("stomp.py").disabled = True
 
 Address = tuple[str, int]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from typing import BinaryIO
 
 from schema.message import Message
 
@@ -45,7 +46,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
 
 
-def _expect(reader: socket.SocketIO, command: bytes) -> None:  # type: ignore[name-defined]
+def _expect(reader: BinaryIO, command: bytes) -> None:
     frame = b""
     while not frame.endswith(b"\0"):
         byte = reader.read(1)

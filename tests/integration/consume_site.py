@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import text
 
+from consumer.inbox import Inbox
+from consumer.stomp_session import Login, StompSession, Subscription
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from sql.engine import make_engine
@@ -22,6 +24,17 @@ from sql.version import upgrade
 from tests.builders import metric_message, metric_result
 
 WAIT_S = 60.0
+
+
+class Broker(Protocol):
+    """What the tests know of a real broker."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def url(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -35,10 +48,11 @@ class Drained:
 
 @dataclass(frozen=True)
 class Site:
-    """`config` is its sam.toml."""
+    """`config` is its sam.toml, `name` that of its consumer."""
 
     config: Path
     database: str
+    name: str
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
@@ -70,6 +84,14 @@ class Site:
         finally:
             engine.dispose()
 
+    def execute(self, statement: str) -> None:
+        engine = make_engine(self.database)
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        finally:
+            engine.dispose()
+
     def rows(self) -> int:
         return int(self.scalar("SELECT count(*) FROM metricOutput"))
 
@@ -78,26 +100,35 @@ class Site:
 
 
 def make_site(
-    directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/none"
+    directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/grid.none"
 ) -> Site:
     """A site with the schema applied, subscribed to one destination of metric results."""
     engine = make_engine(database, create=True)
     upgrade(engine)
     engine.dispose()
+    name = f"site-{destination.rpartition('.')[2].strip('/')}"
     config = directory / "sam.toml"
     config.write_text(
         f"""\
 [database]
 url = {json.dumps(database)}
 [consumer]
-name = "site-{destination.rpartition("/")[2]}"
+name = "{name}"
 brokers = {json.dumps(list(brokers))}
 [[consumer.subscription]]
 destination = {json.dumps(destination)}
 class = "metricOutput"
 """
     )
-    return Site(config, database)
+    return Site(config, database, name)
+
+
+def subscribe(server: Broker, consumer: str, destination: str) -> None:
+    """What the first run of a consumer does: from here on the broker keeps what comes."""
+    session = StompSession(server.url, Inbox(1))
+    session.open((server.host, server.port), Login(consumer))
+    session.subscribe(consumer, [Subscription(destination, None, 1)])
+    session.close()
 
 
 def results(count: int, metric: str = "org.sam.M") -> list[Message]:
