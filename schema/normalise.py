@@ -10,10 +10,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
-from schema.classes import DETAILS, DOWNTIME, METRIC_OUTPUT, TIME_KEYS, MessageClass, built_in
+from schema.classes import (
+    BUILT_IN,
+    DETAILS,
+    DOWNTIME,
+    METRIC_OUTPUT,
+    TIME_KEYS,
+    MessageClass,
+    built_in,
+)
 from schema.errors import RecordRefused
-from schema.record import Record, spelled
+from schema.record import Record
 from schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -24,7 +33,9 @@ MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII)
 _URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "description"})
+_FREE_TEXT = frozenset({"summaryData", DETAILS, "performanceData", "description"})
+_TIMES = frozenset(key.lower() for key in TIME_KEYS)
+_SPELLINGS = {each.name: {key.lower(): key for key in each.keys} for each in BUILT_IN.values()}
 
 
 @dataclass(frozen=True)
@@ -50,11 +61,10 @@ def normalise(
         RecordRefused: the record can never be loaded.
     """
     message_class = built_in(class_name)
-    record = {key: value.strip(" \t") for key, value in fields.items()}
-    record = {key: value for key, value in record.items() if value}
+    record = _spelled(fields, message_class)
+    record.update((key, _time(key, record[key])) for key in list(record) if key.lower() in _TIMES)
     if message_class is None:
-        return [_with_times(record)]
-    record = _with_times(spelled(record, message_class.keys))
+        return [record]
     if message_class is METRIC_OUTPUT:
         record = _metric_result(record, headers, now, limits)
     if "hostName" in record:
@@ -98,7 +108,7 @@ def _metric_result(
     if monitoring_host:
         filled["monitoringHost"] = monitoring_host
     if "timestamp" in filled:
-        _check_age(parse_time(filled["timestamp"]), now, limits)
+        _check_age(filled["timestamp"], now, limits)
     return filled
 
 
@@ -109,26 +119,31 @@ def _monitoring_host(record: Record, headers: Mapping[str, str]) -> str | None:
     )
 
 
-def _check_age(measured_at: datetime, now: datetime, limits: Limits) -> None:
-    when = format_time(measured_at)
-    if measured_at < now - limits.past:
+def _check_age(when: str, now: datetime, limits: Limits) -> None:
+    # Times in our own form compare as texts.
+    if when < format_time(now - limits.past):
         raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
-    if measured_at > now + limits.future:
+    if when > format_time(now + limits.future):
         raise RecordRefused("in-the-future", f"timestamp {when} is in the future")
 
 
-def _with_times(record: Record) -> Record:
-    keys = {key.lower() for key in TIME_KEYS}
-    return {
-        key: _time(key, value) if key.lower() in keys else value for key, value in record.items()
-    }
+def _spelled(fields: Mapping[str, str], message_class: MessageClass | None) -> Record:
+    """The values that are there, without blanks around them, by the keys of the class."""
+    spelling = _SPELLINGS[message_class.name] if message_class else {}
+    stripped = ((key, value.strip(" \t")) for key, value in fields.items())
+    return {spelling.get(key.lower(), key): value for key, value in stripped if value}
 
 
 def _time(key: str, value: str) -> str:
     try:
-        return format_time(parse_time(value))
+        return _utc(value)
     except ValueError as error:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
+
+
+@lru_cache(maxsize=10_000)  # results of one round of probes share their times
+def _utc(value: str) -> str:
+    return format_time(parse_time(value))
 
 
 def _host(value: str, key: str) -> str:
@@ -148,7 +163,8 @@ def _require(record: Record, message_class: MessageClass) -> None:
 
 def _refuse_control_characters(record: Record) -> None:
     for key, value in record.items():
-        if key.lower() not in _FREE_TEXT and _CONTROL.search(value):
+        # Printable is quicker to tell, and true of nearly all.
+        if not value.isprintable() and key not in _FREE_TEXT and _CONTROL.search(value):
             raise RecordRefused(
                 "control-character", f"{key} {value[:80]!r} has a control character"
             )

@@ -6,7 +6,6 @@ Reading splits a body into records and a record into keys; what the values mean 
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -33,9 +32,10 @@ WRITE_ORDER = (
 )
 """The order of the known writers; other keys follow, details last."""
 
-_LINE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)[ \t]*:(.*)", re.DOTALL)
 _RAW_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _SPELLING = {key.lower(): key for key in METRIC_OUTPUT.keys}
+_BOM = "\ufeff"
+_REPLACED = ("invalid UTF-8 replaced",)
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def read_wlcg(
     """
     known = KNOWN_KEYS | {column.lower() for column in columns}
     chunks = list(_split(body, known))
-    if not any(chunk.lines for chunk in chunks):
+    if not chunks or not any(chunk.lines for chunk in chunks):
         return [BadRecord("empty", "the body holds no record", body)]
     required = message_class.required if message_class else None
-    complete = record_count == len(chunks) if record_count is not None else False
-    return [chunk.read(complete, required) for chunk in chunks]
+    complete = record_count == len(chunks)
+    return [_read_chunk(chunk, complete, required) for chunk in chunks]
 
 
 def write_wlcg(record: Mapping[str, str]) -> str:
@@ -98,49 +98,14 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     return "\n".join([*lines, END, ""])
 
 
-def spelled(fields: Mapping[str, str], keys: Iterable[str]) -> Record:
-    """The same fields, with each key that equals one of `keys` but for its case spelled so."""
-    spelling = {key.lower(): key for key in keys}
-    return {spelling.get(key.lower(), key): value for key, value in fields.items()}
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Chunk:
     """The lines of one record without its `EOT`, and the bytes it was read from."""
 
     line: int
-    raw: bytes = b""
-    lines: list[str] = field(default_factory=list)
-    ended: bool = False
-    replaced: bool = False
-
-    def read(
-        self, complete: bool, required: tuple[str, ...] | None
-    ) -> Union[ReadRecord, BadRecord]:
-        try:
-            fields = _fields(self.lines)
-        except _Malformed as problem:
-            return self._bad(problem.reason, str(problem))
-        if not fields:
-            return self._bad("empty", "a record without a key")
-        if not (self.ended or complete or self._whole(fields, required)):
-            return self._bad("truncated", f"no {END} line ends the record")
-        notes = ("invalid UTF-8 replaced",) if self.replaced else ()
-        return ReadRecord(fields, self.raw, self.line, notes)
-
-    def _whole(self, fields: Record, required: tuple[str, ...] | None) -> bool:
-        """Whether a last record without `EOT` still shows that nothing of it is lost."""
-        present = {key.lower() for key, value in fields.items() if value}
-        if required is None or DETAILS.lower() in present or not self.raw.endswith(b"\n"):
-            return False
-        if "serviceuri" in present:
-            present.add("hostname")
-        if "servicetype" in present:
-            present.add("serviceflavour")
-        return present.issuperset(key.lower() for key in required)
-
-    def _bad(self, reason: str, text: str) -> BadRecord:
-        return BadRecord(reason, f"line {self.line}: {text}", self.raw, self.line)
+    lines: list[str]
+    raw: bytes
+    ended: bool
 
 
 class _Malformed(Exception):
@@ -151,60 +116,89 @@ class _Malformed(Exception):
 
 def _split(body: bytes, known: Set[str]) -> Iterator[_Chunk]:
     """Cut at `EOT` lines; inside details only where a record or the text's end follows."""
-    raw_lines = _RAW_LINE.findall(body.removeprefix(codecs.BOM_UTF8))
+    raw_lines = _RAW_LINE.findall(body)
     lines = [_text(raw) for raw in raw_lines]
-    chunk = _Chunk(1)
-    in_details = False
-    for at, (raw, line) in enumerate(zip(raw_lines, lines)):
-        chunk.raw += raw
-        if line.rstrip() == END and (not in_details or _record_starts(lines, at + 1, known)):
-            chunk.ended = True
-            yield chunk
-            chunk, in_details = _Chunk(at + 2), False
-        elif line.strip() or in_details:
-            chunk.line = chunk.line if chunk.lines else at + 1
-            chunk.lines.append(line)
-            chunk.replaced = chunk.replaced or "\ufffd" in line
-            in_details = in_details or _key_of(line) == DETAILS.lower()
-    if chunk.lines:
-        yield chunk
+    first, begin, in_details = None, 0, False
+    for at, line in enumerate(lines):
+        if line.startswith(END) and line.rstrip() == END:
+            if in_details and not _record_starts(lines, at + 1, known):
+                continue
+            start = at if first is None else first
+            yield _Chunk(start + 1, lines[start:at], b"".join(raw_lines[begin : at + 1]), True)
+            first, begin, in_details = None, at + 1, False
+        elif not in_details and line and not line.isspace():
+            first = at if first is None else first
+            in_details = _pair(line)[0].lower() == DETAILS.lower()
+    if first is not None:
+        yield _Chunk(first + 1, lines[first:], b"".join(raw_lines[begin:]), False)
 
 
 def _text(raw: bytes) -> str:
-    """The line without its end; what is not UTF-8 shows as U+FFFD."""
-    line = raw[:-1] if raw.endswith(b"\n") else raw
-    line = line[:-1] if line.endswith(b"\r") else line
-    return line.decode("utf-8", "replace")
+    """The line without its end and a byte order mark; what is not UTF-8 shows as U+FFFD."""
+    return raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8", "replace").removeprefix(_BOM)
 
 
 def _record_starts(lines: list[str], at: int, known: Set[str]) -> bool:
     following = next((line for line in lines[at:] if line.strip()), None)
-    return following is None or _key_of(following) in known
+    return following is None or _pair(following)[0].lower() in known
 
 
-def _key_of(line: str) -> str:
-    match = _LINE.fullmatch(line)
-    return match.group(1).lower() if match else ""
+def _pair(line: str) -> tuple[str, str]:
+    """Key and value; a line that is no `key: value` has the key ''."""
+    key, colon, value = line.partition(":")
+    key = key.strip()
+    return (key, value.strip(" \t")) if colon and key.isidentifier() and key.isascii() else ("", "")
+
+
+def _read_chunk(
+    chunk: _Chunk, complete: bool, required: tuple[str, ...] | None
+) -> ReadRecord | BadRecord:
+    try:
+        fields = _fields(chunk.lines)
+        if not (chunk.ended or complete or _is_whole(fields, chunk.raw, required)):
+            raise _Malformed("truncated", f"no {END} line ends the record")
+    except _Malformed as problem:
+        text = f"line {chunk.line}: {problem}"
+        return BadRecord(problem.reason, text, chunk.raw, chunk.line)
+    replaced = any("\ufffd" in value for value in fields.values())
+    return ReadRecord(fields, chunk.raw, chunk.line, _REPLACED if replaced else ())
+
+
+def _is_whole(fields: Record, raw: bytes, required: tuple[str, ...] | None) -> bool:
+    """Whether a last record without `EOT` still shows that nothing of it is lost."""
+    present = {key.lower() for key, value in fields.items() if value}
+    if required is None or DETAILS.lower() in present or not raw.endswith(b"\n"):
+        return False
+    if "serviceuri" in present:
+        present.add("hostname")
+    if "servicetype" in present:
+        present.add("serviceflavour")
+    return present.issuperset(key.lower() for key in required)
 
 
 def _fields(lines: list[str]) -> Record:
-    if any("\0" in line for line in lines):
-        raise _Malformed("nul-byte", "the record holds a NUL byte")
     fields: Record = {}
     seen = set()
     for at, line in enumerate(lines):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise _Malformed("no-key", f"{line[:60]!r} is no `key: value`")
-        key, value = match.group(1), match.group(2).strip(" \t")
-        if key.lower() in seen:
+        if not line or line.isspace():
+            continue
+        key, value = _pair(line)
+        name = key.lower()
+        if name in seen:
             raise _Malformed("duplicate-key", f"the key {key} stands twice")
-        seen.add(key.lower())
-        key = _SPELLING.get(key.lower(), key)
+        seen.add(name)
+        if not name:
+            raise _Malformed("no-key", f"{line[:60]!r} is no `key: value`")
+        key = _SPELLING.get(name, key)
         if key == DETAILS:
-            fields[key] = "\n".join([value, *lines[at + 1 :]])
-            break
+            value = "\n".join([value, *lines[at + 1 :]])
+        if "\0" in value:
+            raise _Malformed("nul-byte", f"the value of {key} holds a NUL byte")
         fields[key] = value
+        if key == DETAILS:
+            break
+    if not fields:
+        raise _Malformed("empty", "a record without a key")
     return fields
 
 

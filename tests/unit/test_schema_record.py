@@ -163,7 +163,8 @@ def test_writing_what_was_read_again_changes_nothing(summary: str, more: str) ->
 
     [record] = fields_of(written)
 
-    assert fields_of(write_wlcg(record)) == [record]
+    present = {key: value for key, value in record.items() if value}  # empty is absent
+    assert fields_of(write_wlcg(record)) == [present]
 
 
 @given(st.binary())
