@@ -26,9 +26,8 @@ Figures = dict[tuple[str, ...], tuple[Any, ...]]
 
 def note_changes(connection: Connection, old: int, new: int) -> int:
     """Write a row for each figure that differs between two runs of a day; how many there are."""
-    reason = _reason(connection, old, new)
-    if not reason:  # the same inputs give the same figures
-        return 0
+    # The same inputs give the same figures, or the program has changed.
+    reason = _reason(connection, old, new) or "computed differently"
     rows = [
         {"run_id": new, "level": level, "reason": reason, **change}
         for level in WITH_FIGURES

@@ -21,7 +21,7 @@ from spark_jobs.stored import (
     downtimes,
     published_reports,
     published_runs,
-    site_results,
+    results,
     timeline,
 )
 
@@ -86,8 +86,8 @@ def _site_day(connection: Connection, report: str, site: str, period: Period) ->
     [run] = published_runs(connection, report, period)
     segments = list(timeline(connection, report, period, site=site))
     hosts = {segment.names[2] for segment in segments if segment.level == ENDPOINT}
-    results = site_results(connection, hosts, period, run.profile)
-    return explain_site(report, site, run, segments, results, downtimes(connection, period))
+    found = results(connection, period, run.profile, hosts=hosts)
+    return explain_site(report, site, run, segments, found, downtimes(connection, period))
 
 
 def _sites(connection: Connection, report: str, period: Period) -> str:
@@ -143,9 +143,9 @@ def _because(reason: Reason) -> Iterator[str]:
         yield from (f"  {line}" for line in _results(each.results))
 
 
-def _results(results: Sequence[Result]) -> Iterator[str]:
-    left_out = len(results) - _MAX_RESULTS
-    shown = [*results[: _MAX_RESULTS - 1], results[-1]] if left_out > 0 else results
+def _results(found: Sequence[Result]) -> Iterator[str]:
+    left_out = len(found) - _MAX_RESULTS
+    shown = [*found[: _MAX_RESULTS - 1], found[-1]] if left_out > 0 else found
     for at, result in enumerate(shown):
         if left_out > 0 and at == _MAX_RESULTS - 1:
             yield f"… {left_out} more"

@@ -1,10 +1,10 @@
-"""From what the database holds to what the timelines need: expected instances, rows, downtimes.
+"""From what the database holds to the rows that the timelines are made of.
 
-Tables as storage.py reads them, times in epoch seconds:
+Tables, times in epoch seconds and days since the epoch:
 results    host_name, service_flavour, metric_name, packed (time and status)
 tally      the results of a day and instance, summed up: day, names, vo, fqan, results, last, checks
-topology   site, host_name, service_flavour, vo, production, monitored, valid_from_s, valid_to_s
-downtimes  site, host_name, service_flavour, start_s, end_s, classification, severity
+endpoints  day, site, service_flavour, host_name, and first_site: true for one of its sites
+spans      day, site, service_flavour, host_name, start, end: downtimes that count
 """
 
 from __future__ import annotations
@@ -15,99 +15,35 @@ from pyspark.sql import functions as F
 from spark_jobs.days import DAY_S
 from spark_jobs.profile import Profile
 from spark_jobs.status import MISSING
-from spark_jobs.timeline import (
-    ENDPOINT_KEYS,
-    METRIC_KEYS,
-    day_end,
-    day_start,
-    packed,
-)
+from spark_jobs.timeline import ENDPOINT_KEYS, METRIC_KEYS, day_end, day_start, packed
 
-NO_WORDS = ("n", "no", "false", "f", "0")
 NOT_IN_PROFILE = "not-in-profile"
-NOT_IN_TOPOLOGY = "not-in-topology"
 OTHER_VO = "other-vo"
-REASONS = (NOT_IN_PROFILE, NOT_IN_TOPOLOGY, OTHER_VO)
+NOT_IN_TOPOLOGY = "not-in-topology"
+REASONS = (NOT_IN_PROFILE, OTHER_VO, NOT_IN_TOPOLOGY)
 
 _INSTANCE = ("host_name", "service_flavour", "metric_name")
 _ENDPOINT = ("day", "host_name", "service_flavour")
 
 
-def expected_endpoints(topology: DataFrame, days: DataFrame, profile: Profile) -> DataFrame:
-    """Who is expected on each day: day, host_name, service_flavour, its sites, its metrics.
-
-    Of several rows of one (site, host, flavour, VO) that are valid at the day's first second the
-    newest governs, and it may say that the endpoint isn't in production or not monitored.
-    """
-    valid = (F.col("valid_from_s") <= day_start()) & (
-        F.col("valid_to_s").isNull() | (F.col("valid_to_s") > day_start())
-    )
-    governing = (
-        topology.where(_names_vo(profile))
-        .join(F.broadcast(days), on=valid, how="inner")
-        .groupBy(*_ENDPOINT, "site", "vo")
-        .agg(F.max_by(F.struct("production", "monitored"), "valid_from_s").alias("flags"))
-    )
-    return (
-        governing.where(_yes("flags.production") & _yes("flags.monitored"))
-        .withColumn("metrics", _metrics_of_flavour(profile))
-        .where(F.size("metrics") > 0)
-        .groupBy(*_ENDPOINT, "metrics")
-        .agg(F.array_sort(F.collect_set("site")).alias("sites"))
-    )
-
-
-def metric_rows(results: DataFrame, carried: DataFrame, endpoints: DataFrame) -> DataFrame:
-    """METRIC_KEYS and packed: results, last states of the day before, and one oldest MISSING."""
-    day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int")
-    measured = results.withColumn("day", day).unionByName(carried)
-    matched = measured.join(F.broadcast(endpoints), on=list(_ENDPOINT), how="inner").where(
-        F.array_contains("metrics", F.col("metric_name"))
-    )
-    before_all = packed(day_start() - DAY_S - 1, F.lit(MISSING))
-    absent = endpoints.select(
-        *_ENDPOINT,
-        "sites",
-        F.explode("metrics").alias("metric_name"),
-        before_all.cast("bigint").alias("packed"),
-    )
-    both = matched.select(*absent.columns).unionByName(absent)
-    return both.withColumn("site", F.explode("sites")).select(*METRIC_KEYS, "packed")
-
-
-def carried(tally: DataFrame, profile: Profile) -> DataFrame:
-    """The last result of each instance on the day before, as a row of the next day (rule 3)."""
-    return tally.where(_wanted(profile)).select(
-        (F.col("day") + 1).alias("day"), *_INSTANCE, F.col("last").alias("packed")
-    )
-
-
-def downtime_spans(
-    downtimes: DataFrame, endpoints: DataFrame, profile: Profile, now: int
+def metric_rows(
+    results: DataFrame, tally: DataFrame, endpoints: DataFrame, profile: Profile
 ) -> DataFrame:
-    """The downtimes that count, for each endpoint and day: ENDPOINT_KEYS, start, end (rule 8).
+    """METRIC_KEYS and packed: results, last states of the day before, and one oldest MISSING.
 
-    A downtime without flavour is of the whole host, without host of the whole site; each part it
-    names must match.
+    What no endpoint or no metric of the profile expects is left out.
     """
-    kind = F.upper(F.concat_ws("/", "classification", "severity"))
-    named = downtimes.where(kind.isin(*profile.downtimes)).select(
-        *[F.col(name).alias(f"of_{name}") for name in ("site", "host_name", "service_flavour")],
-        "start_s",
-        "end_s",
+    day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int")
+    measured = results.withColumn("day", day).unionByName(_carried(tally, profile))
+    matched = measured.join(F.broadcast(endpoints), on=list(_ENDPOINT), how="inner").where(
+        F.array_contains(_metrics_of_flavour(profile), F.col("metric_name"))
     )
-    at_sites = endpoints.withColumn("site", F.explode("sites"))
-    matches = [
-        (F.col(f"of_{name}") == "") | (F.col(f"of_{name}") == F.col(name))
-        for name in ("site", "host_name", "service_flavour")
-    ]
-    overlaps = (F.col("start_s") < day_end(now)) & (F.col("end_s") > day_start())
-    condition = matches[0] & matches[1] & matches[2] & overlaps
-    return at_sites.join(F.broadcast(named), on=condition, how="inner").select(
+    absent = endpoints.select(
         *ENDPOINT_KEYS,
-        F.greatest("start_s", day_start()).alias("start"),
-        F.least("end_s", day_end(now)).alias("end"),
+        F.explode(_metrics_of_flavour(profile)).alias("metric_name"),
+        packed(day_start() - DAY_S - 1, F.lit(MISSING)).alias("packed"),
     )
+    return matched.select(*METRIC_KEYS, "packed").unionByName(absent)
 
 
 def downtime_events(spans: DataFrame, now: int) -> DataFrame:
@@ -117,75 +53,53 @@ def downtime_events(spans: DataFrame, now: int) -> DataFrame:
         F.struct(F.col("end").alias("at"), F.lit(-1).alias("downtimes")),
     )
     no_state = F.lit(None).cast("int")
-    return (
-        spans.select(*ENDPOINT_KEYS, F.explode(edges).alias("edge"))
-        .select(
-            *ENDPOINT_KEYS,
-            "edge.at",
-            no_state.alias("status"),
-            no_state.alias("before"),
-            "edge.downtimes",
-        )
-        .where(F.col("at") < day_end(now))
+    exploded = spans.select(*ENDPOINT_KEYS, F.inline(edges)).where(F.col("at") < day_end(now))
+    return exploded.select(
+        *ENDPOINT_KEYS, "at", no_state.alias("status"), no_state.alias("before"), "downtimes"
     )
 
 
-def facts(
-    tally: DataFrame, endpoints: DataFrame, spans: DataFrame, days: DataFrame, profile: Profile
-) -> DataFrame:
-    """What a run records of each day: counts, digests, and instances that several VOs measured.
+def counts(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
+    """What a run records of the results of each day.
 
-    Result: day, read, ignored (map reason to count), results_digest, mixed (a few of "instance:
-    VOs"), instances, topology_digest, downtimes_digest. Digests don't depend on any order.
+    Result: day, read, a count for each of REASONS, digest (of what counts) and carried_digest (of
+    what the next day may carry over). The digests don't depend on any order.
     """
-    about_results = _about_results(tally, endpoints, profile)
-    about_topology = endpoints.groupBy("day").agg(
-        F.sum(F.size("sites") * F.size("metrics")).alias("instances"),
-        _digest(*_ENDPOINT, "sites").alias("topology_digest"),
+    known = endpoints.where("first_site").select(*_ENDPOINT, F.lit(True).alias("expected"))
+    judged = tally.join(F.broadcast(known), on=list(_ENDPOINT), how="left").withColumn(
+        "reason", _reason(profile)
     )
-    about_downtimes = spans.groupBy("day").agg(
-        _digest(*ENDPOINT_KEYS, "start", "end").alias("downtimes_digest")
+    wanted = F.col("reason").isNull()
+    carried = wanted | (F.col("reason") == NOT_IN_TOPOLOGY)
+    names = [*_INSTANCE, "vo", "fqan"]
+    return judged.groupBy("day").agg(
+        F.sum("results").alias("read"),
+        *[_sum_where(F.col("reason") == each, F.col("results")).alias(each) for each in REASONS],
+        _sum_where(wanted, _code(*names, "results", "last", "check_1", "check_2")).alias("digest"),
+        _sum_where(carried, _code(*names, "last")).alias("carried_digest"),
     )
-    found = days
-    for about in (about_results, about_topology, about_downtimes):
-        found = found.join(F.broadcast(about), on="day", how="left")
-    return found
 
 
-def _about_results(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
-    own = tally.withColumn("read", F.col("results"))
-    look_back = tally.select(
-        (F.col("day") + 1).alias("day"),
-        *_INSTANCE,
-        "vo",
-        "fqan",
-        *[
-            F.lit(0).cast("bigint").alias(name)
-            for name in ("results", "check_1", "check_2", "read")
-        ],
-        "last",
+def mixed_vos(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
+    """Instances that more than one VO measured on a day or the one before: names and `vos`."""
+    own = tally.where(_wanted(profile)).select("day", *_INSTANCE, "vo")
+    carried = own.withColumn("day", F.col("day") + 1)
+    counted = own.unionByName(carried).join(
+        F.broadcast(endpoints.where("first_site")), on=list(_ENDPOINT), how="left_semi"
     )
-    known = endpoints.select(*_ENDPOINT, F.lit(True).alias("expected"))
-    judged = (
-        own.unionByName(look_back)
-        .join(F.broadcast(known), on=list(_ENDPOINT), how="left")
-        .withColumn("reason", _reason(profile))
+    return (
+        counted.where(F.array_contains(_metrics_of_flavour(profile), F.col("metric_name")))
+        .groupBy("day", *_INSTANCE)
+        .agg(F.array_sort(F.collect_set("vo")).alias("vos"))
+        .where(F.size("vos") > 1)
+        .orderBy("day", *_INSTANCE)
     )
-    counted = F.col("reason").isNull()
-    names = [*_INSTANCE, "vo", "fqan", "results", "last", "check_1", "check_2"]
-    by_instance = judged.groupBy("day", *_INSTANCE).agg(
-        F.sum("read").alias("read"),
-        *[F.sum(F.when(F.col("reason") == r, F.col("read"))).alias(r) for r in REASONS],
-        _digest(*names, where=counted).alias("digest"),
-        F.array_sort(F.collect_set(F.when(counted, F.col("vo")))).alias("vos"),
-    )
-    quoted = F.transform("vos", lambda vo: F.when(vo == "", "no VO").otherwise(vo))
-    told = F.format_string("%s %s %s: %s", *_INSTANCE, F.array_join(quoted, ", "))
-    return by_instance.groupBy("day").agg(
-        F.sum("read").alias("read"),
-        F.create_map(*[c for r in REASONS for c in (F.lit(r), F.sum(r))]).alias("ignored"),
-        F.sum("digest").cast("string").alias("results_digest"),
-        F.slice(F.array_sort(F.collect_set(F.when(F.size("vos") > 1, told))), 1, 3).alias("mixed"),
+
+
+def _carried(tally: DataFrame, profile: Profile) -> DataFrame:
+    """The last result of each instance on the day before, as a row of the next day (rule 3)."""
+    return tally.where(_wanted(profile)).select(
+        *_INSTANCE, F.col("last").alias("packed"), (F.col("day") + 1).alias("day")
     )
 
 
@@ -205,24 +119,18 @@ def _wanted(profile: Profile) -> Column:
     return vo if profile.fqan is None else vo & (F.col("fqan") == profile.fqan)
 
 
-def _names_vo(profile: Profile) -> Column:
-    """Whether an endpoint is one of the profile's VO, or of no VO in particular (rule 2)."""
-    return F.lit(True) if profile.vo is None else F.col("vo").isin("", profile.vo)
-
-
-def _yes(column: str) -> Column:
-    return F.coalesce(~F.lower(F.trim(column)).isin(*NO_WORDS), F.lit(True))
-
-
 def _metrics_of_flavour(profile: Profile) -> Column:
     """The profile's metrics of the row's flavour; an empty list if it names none."""
-    none = F.array().cast("array<string>")
     pairs = [(F.lit(each.name), F.lit(list(each.metrics))) for each in profile.flavours]
     metrics_of = F.create_map(*[item for pair in pairs for item in pair])
+    none = F.array().cast("array<string>")
     return F.coalesce(F.element_at(metrics_of, F.col("service_flavour")), none)
 
 
-def _digest(*columns: str, where: Column | None = None) -> Column:
-    """A number that changes when the rows do, in whatever order they come."""
-    code = F.xxhash64(*columns).cast("decimal(38,0)")
-    return F.sum(code if where is None else F.when(where, code))
+def _sum_where(condition: Column, value: Column) -> Column:
+    return F.sum(F.when(condition, value))
+
+
+def _code(*columns: str) -> Column:
+    """A number for the row; their sum changes when the rows do, in whatever order they come."""
+    return F.xxhash64(*columns).cast("decimal(38,0)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import date
 from typing import Any
 
@@ -12,21 +12,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlalchemy import Engine
 
-from spark_jobs import inputs, run_record
+from spark_jobs import inputs, run_record, stored
 from spark_jobs.availability import figures
-from spark_jobs.days import DAY_S, Period, day_number, day_of, day_start
+from spark_jobs.days import DAY_S, Period, day_number, day_start
 from spark_jobs.errors import MixedVOs
+from spark_jobs.expected import DayExpectation, expect
+from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC
 from spark_jobs.profile import Profile
 from spark_jobs.run_record import DayFacts
-from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, Window
 from spark_jobs.timeline import SITE_KEYS, segments, timelines
+from sql.engine import reading
 from sql.errors import SqlError
 
-# Several slices of time a core: they come out uneven.
-_SLICES_PER_CORE = 2
+_ENDPOINT = "day int, site string, service_flavour string, host_name string"
+_ENDPOINTS = f"{_ENDPOINT}, first_site boolean"
+_SPANS = f"{_ENDPOINT}, start bigint, end bigint"
 
 Progress = Callable[[str], None]
 
@@ -85,77 +88,80 @@ def run(
         AnotherRun: a later run of one of the days published first.
     """
     now = clock()
-    storage = Storage(spark, engine)
     with _keeping() as keep:
-        progress("reading topology, downtimes and counts")
-        read = _Inputs.read(storage, profile, _Window.of(period, now), _days(spark, period), keep)
-        facts = _facts(engine, storage.rows(read.facts(profile)), now)
+        progress("reading topology and downtimes")
+        expected = _expectations(engine, profile, period, now)
+        frames = _Frames.of(Storage(spark, engine), expected, profile, period, now, keep)
+        progress("counting results")
+        facts = _facts(engine, expected, frames.counts(profile), profile, now)
         run_ids = run_record.begin(engine, profile, facts, now)
         with _failing(engine, run_ids):
             progress(f"folding {sum(each.results_read for each in facts)} results")
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
-            _write(storage, read.segments(spark, profile, keep), days, progress)
+            _write(frames.storage, frames.segments(profile, keep), days, progress)
             progress("publishing")
             changes = run_record.publish(engine, profile, facts, run_ids, clock())
     return Summary(profile.name, period, facts, changes)
 
 
 @dataclass(frozen=True)
-class _Window:
-    """Seconds [start, end) of the days asked for, cut at `now`, the time of the run."""
+class _Frames:
+    """What a report reads, as Spark tables; `now` is the time of the run."""
 
-    start: int
-    end: int
+    storage: Storage
     now: int
-
-    @classmethod
-    def of(cls, period: Period, now: int) -> _Window:
-        return cls(day_start(period.first), min(day_start(period.last) + DAY_S, now), now)
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """What the database holds for the window."""
-
-    window: _Window
-    days: DataFrame
     endpoints: DataFrame
     spans: DataFrame
     tally: DataFrame
     results: DataFrame
 
     @classmethod
-    def read(
-        cls, storage: Storage, profile: Profile, window: _Window, days: DataFrame, keep: Keep
-    ) -> _Inputs:
+    def of(
+        cls,
+        storage: Storage,
+        expected: Sequence[DayExpectation],
+        profile: Profile,
+        period: Period,
+        now: int,
+        keep: Keep,
+    ) -> _Frames:
+        start, end = day_start(period.first), min(day_start(period.last) + DAY_S, now)
         last_id = storage.newest_result()
-        topology = storage.topology(window.start, window.end)
-        endpoints = keep(inputs.expected_endpoints(topology, days, profile))
-        downtimes = storage.downtimes(window.start, window.end)
-        spans = keep(inputs.downtime_spans(downtimes, endpoints, profile, window.now))
-        tally = keep(storage.tally(window.start - DAY_S, window.end, last_id))
-        slices = _SLICES_PER_CORE * storage.parallelism
-        results = storage.results(window.start, window.end, last_id, slices)
-        return cls(window, days, endpoints, spans, tally, results)
+        return cls(
+            storage,
+            now,
+            storage.table(_ENDPOINTS, [row for day in expected for row in _endpoint_rows(day)]),
+            storage.table(_SPANS, [row for day in expected for row in _span_rows(day)]),
+            keep(storage.tally(Window(start - DAY_S, end, last_id))),
+            storage.results(Window(start, end, last_id), profile.vo, profile.fqan),
+        )
 
-    def facts(self, profile: Profile) -> DataFrame:
-        return inputs.facts(self.tally, self.endpoints, self.spans, self.days, profile)
+    def counts(self, profile: Profile) -> list[dict[str, Any]]:
+        """The rows of inputs.counts.
 
-    def segments(self, spark: SparkSession, profile: Profile, keep: Keep) -> DataFrame:
+        Raises:
+            MixedVOs: results of several VOs meet, and the profile names none.
+        """
+        if profile.vo is None:
+            mixed = inputs.mixed_vos(self.tally, self.endpoints, profile).limit(3)
+            if found := self.storage.rows(mixed):
+                raise MixedVOs(_mixed(found))
+        return self.storage.rows(inputs.counts(self.tally, self.endpoints, profile))
+
+    def segments(self, profile: Profile, keep: Keep) -> DataFrame:
+        """The timelines of all levels."""
         # One shuffle, whose keys are in the keys of every level: no later step moves a row.
-        partitions = int(spark.conf.get(PARTITIONS) or 1)
-        now = self.window.now
-        carried = inputs.carried(self.tally, profile)
-        rows = inputs.metric_rows(self.results, carried, self.endpoints)
-        events = inputs.downtime_events(self.spans, now)
+        partitions = self.storage.partitions
+        rows = inputs.metric_rows(self.results, self.tally, self.endpoints, profile)
+        events = inputs.downtime_events(self.spans, self.now)
         levels = timelines(
             rows.repartition(partitions, *SITE_KEYS),
             events.repartition(partitions, *SITE_KEYS),
             profile,
-            now,
+            self.now,
             keep,
         )
-        return keep(segments(levels, now))
+        return keep(segments(levels, self.now))
 
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -188,35 +194,72 @@ def _failing(engine: Engine, run_ids: Sequence[int]) -> Iterator[None]:
         raise
 
 
-def _days(spark: SparkSession, period: Period) -> DataFrame:
-    numbers = spark.range(day_number(period.first), day_number(period.last) + 1, 1, 1)
-    return numbers.select(F.col("id").cast("int").alias("day"))
+def _expectations(
+    engine: Engine, profile: Profile, period: Period, now: int
+) -> list[DayExpectation]:
+    with reading(engine) as connection:
+        known = stored.memberships(connection, period)
+        downtimes = stored.downtimes(connection, period)
+    return [expect(day, known, downtimes, profile, now) for day in period.days()]
 
 
-def _facts(engine: Engine, rows: Sequence[Mapping[str, Any]], now: int) -> list[DayFacts]:
-    """The rows of inputs.facts, one per day, as facts."""
-    mixed = [instance for row in rows for instance in row["mixed"] or ()]
-    if mixed:
-        raise MixedVOs(
-            f"results of several VOs for one instance ({'; '.join(mixed[:3])}): "
-            'name one in the profile (vo = "…")'
-        )
-    ordered = sorted(rows, key=lambda row: int(row["day"]))
-    return [_day_facts(engine, row, day_of(row["day"]), now) for row in ordered]
+def _endpoint_rows(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
+    seen = set()
+    for each in expected.endpoints:
+        key = (each.service_flavour, each.host_name)
+        yield (day_number(expected.day), *astuple(each), key not in seen)
+        seen.add(key)
 
 
-def _day_facts(engine: Engine, row: Mapping[str, Any], day: date, now: int) -> DayFacts:
-    ignored = {reason: count for reason, count in row["ignored"] or () if count}
+def _span_rows(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
+    for each in expected.spans:
+        yield (day_number(expected.day), *astuple(each.endpoint), each.start, each.end)
+
+
+def _mixed(rows: Sequence[Mapping[str, Any]]) -> str:
+    told = [
+        f"{row['host_name']} {row['service_flavour']} {row['metric_name']}: "
+        + ", ".join(vo or "no VO" for vo in row["vos"])
+        for row in rows
+    ]
+    words = "; ".join(told)
+    return f'results of several VOs for one instance ({words}): name one in the profile (vo = "…")'
+
+
+def _facts(
+    engine: Engine,
+    expected: Sequence[DayExpectation],
+    rows: Sequence[Mapping[str, Any]],
+    profile: Profile,
+    now: int,
+) -> list[DayFacts]:
+    counted = {row["day"]: row for row in rows}
+    with reading(engine) as connection:
+        return [
+            _day_facts(each, counted, stored.members(connection, each.day), profile, now)
+            for each in expected
+        ]
+
+
+def _day_facts(
+    expected: DayExpectation,
+    counted: Mapping[int, Mapping[str, Any]],
+    members: Sequence[Member],
+    profile: Profile,
+    now: int,
+) -> DayFacts:
+    number = day_number(expected.day)
+    own, before = counted.get(number, {}), counted.get(number - 1, {})
     return DayFacts(
-        day=day,
-        until=now if now < day_start(day) + DAY_S else None,
-        results_read=row["read"] or 0,
-        results_ignored=ignored,
-        instances=row["instances"] or 0,
-        results_digest=str(row["results_digest"] or 0),
-        topology_digest=str(row["topology_digest"] or 0),
-        downtimes_digest=str(row["downtimes_digest"] or 0),
-        members=run_record.members_on(engine, day),
+        day=expected.day,
+        until=now if now < day_start(expected.day) + DAY_S else None,
+        results_read=own.get("read") or 0,
+        results_ignored={reason: own[reason] for reason in inputs.REASONS if own.get(reason)},
+        instances=expected.instances(profile),
+        results_digest=f"{own.get('digest') or 0} {before.get('carried_digest') or 0}",
+        topology_digest=expected.topology_digest,
+        downtimes_digest=expected.downtimes_digest,
+        members=members,
     )
 
 

@@ -22,6 +22,8 @@ from spark_jobs.days import Period, moment
 from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
 from spark_jobs.profile import Profile
+from spark_jobs.stored import count_results
+from sql.engine import reading
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
@@ -34,7 +36,7 @@ def run_reports(
     stages = Stages()
     stages("starting Spark")
     prepare_workers()
-    spark = session.start(args.master, settings, find_java())
+    spark = session.start(args.master, settings, find_java(), results=_results(engine, period))
     try:
         done = []
         for profile in profiles:
@@ -51,6 +53,12 @@ def run_reports(
     if args.json:
         print(to_json([_as_json(*each) for each in done]))
     return OK
+
+
+def _results(engine: Engine, period: Period) -> int:
+    """About how many results there are to read: exact up to the number that matters."""
+    with reading(engine) as connection:
+        return count_results(connection, period, at_most=session.MANY_RESULTS)
 
 
 class Stages:

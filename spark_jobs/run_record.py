@@ -20,13 +20,13 @@ from sqlalchemy import Connection, Engine, TextClause, text
 
 from schema.times import format_time
 from spark_jobs.changes import note_changes
-from spark_jobs.days import day_start, moment
+from spark_jobs.days import moment
 from spark_jobs.errors import AnotherRun
 from spark_jobs.figures import Seconds, rounded
 from spark_jobs.groups import GroupFigure, Member, group_figures
 from spark_jobs.levels import SECONDS
 from spark_jobs.profile import Profile
-from sql.engine import reading, writing
+from sql.engine import writing
 
 REPORT_TABLES = (
     "timeline_segment",
@@ -69,19 +69,6 @@ class DayFacts:
     topology_digest: str
     downtimes_digest: str
     members: Sequence[Member]
-
-
-def members_on(engine: Engine, day: date) -> list[Member]:
-    """The sites of every group on a day; of several rows of a site the newest governs."""
-    statement = text(
-        "SELECT group_type, group_name, site, weight FROM report_site_group"
-        " WHERE valid_from_s <= :at AND (valid_to_s IS NULL OR valid_to_s > :at)"
-        " ORDER BY valid_from_s"
-    )
-    with reading(engine) as connection:
-        found = connection.execute(statement, {"at": day_start(day)})
-        newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in found}
-    return sorted(newest.values(), key=astuple)
 
 
 def begin(engine: Engine, profile: Profile, facts: Sequence[DayFacts], now: int) -> list[int]:

@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -25,12 +26,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, _parse_datatype_string
 from sqlalchemy import Engine, text
 
 from spark_jobs.days import DAY_S
 from spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
+from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
+from spark_jobs.stored import WINDOW
 from sql.engine import POSTGRESQL_ARGUMENTS, reading, writing
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 20_000
 FORMAT = "sam"
+# Several slices of time a core: they come out uneven.
+_SLICES_PER_CORE = 2
 
 TIMES = ("start_time", "end_time")
 # The columns of each report table, as the frames have them.
@@ -52,11 +57,6 @@ _PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
 # Sums that change when a result is added, moved or changed; the database has no hash for sets.
 _SECOND = f"(measured_at_s % {DAY_S} + 1)"
 _CHECK_1 = f"{_SECOND} * (1 + CASE status {_RANK} END)"
-_WINDOW = {
-    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
-    # The index is on the timestamp itself.
-    "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
-}
 
 _RESULTS = f"""
 SELECT host_name, service_flavour, metric_name, {_PACKED} AS packed
@@ -71,16 +71,31 @@ SELECT measured_at_s / {DAY_S} AS day,
     CAST(sum({_SECOND} * {_CHECK_1}) AS bigint) AS check_2
 FROM report_result
 """
-_TOPOLOGY = """
-SELECT site, host_name, service_flavour, vo, production, monitored, valid_from_s, valid_to_s
-FROM report_topology
-WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)
-"""
-_DOWNTIMES = """
-SELECT site, host_name, service_flavour, start_s, end_s, classification, severity
-FROM report_downtime
-WHERE start_s < :end AND end_s > :start
-"""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Results measured in seconds [start, end), no newer in the database than last_id."""
+
+    start: int
+    end: int
+    last_id: int
+
+    def slices(self, count: int) -> list[dict[str, int]]:
+        """The window in so many parts, to be read side by side."""
+        edges = [self.start + (self.end - self.start) * at // count for at in range(count)]
+        return self._between([*edges, self.end])
+
+    def days(self) -> list[dict[str, int]]:
+        """The window day by day."""
+        return self._between([*range(self.start, self.end, DAY_S), self.end])
+
+    def _between(self, edges: Sequence[int]) -> list[dict[str, int]]:
+        return [
+            {"start": low, "end": high, "last_id": self.last_id}
+            for low, high in pairwise(edges)
+            if low < high
+        ]
 
 
 class Storage:
@@ -89,53 +104,48 @@ class Storage:
     def __init__(self, spark: SparkSession, engine: Engine) -> None:
         self._spark = spark
         self._engine = engine
+        self._parallelism = spark.sparkContext.defaultParallelism
         spark.dataSource.register(SamSource)
 
     @property
-    def parallelism(self) -> int:
-        """How many tasks run at once."""
-        return self._spark.sparkContext.defaultParallelism
+    def partitions(self) -> int:
+        """How many partitions a shuffle makes."""
+        return int(self._spark.conf.get(PARTITIONS) or 1)
 
     def newest_result(self) -> int:
         """The last result there is: later ones, that come while we read, wait for the next run."""
         with reading(self._engine) as connection:
             return connection.scalar(text("SELECT max(result_id) FROM report_result")) or 0
 
-    def results(self, start: int, end: int, last_id: int, slices: int) -> DataFrame:
-        """Results measured in [start, end), read in so many slices of time."""
+    def results(self, window: Window, vo: str | None, fqan: str | None) -> DataFrame:
+        """Results of the window; of one VO and FQAN if given."""
         columns = "host_name string, service_flavour string, metric_name string, packed bigint"
-        statement = f"{_RESULTS} WHERE {self._window()} AND result_id <= :last_id"
-        return self._read(statement, columns, _slices(start, end, slices, last_id))
+        only = {name: value for name, value in (("vo", vo), ("fqan", fqan)) if value is not None}
+        conditions = "".join(f" AND {name} = :{name}" for name in only)
+        bound = [{**each, **only} for each in window.slices(_SLICES_PER_CORE * self._parallelism)]
+        return self._read(f"{_RESULTS} WHERE {self._within()}{conditions}", columns, bound)
 
-    def tally(self, start: int, end: int, last_id: int) -> DataFrame:
-        """The same, summed up by the database: one row per UTC day and instance."""
+    def tally(self, window: Window) -> DataFrame:
+        """The same of all VOs, summed up by the database: one row per UTC day and instance."""
         columns = (
             "day int, host_name string, service_flavour string, metric_name string, vo string,"
             " fqan string, results bigint, last bigint, check_1 bigint, check_2 bigint"
         )
-        statement = (
-            f"{_TALLY} WHERE {self._window()} AND result_id <= :last_id"
-            f" GROUP BY instance_id, measured_at_s / {DAY_S}"
-        )
-        return self._read(
-            statement, columns, _slices(start, end, -(-(end - start) // DAY_S), last_id)
-        )
+        grouped = f"GROUP BY instance_id, measured_at_s / {DAY_S}"
+        statement = f"{_TALLY} WHERE {self._within()} {grouped}"
+        return self._read(statement, columns, window.days())
 
-    def topology(self, start: int, end: int) -> DataFrame:
-        """Endpoints announced for some of [start, end)."""
-        columns = (
-            "site string, host_name string, service_flavour string, vo string, production string,"
-            " monitored string, valid_from_s bigint, valid_to_s bigint"
-        )
-        return self._read(_TOPOLOGY, columns, [{"start": start, "end": end}])
+    def table(self, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
+        """A small table made here, with columns as in "day int, site string"."""
+        arrow = to_arrow_schema(_schema(columns))
+        by_column = list(zip(*rows, strict=True)) or [()] * len(arrow)
+        arrays = [pa.array(c, each.type) for c, each in zip(by_column, arrow, strict=True)]
+        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow))
 
-    def downtimes(self, start: int, end: int) -> DataFrame:
-        """Downtimes that touch [start, end)."""
-        columns = (
-            "site string, host_name string, service_flavour string, start_s bigint, end_s bigint,"
-            " classification string, severity string"
-        )
-        return self._read(_DOWNTIMES, columns, [{"start": start, "end": end}])
+    def rows(self, frame: DataFrame) -> list[dict[str, Any]]:
+        """A small table, a row per day, for the run record."""
+        found: list[dict[str, Any]] = frame.toArrow().to_pylist()
+        return found
 
     def write(self, frame: DataFrame, table: str) -> None:
         """Append the rows; `{level}` in the table's name is the row's level.
@@ -148,15 +158,10 @@ class Storage:
             options = {"connection": json.dumps(_connection(self._engine)), "table": table}
             frame.write.format(FORMAT).options(**options).mode("append").save()
 
-    def rows(self, frame: DataFrame) -> list[dict[str, Any]]:
-        """A small table, a row per day, for the run record."""
-        found: list[dict[str, Any]] = frame.toArrow().to_pylist()
-        return found
+    def _within(self) -> str:
+        return f"{WINDOW[self._engine.dialect.name]} AND result_id <= :last_id"
 
-    def _window(self) -> str:
-        return _WINDOW[self._engine.dialect.name]
-
-    def _read(self, statement: str, columns: str, slices: Sequence[Mapping[str, int]]) -> DataFrame:
+    def _read(self, statement: str, columns: str, slices: Sequence[Mapping[str, Any]]) -> DataFrame:
         compiled = text(statement).compile(dialect=self._engine.dialect)
         order = compiled.positiontup
         bound = [[each[name] for name in order] if order else dict(each) for each in slices]
@@ -265,13 +270,10 @@ def _plain(batch: RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def _slices(start: int, end: int, count: int, last_id: int) -> list[dict[str, int]]:
-    edges = [start + (end - start) * at // count for at in range(count)] + [end]
-    return [
-        {"start": low, "end": high, "last_id": last_id}
-        for low, high in pairwise(edges)
-        if low < high
-    ]
+def _schema(columns: str) -> StructType:
+    parsed = _parse_datatype_string(columns)
+    assert isinstance(parsed, StructType)
+    return parsed
 
 
 def _connection(engine: Engine) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Miss:
 
     def __str__(self) -> str:
         relation = "above" if self.what == "unknown" else "below"
-        return f"{self.what} {short(self.value)} is {relation} {float(self.target):g}"
+        what = "share of sites with data" if self.what == "coverage" else self.what
+        return f"{what} {short(self.value)} is {relation} {float(self.target):g}"
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
+
+from sqlalchemy import Engine
 
 from schema.classes import BUILT_IN
 from schema.command import (
@@ -72,51 +75,60 @@ def make_parser() -> CommandParser:
 
 
 def run_upgrade(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url, create=True)
-    applied = upgrade(engine)
+    with _database(args, create=True) as engine:
+        applied, name = upgrade(engine), name_of(engine)
     now = wanted_version()
     if args.json:
-        found: dict[str, Any] = {"database": name_of(engine), "version": now, "applied": applied}
-        print(to_json(found))
+        print(to_json({"database": name, "version": now, "applied": applied}))
     elif applied:
-        print(f"{name_of(engine)}: applied {', '.join(applied)}, now version {now}")
+        print(f"{name}: applied {', '.join(applied)}, now version {now}")
     else:
-        print(f"{name_of(engine)}: already version {now}")
+        print(f"{name}: already version {now}")
     return OK
 
 
 def run_current(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
-    found, wanted = current_version(engine), wanted_version()
-    if args.json:
-        print(to_json({"database": name_of(engine), "version": found, "wanted": wanted}))
-    elif found:
-        print(f"{name_of(engine)}: version {found}")
-    require_current(engine)
+    with _database(args) as engine:
+        found = current_version(engine)
+        if args.json:
+            known = {"database": name_of(engine), "version": found, "wanted": wanted_version()}
+            print(to_json(known))
+        elif found:
+            print(f"{name_of(engine)}: version {found}")
+        require_current(engine)
     return OK
 
 
 def run_check(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
-    problems = find_problems(engine)
+    with _database(args) as engine:
+        problems, name = find_problems(engine), name_of(engine)
     if args.json:
-        print(to_json({"database": name_of(engine), "problems": problems}))
+        print(to_json({"database": name, "problems": problems}))
     if problems:
         raise ConfigError(problems)
     if not args.json:
-        print(f"{name_of(engine)}: no problem found")
+        print(f"{name}: no problem found")
     return OK
 
 
 def run_classes(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
-    views = [_spelled(view) for view in class_views(engine)]
+    with _database(args) as engine:
+        require_current(engine)
+        views = [_spelled(view) for view in class_views(engine)]
     if args.json:
         print(to_json([{"class": name, "columns": columns} for name, columns in views]))
     else:
         print(text_table(["class", "columns"], [(name, " ".join(cs)) for name, cs in views]))
     return OK
+
+
+@contextmanager
+def _database(args: argparse.Namespace, create: bool = False) -> Iterator[Engine]:
+    engine = make_engine(load_database(args).url, create=create)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def _spelled(view: ClassView) -> tuple[str, list[str]]:

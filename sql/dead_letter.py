@@ -13,11 +13,12 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 
 from schema.message import CLASS, COUNT, MESSAGE_ID, Message
 from schema.normalise import Limits
-from sql.batch import WHOLE, Failure, read_batch
+from sql.batch import WHOLE, Batch, Failure, read_batch
 from sql.catalogue import Catalogue
-from sql.engine import reading, writing
+from sql.engine import reading
 from sql.errors import NoSuchDeadLetter
 from sql.insert import insert_batch
+from sql.transaction import load_transaction
 
 OPEN, REPLAYED = "open", "replayed"
 
@@ -90,7 +91,8 @@ class Replayed:
 def keep(connection: Connection, failures: Sequence[Failure], now: datetime) -> dict[str, int]:
     """Write dead letters in the caller's transaction; how many are new, by reason."""
     kept: Counter[str] = Counter()
-    for failure in failures:
+    # In one order: loaders that keep each other's messages wait, and do not deadlock.
+    for failure in sorted(failures, key=lambda one: (one.message.message_id, one.number)):
         values = {**_values(failure), "now": _stored_time(connection, now)}
         kept[failure.reason] += connection.execute(_INSERT, values).rowcount
     return {reason: count for reason, count in kept.items() if count}
@@ -138,17 +140,19 @@ def replay_dead_letter(
     letter = content.letter
     if letter.state != OPEN:
         return Replayed(dead_letter_id, letter.state, letter.reason, letter.error)
+    catalogue.forget()  # the view may have been mended since
     batch = read_batch(catalogue, [_message(content)], now, limits)
-    with writing(engine) as connection:
-        failures = insert_batch(connection, batch).failures
-        if letter.record_number == WHOLE:
-            own = [failure for failure in failures if failure.number == WHOLE]
-            new = keep(connection, [one for one in failures if one.number != WHOLE], now)
-        else:
-            own, new = failures, {}
-        outcome = _outcome(letter, own, sum(new.values()))
-        _record(connection, outcome, now)
-    catalogue.forget()
+    return load_transaction(engine, lambda connection: _replay(connection, letter, batch, now))
+
+
+def _replay(connection: Connection, letter: DeadLetter, batch: Batch, now: datetime) -> Replayed:
+    failures = insert_batch(connection, batch).failures
+    new: Mapping[str, int] = {}
+    if letter.record_number == WHOLE:
+        new = keep(connection, [one for one in failures if one.number != WHOLE], now)
+        failures = [one for one in failures if one.number == WHOLE]
+    outcome = _outcome(letter, failures, sum(new.values()))
+    _record(connection, outcome, now)
     return outcome
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from schema.errors import ConfigError
-from sql.errors import DATABASE_ERRORS, CannotCreate, DatabaseMissing, DatabaseRefused, away
+from sql.errors import DATABASE_ERRORS, CannotCreate, DatabaseMissing, DatabaseRefused, translated
 
 BUSY_TIMEOUT_S = 30
 """How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away."""
@@ -103,7 +103,7 @@ def _translated(engine: Engine) -> Iterator[None]:
     try:
         yield
     except DATABASE_ERRORS as error:
-        raise away(error, name_of(engine)) from error
+        raise translated(error, name_of(engine)) from error
 
 
 def _shown(url: URL) -> str:

@@ -5,6 +5,7 @@ SqlError
 ├── SchemaMismatch        it has another schema than this program: both versions are named
 ├── DatabaseAway          wait and try again; nothing was committed
 │   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
+├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
 ├── CannotCreate          the SQLite file can't be made
 └── NoSuchDeadLetter      no dead letter has that number
 
@@ -52,6 +53,10 @@ class DatabaseRefused(DatabaseAway):
     exit_code = NO_PERMISSION
 
 
+class StatementFailed(SqlError):
+    """Not for records: those become dead letters."""
+
+
 class CannotCreate(SqlError):
     exit_code = CANNOT_CREATE
 
@@ -92,6 +97,8 @@ SQLSTATES = {
     "XX002": Kind.RETRY,
 }
 """By SQLSTATE or its first two characters; whatever is not here is the record's fault."""
+
+PERMISSION_DENIED = "42501"
 
 SQLITE_NAMES = {
     "SQLITE_AUTH": Kind.CLASS,
@@ -147,7 +154,7 @@ def kind_of(error: Exception) -> Kind:
     return SQLSTATES.get(state) or SQLSTATES.get(state[:2]) or Kind.RECORD
 
 
-def is_deadlock(error: Exception) -> bool:
+def is_collision(error: Exception) -> bool:
     """Two transactions stood in each other's way: run this one again at once."""
     return (getattr(_of_driver(error), "pgcode", None) or "").startswith("40")
 
@@ -164,8 +171,17 @@ def words_of(error: Exception) -> str:
     return f"{orig.pgcode}: {text}{where}"
 
 
+def translated(error: Exception, database: str) -> SqlError:
+    """An error of a driver as one of ours."""
+    if kind_of(error) is Kind.RETRY:
+        return away(error, database)
+    text = f"{database}: {words_of(error)}"
+    denied = getattr(_of_driver(error), "pgcode", None) == PERMISSION_DENIED
+    return DatabaseRefused(text) if denied else StatementFailed(text)
+
+
 def away(error: Exception, database: str) -> SqlError:
-    """An error that is no record's fault, as one that says what to do next."""
+    """Whatever it is, it is no record's fault: to be tried again when someone has acted."""
     text = _first_line(_of_driver(error))
     if _NO_DATABASE.search(text):
         return DatabaseMissing(f"{database}: {text}")
@@ -187,6 +203,6 @@ def _sqlite_name(error: sqlite3.Error) -> str:
 
 
 def _sqlite_kind(name: str, text: str) -> Kind:
-    if name == "SQLITE_ERROR" and _SQLITE_BROKEN.match(text):
+    if name == "SQLITE_ERROR" and _SQLITE_BROKEN.search(text):
         return Kind.CLASS
     return SQLITE_NAMES.get("_".join(name.split("_")[:2]), Kind.RECORD)

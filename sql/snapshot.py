@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from sqlalchemy import Connection, text
@@ -60,7 +60,7 @@ _POSTGRESQL = text("""
 def present(connection: Connection) -> Snapshot:
     """What the database has."""
     if connection.dialect.name == "sqlite":
-        return _sqlite(connection.exec_driver_sql(_SQLITE).tuples().all())
+        return _sqlite(connection.exec_driver_sql(_SQLITE))
     return _postgresql(connection)
 
 
@@ -72,7 +72,7 @@ def wanted(connection: Connection) -> Snapshot:
     if connection.dialect.name == "sqlite":
         with closing(sqlite3.connect(":memory:")) as scratch:
             scratch.executescript("".join(present_state("sqlite")))
-            return _sqlite(scratch.execute(_SQLITE).fetchall())
+            return _sqlite(scratch.execute(_SQLITE))
     with connection.begin_nested() as made_to_be_undone:
         connection.execute(text(f"CREATE SCHEMA {SCRATCH}"))
         connection.execute(text(f"SET LOCAL search_path TO {SCRATCH}"))
@@ -94,7 +94,7 @@ def differences(connection: Connection) -> list[str]:
     return problems
 
 
-def _sqlite(rows: Iterable[tuple[str, str, str]]) -> Snapshot:
+def _sqlite(rows: Iterable[Sequence[str]]) -> Snapshot:
     return {(kind, name): _squeezed(definition) for kind, name, definition in rows}
 
 

@@ -18,6 +18,6 @@ def spark() -> Iterator[SparkSession]:
     if java is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
-    started = session.start("local[2]", {}, java)
+    started = session.start("local[2]", {}, java, results=0)
     yield started
     started.stop()

@@ -105,7 +105,7 @@ CREATE TABLE metric_result (
     instance_id integer NOT NULL,
     measured_at timestamptz NOT NULL,
     gatherer_id integer NOT NULL,
-    status smallint NOT NULL CHECK (status BETWEEN 0 AND 3),
+    status smallint NOT NULL,
     origin_id integer NOT NULL,
     summary text,
     performance_data text,
@@ -113,8 +113,8 @@ CREATE TABLE metric_result (
     UNIQUE (instance_id, measured_at, gatherer_id)
 );
 COMMENT ON TABLE metric_result IS
-    'One result of a probe. No foreign keys: three checks a row would cost as much as the row, '
-    'and its only writer is the trigger that has just looked the ids up.';
+    'One result of a probe. No foreign keys and no checks: they would cost as much as the row, '
+    'and its only writer is the trigger that has just looked everything up.';
 CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
 COMMENT ON INDEX metric_result_measured_at IS 'Reports read a window of time.';
 

@@ -1,11 +1,11 @@
 -- Inserts into the class views: check, look the names up (or create them), merge.
 --
 -- Redelivery is normal: the broker re-sends whatever was not acked. So a second copy changes
--- nothing, and what wins of two different ones does not depend on the order of their arrival.
+-- nothing, and which status, end or announcement wins does not depend on the order of arrival.
 --
--- Names are created by one transaction at a time (an advisory lock, held to its end). Two loaders
--- that met the same new names in another order would deadlock on the unique indexes; so the second
--- waits here before it has made any, and then finds them. Names that exist take no lock.
+-- Names are created by one transaction at a time (an advisory lock, held to its end): two that met
+-- the same new names in another order would deadlock on the unique indexes. Names that exist take
+-- no lock.
 
 -- Helpers ---------------------------------------------------------------------------------------
 
@@ -27,10 +27,23 @@ $$;
 COMMENT ON FUNCTION is_time IS 'A finite time in whole seconds.';
 
 CREATE FUNCTION lock_names() RETURNS void
-LANGUAGE sql AS $$
-    SELECT pg_advisory_xact_lock(hashtextextended('sam names', 0))
+LANGUAGE plpgsql AS $$
+DECLARE
+    key CONSTANT bigint := hashtextextended('sam names', 0);
+BEGIN
+    IF pg_try_advisory_xact_lock(key) THEN
+        RETURN;
+    END IF;
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RAISE EXCEPTION 'another transaction is creating names: run this one again'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM pg_advisory_xact_lock(key);
+END
 $$;
-COMMENT ON FUNCTION lock_names IS 'Wait until no other transaction is creating names.';
+COMMENT ON FUNCTION lock_names IS
+    'Become the one transaction that creates names. One that has written nothing yet waits for '
+    'its turn; another must not, as others may already wait for its rows.';
 
 CREATE FUNCTION id_of_name(kind text, wanted text) RETURNS integer
 LANGUAGE plpgsql AS $$
@@ -128,7 +141,9 @@ DECLARE
     origin integer;
     stored_id bigint;
 BEGIN
-    PERFORM demand(is_time(NEW.timestamp), 'timestamp', CAST(NEW.timestamp AS text), 'is no time');
+    IF is_time(NEW.timestamp) IS NOT TRUE THEN
+        PERFORM demand(false, 'timestamp', CAST(NEW.timestamp AS text), 'is no time');
+    END IF;
     FOR attempt IN 1..2 LOOP
         SELECT s.status, i.instance_id, g.host_id, o.origin_id
         INTO new_status, instance, gatherer, origin
@@ -168,6 +183,9 @@ BEGIN
         message_id = excluded.message_id
     WHERE excluded.status > metric_result.status
     RETURNING result_id INTO stored_id;
+    IF stored_id < lastval() THEN  -- the row was there, and this one is worse
+        DELETE FROM metric_result_detail WHERE result_id = stored_id;
+    END IF;
     IF stored_id IS NOT NULL AND NEW.detailsData IS NOT NULL THEN
         INSERT INTO metric_result_detail (result_id, details)
         VALUES (stored_id, NEW.detailsData);
@@ -180,21 +198,6 @@ COMMENT ON FUNCTION metricOutput_insert IS 'Stores a result of a probe.';
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput
 FOR EACH ROW EXECUTE FUNCTION metricOutput_insert();
 COMMENT ON TRIGGER metricOutput_insert ON metricOutput IS 'Stores a result of a probe.';
-
-CREATE FUNCTION metric_result_worsen() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM metric_result_detail WHERE result_id = OLD.result_id;
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION metric_result_worsen IS
-    'Forgets the details of a result that a worse replaced.';
-
-CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
-FOR EACH ROW EXECUTE FUNCTION metric_result_worsen();
-COMMENT ON TRIGGER metric_result_worsen ON metric_result IS
-    'Forgets the details of a result that a worse replaced.';
 
 -- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
 

@@ -130,13 +130,17 @@ brokers = ["{self.broker}"]
             yield f'[[consumer.subscription]]\ndestination = "{destination}"\nclass = "{name}"\n'
 
 
-def embedded(directory: Path, **changes: Any) -> Workplace:
+def embedded(directory: Path) -> Workplace:
     """Spool and SQLite; the database is there, with its schema."""
-    place = Workplace(
+    place = embedded_workplace(directory)
+    place.succeed("sam-db", "upgrade")
+    return place
+
+
+def embedded_workplace(directory: Path) -> Workplace:
+    """The same, the database being left to the caller."""
+    return Workplace(
         directory,
         broker=f"spool://{directory / 'spool'}",
         database=f"sqlite:///{directory / 'sam.db'}",
-        **changes,
     ).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    return place

@@ -35,6 +35,13 @@ class Demo:
         return f"--from {self.world.first_day} --to {self.world.last_day}"
 
     @property
+    def days_to_compute(self) -> list[str]:
+        """The seven, and today; in one go where today follows them."""
+        if self.today == self.world.last_day + timedelta(days=1):
+            return [f"--from {self.world.first_day} --to {self.today}"]
+        return [self.seven_days, f"--day {self.today}"]
+
+    @property
     def input(self) -> Path:
         return self.directory / "input"
 
@@ -118,14 +125,12 @@ def load_again(demo: Demo, shell: Shell) -> None:
 
 def report(demo: Demo, shell: Shell) -> None:
     profile = demo.directory / "critical.toml"
-    shell.heading("Availability and reliability of seven days")
+    shell.heading("Availability and reliability: seven closed days, and today until now")
     shell.run(f"sam-report profile check {profile}")
-    shell.run(f"sam-report run --profile {profile} {demo.seven_days}")
-    shell.run(f"sam-report show --level group {demo.seven_days}", show_lines=20)
-    if demo.plugins:
-        shell.heading("And of today, which is still open")
-        shell.run(f"sam-report run --profile {profile} --day {demo.today}")
-        shell.run(f"sam-report show --level endpoint --day {demo.today}", show_lines=30)
+    for days in demo.days_to_compute:
+        shell.run(f"sam-report run --profile {profile} {days}")
+    shell.run(f"sam-report show --level group {demo.seven_days}")
+    shell.run(f"sam-report show --level endpoint --day {demo.today}", show_lines=30)
 
 
 def explain(demo: Demo, shell: Shell) -> None:
@@ -136,9 +141,7 @@ def explain(demo: Demo, shell: Shell) -> None:
 
 def draw_pages(demo: Demo, shell: Shell) -> None:
     shell.heading("Pages to read offline")
-    eighth = demo.world.last_day + timedelta(days=1)
-    last = demo.today if demo.plugins and demo.today == eighth else demo.world.last_day
-    days = f"--from {demo.world.first_day} --to {last}"
+    days = demo.days_to_compute[0]
     shell.run(f"sam-report site {days} --out {demo.page.parent}")
 
 

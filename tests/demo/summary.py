@@ -17,7 +17,8 @@ def print_summary(demo: Demo, shell: Shell) -> None:
     for line in figures_table(site_figures(demo, shell)):
         print(f"   {line}")
     for letter in json.loads(shell.ask("sam-consume dead-letter list --json")):
-        print(f"\nDead letter {letter['id']}: {letter['reason']}")
+        number, reason, error = (letter[key] for key in ("dead_letter_id", "reason", "error"))
+        print(f"\nDead letter {number} ({reason}): {error}")
     print(f"\nOpen in a browser: {demo.page.resolve()}")
 
 

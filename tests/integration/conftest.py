@@ -6,18 +6,60 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from sql.catalogue import Catalogue
-from sql.engine import make_engine
+from sql.engine import make_engine, writing
 from sql.version import upgrade
+from tests.services.postgres import PostgresServer, fresh_database
 
 DIALECTS = ("sqlite", "postgresql")
 
+# Without foreign keys and triggers, so that the order does not matter.
+EMPTY_ALL_TABLES = text("""
+    SET LOCAL session_replication_role = replica;
+    DO $$
+    DECLARE
+        name text;
+    BEGIN
+        FOR name IN
+            SELECT tablename FROM pg_tables
+            WHERE schemaname = 'public' AND tablename NOT IN ('metric_status', 'alembic_version')
+        LOOP
+            EXECUTE format('DELETE FROM %I', name);
+        END LOOP;
+    END
+    $$
+""")
+
+
+@pytest.fixture(scope="session")
+def shared_postgres_url(postgres: PostgresServer) -> str:
+    """A database with the present schema, which every test finds empty."""
+    url = fresh_database(postgres)
+    engine = make_engine(url)
+    upgrade(engine)
+    engine.dispose()
+    return url
+
 
 @pytest.fixture(params=DIALECTS)
-def empty_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """A new database without a schema."""
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An empty database with the present schema; the schema itself must be left as it is."""
+    if request.param == "sqlite":
+        engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
+        upgrade(engine)
+    else:
+        engine = make_engine(request.getfixturevalue("shared_postgres_url"))
+        with writing(engine) as connection:
+            connection.execute(EMPTY_ALL_TABLES)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=DIALECTS)
+def bare_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """A database of the test's own, without a schema."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'sam.db'}"
     else:
@@ -28,10 +70,10 @@ def empty_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Eng
 
 
 @pytest.fixture
-def engine(empty_engine: Engine) -> Engine:
-    """A new database with the present schema."""
-    upgrade(empty_engine)
-    return empty_engine
+def own_engine(bare_engine: Engine) -> Engine:
+    """A database of the test's own, with the present schema, which it may change."""
+    upgrade(bare_engine)
+    return bare_engine
 
 
 @pytest.fixture

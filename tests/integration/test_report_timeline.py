@@ -1,14 +1,15 @@
-"""Timelines and figures from small literal tables, in a real Spark session.
+"""Timelines and figures from small literal tables: each case is a site of one Spark job.
 
-Times in the tables are hours of day 1 (2 January 1970), so 0 is its midnight and -1 is an hour
-before it.
+Times are hours of day 1 (2 January 1970): 0 is its midnight, -1 an hour before, 24 its end. Day 2
+is open: the job runs at its tenth hour.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,284 +19,300 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S
 from spark_jobs.profile import Flavour, Function, Profile, Targets
-from spark_jobs.status import AND, MISSING, OR, STATUSES, own_operation
+from spark_jobs.status import AND, OR, STATUSES, own_operation
 from spark_jobs.timeline import segments, timelines
 
 DAY = 1
-LATER = 10 * DAY_S
+NOW = 2 * DAY_S + 10 * 3600
+NEVER = -25  # before all that a day looks back to
+
+# Any two different states make UNKNOWN: an answer that is neither of the two.
+DISAGREE, _ = own_operation(
+    "DISAGREE", [[a, b, a if a == b else "UNKNOWN"] for a in STATUSES[:6] for b in STATUSES[:6]]
+)
+assert DISAGREE
+
+PROFILE = Profile(
+    name="test",
+    validity_s=None,
+    validity_of={"fresh": 2 * 3600},
+    vo=None,
+    fqan=None,
+    downtimes=("SCHEDULED/OUTAGE",),
+    metrics_operation="AND",
+    functions_operation="AND",
+    flavours=(
+        Flavour("CE", ("ping", "submit"), "OR"),
+        Flavour("ARC", ("infosys",), "OR"),
+        Flavour("SRM", ("put", "fresh"), "OR"),
+        Flavour("VOTE", ("vote",), "DISAGREE"),
+    ),
+    functions=(
+        Function("compute", ("CE", "ARC"), "OR"),
+        Function("storage", ("SRM",), "OR"),
+        Function("votes", ("VOTE",), "OR"),
+    ),
+    targets=Targets(),
+    operations=(AND, OR, DISAGREE),
+    document="{}",
+)
+
+Spans = list[tuple[float, float, str]]
 
 
-def profile(**changes: Any) -> Profile:
-    plain = Profile(
-        name="test",
-        validity_s=None,
-        validity_of={},
-        vo=None,
-        fqan=None,
-        downtimes=("SCHEDULED/OUTAGE",),
-        metrics_operation="AND",
-        functions_operation="AND",
-        flavours=(Flavour("CE", ("ping", "submit"), "OR"), Flavour("SRM", ("put",), "OR")),
-        functions=(Function("CE", ("CE",), "OR"), Function("SRM", ("SRM",), "OR")),
-        targets=Targets(),
-        operations=(AND, OR),
-        document="{}",
+@dataclass(frozen=True)
+class Case:
+    """What is known of a site, and the timelines that must come of it."""
+
+    name: str
+    results: Sequence[tuple[str, float, str]]  # "flavour host metric", hour, status
+    timelines: dict[str, Spans]  # "level names": spans
+    downtimes: Sequence[tuple[str, float, float]] = ()  # "flavour host", from, to
+    day: int = DAY
+    expected: Sequence[str] = field(default_factory=tuple)  # instances without a result
+
+
+PUT, PING, SUBMIT = "SRM h1 put", "CE h1 ping", "CE h1 submit"
+CASES = [
+    Case(
+        "a state holds until the next result",
+        [(PUT, 2, "OK"), (PUT, 8, "CRITICAL")],
+        {
+            "metric SRM h1 put": [(0, 2, "MISSING"), (2, 8, "OK"), (8, 24, "CRITICAL")],
+            "site": [(0, 2, "MISSING"), (2, 8, "OK"), (8, 24, "CRITICAL")],
+        },
+    ),
+    Case(
+        "the state at midnight is the last one of the day before",
+        [(PUT, -3, "WARNING")],
+        {"site": [(0, 24, "WARNING")]},
+    ),
+    Case(
+        "a result at midnight belongs to the new day",
+        [(PUT, -3, "CRITICAL"), (PUT, 0, "OK")],
+        {"site": [(0, 24, "OK")]},
+    ),
+    Case(
+        "without any result the state is missing",
+        [],
+        {"site": [(0, 24, "MISSING")]},
+        expected=[PUT],
+    ),
+    Case(
+        "of two results at one second the worse counts",
+        [
+            (PUT, 1, "CRITICAL"),
+            (PUT, 5, "CRITICAL"),
+            (PUT, 5, "OK"),
+            (PUT, 6, "OK"),
+            (PUT, 6, "OK"),
+        ],
+        {"metric SRM h1 put": [(0, 1, "MISSING"), (1, 6, "CRITICAL"), (6, 24, "OK")]},
+    ),
+    Case(
+        "metrics fold by AND, endpoints by OR, functions by AND",
+        [
+            (PING, 0, "OK"),
+            (SUBMIT, 0, "CRITICAL"),
+            ("CE h2 ping", 0, "OK"),
+            ("CE h2 submit", 0, "WARNING"),
+            (PUT, 0, "OK"),
+            (PUT, 12, "UNKNOWN"),
+        ],
+        {
+            "endpoint CE h1": [(0, 24, "CRITICAL")],
+            "endpoint CE h2": [(0, 24, "WARNING")],
+            "service CE": [(0, 24, "WARNING")],
+            "site": [(0, 12, "WARNING"), (12, 24, "UNKNOWN")],
+        },
+    ),
+    Case(
+        "flavours of one function stand in for each other",
+        [(PING, 0, "CRITICAL"), ("ARC h1 infosys", 6, "OK")],
+        {
+            "service CE": [(0, 24, "CRITICAL")],
+            "function compute": [(0, 6, "CRITICAL"), (6, 24, "OK")],
+            "site": [(0, 6, "CRITICAL"), (6, 24, "OK")],
+        },
+    ),
+    Case(
+        "an own operation may answer what no child says",
+        [
+            ("VOTE h1 vote", 0, "OK"),
+            ("VOTE h2 vote", 0, "OK"),
+            ("VOTE h1 vote", 7, "CRITICAL"),
+            ("VOTE h2 vote", 9, "CRITICAL"),
+        ],
+        {"service VOTE": [(0, 7, "OK"), (7, 9, "UNKNOWN"), (9, 24, "CRITICAL")]},
+    ),
+    Case(
+        "downtimes are united and overwrite every state",
+        [(PING, 0, "OK"), (PING, 5, "CRITICAL"), (PING, 11, "OK")],
+        {
+            "metric CE h1 ping": [(0, 5, "OK"), (5, 11, "CRITICAL"), (11, 24, "OK")],
+            "endpoint CE h1": [
+                (0, 2, "OK"),
+                (2, 9, "DOWNTIME"),
+                (9, 11, "CRITICAL"),
+                (11, 24, "OK"),
+            ],
+        },
+        downtimes=[("CE h1", 2, 6), ("CE h1", 4, 8), ("CE h1", 8, 9)],
+    ),
+    Case(
+        "a downtime may last the whole day",
+        [(PING, 3, "OK")],
+        {"site": [(0, 24, "DOWNTIME")]},
+        downtimes=[("CE h1", 0, 24)],
+    ),
+    Case(
+        "a result is believed as long as it is valid",
+        [
+            ("SRM h1 fresh", -3, "OK"),
+            ("SRM h1 fresh", 4, "OK"),
+            ("SRM h1 fresh", 6, "WARNING"),
+            ("SRM h1 fresh", 8, "WARNING"),
+            ("SRM h1 fresh", 23, "OK"),
+        ],
+        {
+            "metric SRM h1 fresh": [
+                (0, 4, "MISSING"),
+                (4, 6, "OK"),
+                (6, 10, "WARNING"),
+                (10, 23, "MISSING"),
+                (23, 24, "OK"),
+            ]
+        },
+    ),
+    Case(
+        "validity runs on past midnight",
+        [("SRM h1 fresh", -1, "OK")],
+        {"metric SRM h1 fresh": [(0, 1, "OK"), (1, 24, "MISSING")]},
+    ),
+    Case(
+        "an open day ends at the time of the run",
+        [(PUT, 4, "OK")],
+        {"site": [(0, 4, "MISSING"), (4, 10, "OK")]},
+        day=2,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession) -> dict[tuple[str, str], Spans]:
+    """The timelines of all cases: (case, "level names") to spans in hours."""
+    rows = [row for case in CASES for row in _metric_rows(case)]
+    events = [event for case in CASES for event in _downtime_events(case)]
+    keys = ["day", "site", "service_flavour", "host_name"]
+    levels = timelines(
+        _table(spark, rows, [*keys, "metric_name", "packed"]),
+        _table(spark, events, [*keys, "at", "status", "before", "downtimes"]),
+        PROFILE,
+        NOW,
+        keep=lambda frame: frame.persist(),
     )
-    return dataclasses.replace(plain, **changes)
+    found: dict[tuple[str, str], Spans] = {}
+    for row in segments(levels, NOW).toArrow().sort_by("at").to_pylist():
+        names = [row[n] for n in ("service_flavour", "host_name", "metric_name", "function")]
+        thing = " ".join([row["level"], *filter(None, names)])
+        start, end = (_hour(row[edge], row["day"]) for edge in ("at", "until"))
+        found.setdefault((row["site"], thing), []).append((start, end, STATUSES[row["status"]]))
+    return found
 
 
-def result(hour: float, status: str, *, metric: str = "ping", host: str = "h1") -> tuple[Any, ...]:
-    at = DAY * DAY_S + round(hour * 3600)
-    return (DAY, "A", "SRM" if metric == "put" else "CE", host, metric, at * 8 + _code(status))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
+def test_timeline(case: Case, told: dict[tuple[str, str], Spans]) -> None:
+    assert {thing: told[case.name, thing] for thing in case.timelines} == case.timelines
 
 
-def expected(*metrics: str, host: str = "h1") -> list[tuple[Any, ...]]:
-    return [result(-25, "MISSING", metric=metric, host=host) for metric in metrics]
+def test_no_timeline_has_gaps_or_equal_neighbours(told: dict[tuple[str, str], Spans]) -> None:
+    for (name, _), spans in told.items():
+        end = 10 if "open day" in name else 24
 
-
-def downtime(start: float, end: float | None, host: str = "h1") -> list[tuple[Any, ...]]:
-    edges = [(start, 1)] if end is None else [(start, 1), (end, -1)]
-    return [
-        (DAY, "A", "CE", host, DAY * DAY_S + round(hour * 3600), None, None, step)
-        for hour, step in edges
-    ]
-
-
-class Timelines:
-    """The timelines of a few rows, told in hours: [(from, to, status), …]."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __call__(
-        self,
-        rows: Sequence[tuple[Any, ...]],
-        downtimes: Sequence[tuple[Any, ...]] = (),
-        *,
-        using: Profile | None = None,
-        now: int = LATER,
-    ) -> dict[str, list[tuple[float, float, str]]]:
-        names = ["day", "site", "service_flavour", "host_name"]
-        table = self._table(rows, [*names, "metric_name", "packed"], ["packed"])
-        events = self._table(
-            downtimes,
-            [*names, "at", "status", "before", "downtimes"],
-            ["at", "status", "before", "downtimes"],
-        )
-        levels = timelines(table, events, using or profile(), now, keep=lambda frame: frame.persist())
-        found = segments(levels, now).orderBy("level", "at").collect()
-        told: dict[str, list[tuple[float, float, str]]] = {}
-        for row in found:
-            name = "/".join(n for n in [row.level, *row[2:7][1:]] if n)
-            segment = (_hour(row["at"]), _hour(row["until"]), STATUSES[row["status"]])
-            told.setdefault(name, []).append(segment)
-        return told
-
-    def _table(
-        self, rows: Sequence[tuple[Any, ...]], names: list[str], numbers: list[str]
-    ) -> DataFrame:
-        types = {"day": pa.int32(), **{name: pa.int64() for name in numbers}}
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        arrays = [
-            pa.array(column, types.get(name, pa.string()))
-            for name, column in zip(names, columns, strict=True)
-        ]
-        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, names))
-
-
-@pytest.fixture
-def timelines_of(spark: SparkSession) -> Timelines:
-    return Timelines(spark)
-
-
-def test_a_state_holds_until_the_next_result(timelines_of: Timelines) -> None:
-    told = timelines_of(
-        [*expected("put"), result(2, "OK", metric="put"), result(8, "CRITICAL", metric="put")]
-    )
-
-    assert told["metric/SRM/h1/put"] == [(0, 2, "MISSING"), (2, 8, "OK"), (8, 24, "CRITICAL")]
-    assert told["site"] == told["metric/SRM/h1/put"]
-
-
-def test_the_state_at_midnight_is_the_last_one_of_the_day_before(timelines_of: Timelines) -> None:
-    told = timelines_of([*expected("put"), result(-3, "WARNING", metric="put")])
-
-    assert told["site"] == [(0, 24, "WARNING")]
-
-
-def test_a_result_at_midnight_belongs_to_the_new_day(timelines_of: Timelines) -> None:
-    rows = [result(-3, "CRITICAL", metric="put"), result(0, "OK", metric="put")]
-
-    assert timelines_of([*expected("put"), *rows])["site"] == [(0, 24, "OK")]
-
-
-def test_of_two_results_at_one_second_the_worse_counts(timelines_of: Timelines) -> None:
-    rows = [
-        result(1, "CRITICAL", metric="put"),
-        result(5, "CRITICAL", metric="put"),
-        result(5, "OK", metric="put"),
-        result(6, "OK", metric="put"),
-        result(6, "OK", metric="put"),
-    ]
-
-    told = timelines_of([*expected("put"), *rows])
-
-    assert told["metric/SRM/h1/put"] == [(0, 1, "MISSING"), (1, 6, "CRITICAL"), (6, 24, "OK")]
-
-
-def test_metrics_fold_by_and_endpoints_by_or_functions_by_and(timelines_of: Timelines) -> None:
-    rows = [
-        *expected("ping", "submit"),
-        *expected("ping", "submit", host="h2"),
-        *expected("put"),
-        result(0, "OK", metric="ping"),
-        result(0, "CRITICAL", metric="submit"),
-        result(0, "OK", metric="ping", host="h2"),
-        result(0, "WARNING", metric="submit", host="h2"),
-        result(0, "OK", metric="put"),
-        result(12, "UNKNOWN", metric="put"),
-    ]
-
-    told = timelines_of(rows)
-
-    assert told["endpoint/CE/h1"] == [(0, 24, "CRITICAL")]
-    assert told["endpoint/CE/h2"] == [(0, 24, "WARNING")]
-    assert told["service/CE"] == [(0, 24, "WARNING")]
-    assert told["site"] == [(0, 12, "WARNING"), (12, 24, "UNKNOWN")]
-
-
-def test_downtimes_are_united_and_overwrite_every_state(timelines_of: Timelines) -> None:
-    rows = [*expected("ping"), result(0, "OK"), result(5, "CRITICAL"), result(11, "OK")]
-
-    told = timelines_of(rows, [*downtime(2, 6), *downtime(4, 8), *downtime(8, 9)])
-
-    assert told["metric/CE/h1/ping"] == [(0, 5, "OK"), (5, 11, "CRITICAL"), (11, 24, "OK")]
-    assert told["endpoint/CE/h1"] == [
-        (0, 2, "OK"),
-        (2, 9, "DOWNTIME"),
-        (9, 11, "CRITICAL"),
-        (11, 24, "OK"),
-    ]
-
-
-def test_a_downtime_may_span_the_whole_day(timelines_of: Timelines) -> None:
-    told = timelines_of([*expected("ping"), result(3, "OK")], downtime(0, None))
-
-    assert told["site"] == [(0, 24, "DOWNTIME")]
-
-
-def test_a_result_is_believed_as_long_as_it_is_valid(timelines_of: Timelines) -> None:
-    rows = [
-        *expected("put"),
-        result(-3, "OK", metric="put"),
-        result(4, "OK", metric="put"),
-        result(6, "WARNING", metric="put"),
-        result(8, "WARNING", metric="put"),
-        result(23, "OK", metric="put"),
-    ]
-
-    told = timelines_of(rows, using=profile(validity_s=2 * 3600))
-
-    assert told["metric/SRM/h1/put"] == [
-        (0, 4, "MISSING"),
-        (4, 6, "OK"),
-        (6, 10, "WARNING"),
-        (10, 23, "MISSING"),
-        (23, 24, "OK"),
-    ]
-
-
-def test_a_metric_may_have_a_validity_of_its_own(timelines_of: Timelines) -> None:
-    rows = [*expected("ping", "submit"), result(-1, "OK"), result(-1, "OK", metric="submit")]
-
-    told = timelines_of(rows, using=profile(validity_of={"ping": 3 * 3600}))
-
-    assert told["metric/CE/h1/ping"] == [(0, 2, "OK"), (2, 24, "MISSING")]
-    assert told["metric/CE/h1/submit"] == [(0, 24, "OK")]
-
-
-def test_an_open_day_ends_at_the_time_of_the_run(timelines_of: Timelines) -> None:
-    now = DAY * DAY_S + 10 * 3600
-
-    told = timelines_of([*expected("put"), result(4, "OK", metric="put")], now=now)
-
-    assert told["site"] == [(0, 4, "MISSING"), (4, 10, "OK")]
-
-
-def test_flavours_of_one_function_fold_by_its_operation(timelines_of: Timelines) -> None:
-    both = Function("all", ("CE", "SRM"), "OR")
-    rows = [
-        *expected("ping"),
-        *expected("put"),
-        result(0, "CRITICAL"),
-        result(6, "OK", metric="put"),
-    ]
-
-    told = timelines_of(rows, using=profile(functions=(both,)))
-
-    assert told["function/all"] == [(0, 6, "CRITICAL"), (6, 24, "OK")]
-    assert told["site"] == told["function/all"]
-
-
-def test_an_own_operation_answers_for_the_set_of_states(timelines_of: Timelines) -> None:
-    # Any two different states make UNKNOWN: the answer is neither of the two.
-    states = STATUSES[:6]
-    table = [[a, b, a if a == b else "UNKNOWN"] for a in states for b in states]
-    disagree, problems = own_operation("DISAGREE", table)
-    assert disagree, problems
-    own = profile(operations=(AND, OR, disagree), metrics_operation="DISAGREE")
-    rows = [*expected("ping", "submit"), result(0, "OK"), result(0, "OK", metric="submit")]
-
-    told = timelines_of(
-        [*rows, result(7, "CRITICAL"), result(9, "CRITICAL", metric="submit")], using=own
-    )
-
-    assert told["endpoint/CE/h1"] == [(0, 7, "OK"), (7, 9, "UNKNOWN"), (9, 24, "CRITICAL")]
+        assert spans[0][0] == 0 and spans[-1][1] == end
+        for (_, until, status), (start, _, following) in pairwise(spans):
+            assert until == start and status != following
 
 
 def test_figures_come_from_integer_seconds(spark: SparkSession) -> None:
-    # 7 h OK, 1 s WARNING, 3 h DOWNTIME, the rest UNKNOWN and CRITICAL.
     hour = 3600
-    cuts = [
-        (0, "OK"),
-        (7 * hour, "WARNING"),
-        (7 * hour + 1, "DOWNTIME"),
-        (10 * hour + 1, "UNKNOWN"),
-    ]
-    cuts += [(14 * hour, "CRITICAL")]
-    ends = [at for at, _ in cuts[1:]] + [DAY_S]
-    rows = [
-        ("site", DAY, "A", "", "", "", "", _code(status), at, end)
-        for (at, status), end in zip(cuts, ends, strict=True)
-    ]
-    columns = "level string, day int, site string, service_flavour string, host_name string, "
-    columns += "metric_name string, function string, status int, at bigint, until bigint"
+    lengths = [("OK", 7 * hour), ("WARNING", 1), ("DOWNTIME", 3 * hour), ("UNKNOWN", 4 * hour)]
 
-    [row] = figures(spark.createDataFrame(rows, columns)).collect()
+    [row] = _figures_of(spark, [*lengths, ("CRITICAL", 10 * hour - 1)])
 
-    up, known = 7 * hour + 1, DAY_S - (4 * hour - 1)
-    assert row["ok_s"] == 7 * hour and row["warning_s"] == 1 and row["downtime_s"] == 3 * hour
+    up, known = 7 * hour + 1, DAY_S - 4 * hour
+    assert (row["ok_s"], row["warning_s"], row["downtime_s"]) == (7 * hour, 1, 3 * hour)
     assert row["availability"] == round(Decimal(100 * up) / known, 5)
     assert row["reliability"] == round(Decimal(100 * up) / (known - 3 * hour), 5)
 
 
+def test_a_figure_is_rounded_half_up(spark: SparkSession) -> None:
+    # 100 * 1 / 32 000 = 0.003125, half way between two figures of five decimals.
+    [row] = _figures_of(spark, [("OK", 1), ("CRITICAL", 31_999), ("MISSING", DAY_S - 32_000)])
+
+    assert row["availability"] == Decimal("0.00313")
+
+
 @pytest.mark.parametrize("status", ["MISSING", "UNKNOWN", "EXCLUDED"])
 def test_without_known_time_there_is_no_figure(spark: SparkSession, status: str) -> None:
-    rows = [("site", DAY, "A", "", "", "", "", _code(status), 0, DAY_S)]
-    columns = "level string, day int, site string, service_flavour string, host_name string, "
-    columns += "metric_name string, function string, status int, at bigint, until bigint"
-
-    [row] = figures(spark.createDataFrame(rows, columns)).collect()
+    [row] = _figures_of(spark, [(status, DAY_S)])
 
     assert row["availability"] is None and row["reliability"] is None
+
+
+def test_a_day_in_downtime_has_availability_zero_and_no_reliability(spark: SparkSession) -> None:
+    [row] = _figures_of(spark, [("DOWNTIME", DAY_S)])
+
+    assert row["availability"] == 0 and row["reliability"] is None
+
+
+def _metric_rows(case: Case) -> list[tuple[Any, ...]]:
+    instances = {instance for instance, _, _ in case.results} | set(case.expected)
+    known = [*case.results, *((instance, NEVER, "MISSING") for instance in instances)]
+    return [
+        (case.day, case.name, *instance.split(), _second(hour, case.day) * 8 + _code(status))
+        for instance, hour, status in known
+    ]
+
+
+def _downtime_events(case: Case) -> list[tuple[Any, ...]]:
+    return [
+        (case.day, case.name, *endpoint.split(), _second(hour, case.day), None, None, step)
+        for endpoint, start, end in case.downtimes
+        for hour, step in ((start, 1), (end, -1))
+        if hour < 24
+    ]
+
+
+def _table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], names: list[str]) -> DataFrame:
+    whole = {"packed", "at", "status", "before", "downtimes", "until"}
+    types = {"day": pa.int32(), **dict.fromkeys(whole, pa.int64())}
+    arrays = [
+        pa.array(column, types.get(name, pa.string()))
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    ]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, names))
+
+
+def _figures_of(spark: SparkSession, lengths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    """The figures of a site whose statuses last so many seconds."""
+    names = ["level", "day", "site", "service_flavour", "host_name", "metric_name", "function"]
+    rows, at = [], 0
+    for status, seconds in lengths:
+        rows.append(("site", DAY, "A", "", "", "", "", _code(status), at, at + seconds))
+        at += seconds
+    table = _table(spark, rows, [*names, "status", "at", "until"])
+    found: list[dict[str, Any]] = figures(table).toArrow().to_pylist()
+    return found
 
 
 def _code(status: str) -> int:
     return STATUSES.index(status)
 
 
-def _hour(second: int) -> float:
-    return (second - DAY * DAY_S) / 3600
+def _second(hour: float, day: int) -> int:
+    return day * DAY_S + round(hour * 3600)
 
 
-assert MISSING == _code("MISSING")
+def _hour(second: int, day: int) -> float:
+    return (second - day * DAY_S) / 3600

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from schema.classes import BUILT_IN
 from sql.catalogue import Catalogue, class_views
-from sql.errors import SqlError
+from sql.errors import StatementFailed
 from tests.builders import metric_result
 from tests.integration.sql_rows import (
     EXAMPLES,
@@ -194,7 +194,7 @@ def test_names_are_data(engine: Engine, name: str) -> None:
 def test_a_bad_row_is_refused_with_words_and_leaves_nothing(
     engine: Engine, view: str, changes: Values, column: str
 ) -> None:
-    with pytest.raises(SqlError, match=column):
+    with pytest.raises(StatementFailed, match=column):
         insert(engine, view, {**EXAMPLES[view], **changes})
 
     assert stored(engine, view) == []
@@ -203,7 +203,7 @@ def test_a_bad_row_is_refused_with_words_and_leaves_nothing(
 
 @pytest.mark.parametrize("weight", ["many", "1.5", "", " "])
 def test_a_weight_is_a_whole_number(engine: Engine, weight: str) -> None:
-    with pytest.raises(SqlError):
+    with pytest.raises(StatementFailed):
         insert(engine, "siteGroup", site_group(weight=weight))
 
 

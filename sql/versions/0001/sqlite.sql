@@ -108,14 +108,14 @@ CREATE TABLE new_instance (
     fqan text
 ) STRICT;
 
--- One result of a probe. No foreign keys: three checks a row would cost as much as the row, and
--- its only writer is the trigger that has just looked the ids up.
+-- One result of a probe. No foreign keys and no checks: they would cost as much as the row, and
+-- its only writer is the trigger that has just looked everything up.
 CREATE TABLE metric_result (
     result_id integer PRIMARY KEY,
     instance_id integer NOT NULL,
     measured_at integer NOT NULL,
     gatherer_id integer NOT NULL,
-    status integer NOT NULL CHECK (status BETWEEN 0 AND 3),
+    status integer NOT NULL,
     origin_id integer NOT NULL,
     summary text,
     performance_data text,
@@ -791,7 +791,7 @@ JOIN run AS r ON r.run_id = c.run_id;
 -- Inserts into the class views: check, look the names up (or create them), merge.
 --
 -- Redelivery is normal: the broker re-sends whatever was not acked. So a second copy changes
--- nothing, and what wins of two different ones does not depend on the order of their arrival.
+-- nothing, and which status, end or announcement wins does not depend on the order of arrival.
 --
 -- A time is accepted if it reads the same after being understood: YYYY-MM-DDThh:mm:ssZ, nothing
 -- else. Where a time may be absent, 1e18 stands for later than any and -1e18 for earlier.
@@ -838,6 +838,7 @@ CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
     SELECT RAISE(IGNORE);
 END;
 
+-- Stores a result of a probe.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     SELECT CASE
         WHEN NEW.timestamp IS NULL
@@ -930,6 +931,7 @@ END;
 
 -- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
 
+-- Stores that an endpoint belongs to a site.
 CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
@@ -975,6 +977,7 @@ END;
 
 -- siteGroup: as serviceEndpoint -----------------------------------------------------------------
 
+-- Stores that a site belongs to a group.
 CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
@@ -1009,6 +1012,7 @@ END;
 
 -- downtime: the newest announcement wins; one without a timestamp is older than any with one -
 
+-- Stores an announced downtime.
 CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''

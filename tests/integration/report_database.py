@@ -1,0 +1,105 @@
+"""A small grid in a database, told in a few lines: what reports are tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+
+from sqlalchemy import Engine, text
+
+from spark_jobs.days import Period, day_start
+from spark_jobs.profile import Profile
+from spark_jobs.profile_file import read_profile
+from sql.engine import make_engine, writing
+from sql.version import upgrade
+
+DAY = date(2026, 11, 14)
+ONE_DAY = Period(DAY, DAY)
+LATER = day_start(DAY + timedelta(days=30))
+PROFILE = """
+name = "test"
+validity_s = "off"
+vo = "ops"
+[flavours.CE]
+metrics = ["ping", "submit"]
+[flavours.SRM]
+metrics = ["put"]
+[functions.compute]
+flavours = ["CE"]
+[functions.storage]
+flavours = ["SRM"]
+"""
+
+
+class Grid:
+    """Inserts through the class views, as the consumer does."""
+
+    def __init__(self, url: str) -> None:
+        self.engine: Engine = make_engine(url, create=True)
+        upgrade(self.engine)
+
+    def endpoint(self, site: str, flavour: str, host: str, **more: str) -> None:
+        names = {"siteName": site, "serviceFlavour": flavour, "hostName": host}
+        self._insert("serviceEndpoint", {"validFrom": "2026-01-01T00:00:00Z", **names, **more})
+
+    def group(self, site: str, name: str, weight: int | None = None) -> None:
+        self._insert(
+            "siteGroup",
+            {
+                "siteName": site,
+                "groupName": name,
+                "groupType": "federation",
+                "validFrom": "2026-01-01T00:00:00Z",
+                "weight": weight,
+            },
+        )
+
+    def downtime(self, start: str, end: str, **more: str) -> None:
+        """Times on the day: hh:mm."""
+        kind = {"classification": "SCHEDULED", "severity": "OUTAGE"}
+        times = {"startTime": _at(start), "endTime": _at(end)}
+        self._insert("downtime", {**times, **kind, **more})
+
+    def result(
+        self, instance: str, time: str, status: str, *, vo: str = "ops", day: date = DAY
+    ) -> None:
+        """`instance` is "flavour host metric", `time` hh:mm on the day."""
+        flavour, host, metric = instance.split()
+        self._insert(
+            "metricOutput",
+            {
+                "hostName": host,
+                "serviceFlavour": flavour,
+                "metricName": metric,
+                "metricStatus": status,
+                "timestamp": _at(time, day),
+                "voName": vo,
+                "gatheredAt": "wn1",
+                "summaryData": f"{status} says <{metric}>",
+                "messageId": f"message-{time}",
+            },
+        )
+
+    def _insert(self, view: str, values: Mapping[str, object]) -> None:
+        given = {name: value for name, value in values.items() if value is not None}
+        places = ", ".join(f":{name}" for name in given)
+        with writing(self.engine) as connection:
+            connection.execute(
+                text(f"INSERT INTO {view} ({', '.join(given)}) VALUES ({places})"), given
+            )
+
+
+def profile(directory: Path, *changes: tuple[str, str]) -> Profile:
+    """The profile above, with texts replaced."""
+    document = PROFILE
+    for old, new in changes:
+        assert old in document
+        document = document.replace(old, new)
+    path = directory / "profile.toml"
+    path.write_text(document)
+    return read_profile(path)
+
+
+def _at(time: str, day: date = DAY) -> str:
+    return f"{day}T{time}:00Z"

@@ -1,0 +1,197 @@
+"""`sam-db` on an SQLite file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, OK, UNAVAILABLE, USAGE
+from sql.cli import main
+from sql.version import wanted_version
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configured database file, which does not exist yet."""
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
+    return tmp_path / "sam.db"
+
+
+@pytest.fixture
+def database(file: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The same with a schema."""
+    assert main(["upgrade"]) == OK
+    capsys.readouterr()
+    return file
+
+
+def execute(file: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(statement)
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line of error output."""
+    captured = capsys.readouterr()
+    [line] = captured.err.splitlines()
+    assert captured.out == ""
+    return line
+
+
+def test_upgrade_makes_the_file_and_tells_what_it_did(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upgrade"]) == OK
+    assert main(["upgrade"]) == OK
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"sqlite:///{file}: applied 0001, now version {wanted_version()}"
+    assert second == f"sqlite:///{file}: already version {wanted_version()}"
+
+
+def test_upgrade_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["upgrade", "--json"]) == OK
+
+    assert json.loads(capsys.readouterr().out) == {
+        "database": f"sqlite:///{file}",
+        "version": wanted_version(),
+        "applied": ["0001"],
+    }
+
+
+def test_current_tells_the_version(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["current"]) == OK
+
+    assert capsys.readouterr().out == f"sqlite:///{database}: version {wanted_version()}\n"
+
+
+def test_check_finds_no_problem_in_a_new_database(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--json"]) == OK
+
+    assert json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_check_tells_every_problem_at_once(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(database, "DROP TRIGGER siteGroup_insert")
+    execute(database, "DROP VIEW report_run")
+
+    assert main(["check"]) == CONFIG
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ", 3)[-1] for line in lines] == [
+        "trigger siteGroup_insert is missing",
+        "view report_run is missing",
+    ]
+
+
+def test_classes_are_listed_with_their_columns(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["classes", "--json"]) == OK
+
+    classes = {one["class"]: one["columns"] for one in json.loads(capsys.readouterr().out)}
+    assert list(classes) == ["downtime", "metricOutput", "serviceEndpoint", "siteGroup"]
+    assert classes["siteGroup"] == [
+        "siteName",
+        "groupName",
+        "groupType",
+        "weight",
+        "validFrom",
+        "validTo",
+    ]
+
+
+@pytest.mark.parametrize("command", ["current", "check", "classes"])
+def test_a_missing_database_is_one_clear_line(
+    file: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command]) == CONFIG
+
+    assert one_line(capsys) == (
+        f"sam-db: error: {file}: no such database; `sam-db upgrade` makes it"
+    )
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("command", ["current", "check", "classes"])
+def test_a_database_without_schema_is_one_clear_line(
+    file: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.touch()
+
+    assert main([command]) == CONFIG
+
+    assert "no schema there" in one_line(capsys)
+
+
+@pytest.mark.parametrize("command", ["current", "check", "classes", "upgrade"])
+def test_a_newer_schema_names_both_versions(
+    database: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(database, "UPDATE alembic_version SET version_num = '0815'")
+
+    assert main([command]) == CONFIG
+
+    words = capsys.readouterr().err
+    assert "0815" in words
+    assert wanted_version() in words
+
+
+def test_a_file_that_is_no_database_is_left_alone(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("a letter to my aunt\n" * 100)
+
+    assert main(["upgrade"]) == CONFIG
+
+    assert "file is not a database" in one_line(capsys)
+    assert file.read_text() == "a letter to my aunt\n" * 100
+
+
+def test_no_directory_is_made_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/absent/sam.db")
+
+    assert main(["upgrade"]) == CANNOT_CREATE
+
+    assert f"the directory {tmp_path}/absent does not exist" in one_line(capsys)
+
+
+def test_a_file_that_may_not_be_written_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everything
+
+    assert main(["check"]) == NO_PERMISSION
+
+    assert f"no permission to write {database}" in one_line(capsys)
+
+
+def test_a_server_that_does_not_answer_is_told_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", "postgresql+psycopg2://sam:secret@127.0.0.1:1/sam")
+
+    assert main(["check"]) == UNAVAILABLE
+
+    line = one_line(capsys)
+    assert "127.0.0.1" in line
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["prune"], ["upgrade", "--fast"]])
+def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == USAGE
+    assert "--help" in capsys.readouterr().err

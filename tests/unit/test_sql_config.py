@@ -1,0 +1,72 @@
+"""Where the database is: the section [database]."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from schema.errors import ConfigError
+from sql.config import DatabaseConfig, load_database
+from sql.engine import parse_url
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SAM_CONFIG", "SAM_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+def written(file: Path, url: str) -> Namespace:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f'[database]\nurl = "{url}"\n')
+    return Namespace(config=str(file))
+
+
+def test_a_relative_path_in_the_file_is_relative_to_the_file(tmp_path: Path) -> None:
+    args = written(tmp_path / "site" / "sam.toml", "sqlite:///data/sam.db")
+
+    assert load_database(args).url == f"sqlite:///{tmp_path}/site/data/sam.db"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////var/lib/sam/sam.db", "postgresql+psycopg2://sam:secret@db.example.org/sam"]
+)
+def test_other_urls_stay_as_they_are(tmp_path: Path, url: str) -> None:
+    assert load_database(written(tmp_path / "sam.toml", url)).url == url
+
+
+def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = written(tmp_path / "sam.toml", "sqlite:///file.db")
+    monkeypatch.setenv("SAM_DATABASE_URL", "sqlite:///environment.db")
+
+    assert load_database(args).url == "sqlite:///environment.db"
+
+
+def test_no_url_at_all_is_a_problem() -> None:
+    with pytest.raises(ConfigError, match="url is missing"):
+        load_database(Namespace(config=None))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["nonsense", "mysql://u:secret@h/d", "sqlite://", "sqlite:///:memory:", "postgresql://h:x/d"],
+)
+def test_a_url_of_nothing_we_know_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_database(written(tmp_path / "sam.toml", url))
+
+    assert "[database] url" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_is_not_in_the_repr() -> None:
+    assert "secret" not in repr(DatabaseConfig("postgresql://sam:secret@db/sam"))
+
+
+def test_postgresql_alone_means_the_driver_we_have() -> None:
+    assert parse_url("postgresql://db/sam").drivername == "postgresql+psycopg2"
