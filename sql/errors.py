@@ -128,6 +128,8 @@ _REFUSED = re.compile(
 )
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
+_COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
+
 # What drivers raise before anything is sent: NUL in a text, a lone surrogate, an integer too big.
 BINDING_ERRORS = (ValueError, OverflowError)
 
@@ -166,7 +168,9 @@ def words_of(error: Exception) -> str:
         return f"{_sqlite_name(orig)}: {orig}"
     if not isinstance(orig, psycopg2.Error) or orig.pgcode is None:
         return f"{type(orig).__name__}: {_first_line(orig)}"
-    text, column = orig.diag.message_primary or _first_line(orig), orig.diag.column_name
+    text = orig.diag.message_primary or _first_line(orig)
+    in_copy = _COPY_COLUMN.search(orig.diag.context or "")
+    column = orig.diag.column_name or (in_copy and in_copy[1])
     where = f" (column {column})" if column and column not in text else ""
     return f"{orig.pgcode}: {text}{where}"
 
