@@ -1,18 +1,25 @@
-"""What sam-publish says about a publication: a line per message while they are few, or JSON."""
+"""The last step of what publishes: send, say what was sent where, and choose the exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from publisher.config import DESTINATION
-from publisher.publication import Publication
+from publisher.config import DESTINATION, PublisherConfig
+from publisher.publication import NoBrokerTookIt, Publication, publish
 from publisher.records import RefusedRecord
+from schema.command import BAD_DATA, OK, TRY_LATER, to_json
 from schema.message import Message
 
 FEW = 10
 """So many messages get a line each; of more only the totals are told."""
+
+
+Say = Callable[[str], None]
 
 
 class Placed(NamedTuple):
@@ -21,6 +28,36 @@ class Placed(NamedTuple):
     message: Message
     verb: str
     place: str
+
+
+def publish_and_tell(
+    messages: Sequence[Message],
+    refused: Sequence[RefusedRecord],
+    config: PublisherConfig,
+    args: argparse.Namespace,
+    say: Say = print,
+) -> int:
+    """Publish, say what was sent where, and give the exit code.
+
+    Raises:
+        NoBrokerTookIt: after what was sent is said.
+    """
+    started = time.monotonic()
+    failure = None
+    try:
+        publication = publish(messages, config)
+    except NoBrokerTookIt as error:
+        publication, failure = error.publication, error
+    elapsed_s = time.monotonic() - started
+    if args.json:
+        say(to_json(document(publication, config.spool, refused, elapsed_s)))
+    else:
+        for line in lines(publication, config.spool, elapsed_s):
+            say(line)
+    if failure:
+        sys.stdout.flush()  # what was sent is told before what was not
+        raise failure
+    return _exit_code(publication, refused, args.require_broker)
 
 
 def lines(publication: Publication, spool: Path | None, elapsed_s: float) -> Iterator[str]:
@@ -68,8 +105,7 @@ def document(
             for item in refused
         ],
         "unavailable": [
-            {"broker": str(failure.address), "reason": failure.reason}
-            for failure in publication.failures
+            {"broker": failure.broker, "reason": failure.reason} for failure in publication.failures
         ],
         "drained": publication.drained,
         "elapsed_s": round(elapsed_s, 3),
@@ -101,3 +137,11 @@ def _records(count: int) -> str:
 
 def _preposition(verb: str) -> str:
     return "to" if verb == "published" else "in"
+
+
+def _exit_code(
+    publication: Publication, refused: Sequence[RefusedRecord], require_broker: bool
+) -> int:
+    if require_broker and publication.spooled:
+        return TRY_LATER
+    return BAD_DATA if refused or publication.rejections else OK

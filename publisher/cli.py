@@ -9,17 +9,20 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from publisher.address import this_host
+from publisher.announcement import Say, publish_and_tell
 from publisher.arguments import PROGRAM, RECORD_KEYS, build_parser
-from publisher.config import PublisherConfig
-from publisher.publishing import Say, config_of, preview, publish_and_tell
+from publisher.config import PublisherConfig, load_config
 from publisher.records import RefusedRecord, raw_message, read_records, read_sources
+from publisher.transport import kind_of
 from schema import command
+from schema.broker import SPOOL, Broker
 from schema.errors import SamError
 from schema.message import MAX_RECORDS, Message, pack
 from schema.normalise import normalise
@@ -39,7 +42,7 @@ def _handle(args: argparse.Namespace) -> int:
 
 
 def _send(args: argparse.Namespace) -> int:
-    config = config_of(args)
+    config = _config_of(args)
     sources = read_sources(args.files)
     if args.raw:
         headers = dict(args.headers)
@@ -59,7 +62,7 @@ def _send(args: argparse.Namespace) -> int:
 
 
 def _result(args: argparse.Namespace) -> int:
-    config = config_of(args)
+    config = _config_of(args)
     record = _named_on_the_command_line(args)
     if record.get("detailsData") == "-":
         record["detailsData"] = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip()
@@ -79,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
     record = {"metricName": f"org.nagios.{Path(name).stem}", "hostName": this_host()}
     record.update(record_of(run, name), **_named_on_the_command_line(args))
     try:
-        config = config_of(args)
+        config = _config_of(args)
         _publish(_of_one_result(record, config, args), config, args, say=logger.info)
     except SamError as error:
         logger.error("the result is lost: %s", error)
@@ -90,7 +93,7 @@ def _run(args: argparse.Namespace) -> int:
 def _spool(args: argparse.Namespace) -> int:
     from publisher import spool_command  # publishing seldom needs it
 
-    return spool_command.handle(args, config_of(args))
+    return spool_command.handle(args, _config_of(args))
 
 
 def _publish(
@@ -103,7 +106,7 @@ def _publish(
     if not args.dry_run:
         return publish_and_tell(messages, refused, config, args, say)
     stream = sys.stdout if say is print else sys.stderr
-    stream.buffer.write(preview(messages, config))
+    stream.buffer.write(_preview(messages, config))
     return command.BAD_DATA if refused else command.OK
 
 
@@ -120,6 +123,23 @@ def _of_one_result(
     record.setdefault("gatheredAt", this_host())
     now = datetime.now(timezone.utc)
     return _packed(normalise(record, config.message_class, {}, now), config, args)
+
+
+def _config_of(args: argparse.Namespace) -> PublisherConfig:
+    """The configuration under the options of the command line."""
+    names = ("brokers", "timeout_s", "message_class", "destination")
+    flags = {name: getattr(args, name, None) for name in names}
+    if flags["brokers"]:
+        flags["brokers"] = tuple(flags["brokers"])
+    config = load_config(args.config, flags)
+    return replace(config, spool=None) if getattr(args, "no_spool", False) else config
+
+
+def _preview(messages: Sequence[Message], config: PublisherConfig) -> bytes:
+    """Exactly what the first broker, or else the spool, would get."""
+    spool = Broker(SPOOL, path=str(config.spool))
+    kind = kind_of(next(iter(config.broker_list), spool))
+    return b"".join(kind.preview(config.addressed(message)) for message in messages)
 
 
 def _named_on_the_command_line(args: argparse.Namespace) -> Record:

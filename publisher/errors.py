@@ -3,20 +3,14 @@
 PublishError
 ├── BrokerUnavailable   try the next broker, then the spool
 ├── MessageRejected     this broker refuses this message: the others go on, this one is spooled
-├── NoBrokerTookIt      some messages are nowhere but with the caller: keep them, send again
+├── NoBrokerTookIt      (publication) some messages are kept nowhere: send them again
 └── NoSuchInput         the input can't be read; nothing was sent
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from schema.command import NO_INPUT, UNAVAILABLE
-from schema.errors import BAD_DATA, SamError, SpoolError
-
-if TYPE_CHECKING:
-    from publisher.address import BrokerAddress
-    from publisher.publication import Publication
+from schema.errors import BAD_DATA, SamError
 
 
 class PublishError(SamError):
@@ -24,13 +18,13 @@ class PublishError(SamError):
 
 
 class BrokerUnavailable(PublishError):
-    """The broker at `address` can't be used now, for `reason`."""
+    """The broker can't be used now, for `reason`."""
 
     exit_code = UNAVAILABLE
 
-    def __init__(self, address: BrokerAddress, reason: str) -> None:
-        super().__init__(f"{address}: {reason}")
-        self.address = address
+    def __init__(self, broker: object, reason: str) -> None:
+        super().__init__(f"{broker}: {reason}")
+        self.broker = str(broker)
         self.reason = reason
 
 
@@ -39,29 +33,11 @@ class MessageRejected(PublishError):
 
     exit_code = BAD_DATA
 
-    def __init__(self, address: BrokerAddress, position: int, reason: str) -> None:
-        super().__init__(f"{address}: {reason}")
-        self.address = address
+    def __init__(self, broker: object, position: int, reason: str) -> None:
+        super().__init__(f"{broker}: {reason}")
+        self.broker = str(broker)
         self.position = position
         self.reason = reason
-
-
-class NoBrokerTookIt(PublishError):
-    """No broker and no spool has these `missing` messages; `publication` tells of the others."""
-
-    exit_code = UNAVAILABLE
-
-    def __init__(
-        self, publication: Publication, missing: int, spool_error: SpoolError | None = None
-    ) -> None:
-        spool = str(spool_error) if spool_error else "the spool is off"
-        asked = publication.failures or publication.rejections
-        brokers = "no broker took them" if asked else "no broker is configured"
-        kept = f"{missing} of {publication.total + missing} messages are kept nowhere"
-        super().__init__(f"{kept}, send them again: {brokers}, and {spool}")
-        self.publication = publication
-        self.missing = missing
-        self.exit_code = spool_error.exit_code if spool_error else UNAVAILABLE
 
 
 class NoSuchInput(PublishError):

@@ -13,9 +13,10 @@ from publisher.address import BrokerAddress, addresses_of
 from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
 from publisher.drain import drain_in_passing
-from publisher.errors import BrokerUnavailable, MessageRejected, NoBrokerTookIt
+from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.transport import Transport, kind_of, outcomes
 from schema.broker import Broker
+from schema.command import UNAVAILABLE
 from schema.errors import SpoolError
 from schema.message import Message
 from schema.spool import DirectoryQueue
@@ -58,6 +59,24 @@ class Publication:
     def total(self) -> int:
         """Messages that a broker or the spool has."""
         return len(self.receipts) + len(self.spooled)
+
+
+class NoBrokerTookIt(PublishError):
+    """No broker and no spool has these `missing` messages; `publication` tells of the others."""
+
+    exit_code = UNAVAILABLE
+
+    def __init__(
+        self, publication: Publication, missing: int, spool_error: SpoolError | None = None
+    ) -> None:
+        spool = str(spool_error) if spool_error else "the spool is off"
+        asked = publication.failures or publication.rejections
+        brokers = "no broker took them" if asked else "no broker is configured"
+        kept = f"{missing} of {publication.total + missing} messages are kept nowhere"
+        super().__init__(f"{kept}, send them again: {brokers}, and {spool}")
+        self.publication = publication
+        self.missing = missing
+        self.exit_code = spool_error.exit_code if spool_error else UNAVAILABLE
 
 
 def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:

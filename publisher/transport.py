@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Optional, Protocol, cast
+from typing import Optional, Protocol, cast
 
+from publisher.address import BrokerAddress
+from publisher.config import PublisherConfig
+from publisher.deadline import Deadline
 from publisher.errors import MessageRejected
 from schema.broker import SPOOL, STOMP, Broker
-
-if TYPE_CHECKING:
-    from publisher.address import BrokerAddress
-    from publisher.config import PublisherConfig
-    from publisher.deadline import Deadline
-    from schema.message import Message
+from schema.message import Message
 
 KINDS = {STOMP: "publisher.stomp_transport", SPOOL: "publisher.spool_transport"}
 """The module of each URL scheme; imported when first used, because starting quickly matters."""

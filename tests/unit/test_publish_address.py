@@ -61,7 +61,7 @@ def test_an_address_that_does_not_answer_leaves_the_others_of_the_name(
         url = broker.url.replace("127.0.0.1", "msg.example.org")
         publication = publish([metric_message()], PublisherConfig((url,), tmp_path / "spool"))
 
-    assert [str(failure.address) for failure in publication.failures] == [f"{url} (127.0.0.9)"]
+    assert [failure.broker for failure in publication.failures] == [f"{url} (127.0.0.9)"]
     assert str(publication.receipts[0].address) == f"{url} (127.0.0.1)"
 
 
