@@ -1,4 +1,10 @@
-"""`python -m spark_jobs` is `sam-report`."""
+"""`python -m spark_jobs` is `sam-report`; `spark-submit spark_jobs/__main__.py` as well."""
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run by its path: our profile.py must not hide the standard library's
+    sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
 
 from spark_jobs.cli import main
 

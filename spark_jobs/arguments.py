@@ -30,9 +30,8 @@ def asked_period(args: argparse.Namespace, today: date) -> Period:
     Raises:
         ReportUsage: no period, more than one, a reversed one, or one with days in the future.
     """
-    day: Any = getattr(args, "day", None)
-    month: Any = getattr(args, "month", None)
-    first, last = args.first, args.last
+    options: Any = (getattr(args, name, None) for name in ("day", "first", "last", "month"))
+    day, first, last, month = options
     given = [day is not None, first is not None or last is not None, month is not None]
     if sum(given) != 1 or (first is None) != (last is None):
         raise ReportUsage("want one of --day D, --from D --to D, --month M")

@@ -176,10 +176,11 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    period = _period(args)
     question = explain.Question(args.site, args.flavour, args.host)
     with reading(_engine(args)) as connection:
-        days = explain.read_site_days(connection, args.report, args.site, args.day)
-    _warn_if_empty(bool(days), Period(args.day, args.day))
+        days = explain.read_site_days(connection, args.report, args.site, period.first)
+    _warn_if_empty(bool(days), period)
     if args.json:
         print(to_json([explain.as_json(each, question) for each in days]))
     elif days:
@@ -200,18 +201,19 @@ def _site(args: argparse.Namespace) -> int:
 
 def _check_profile(args: argparse.Namespace) -> int:
     profile = read_profile(args.file)
-    metrics = sum(len(flavour.metrics) for flavour in profile.flavours)
+    metrics = {name for flavour in profile.flavours for name in flavour.metrics}
     counts = {
-        "name": profile.name,
         "flavours": len(profile.flavours),
-        "metrics": metrics,
+        "metrics": len(metrics),
         "functions": len(profile.functions),
     }
     if args.json:
-        print(to_json(counts))
+        print(to_json({"name": profile.name, **counts}))
     else:
-        told = ", ".join(f"{number} {what}" for what, number in list(counts.items())[1:])
-        print(f"{args.file}: OK, report {profile.name}: {told}")
+        parts = [
+            f"{number} {what[: -1 if number == 1 else None]}" for what, number in counts.items()
+        ]
+        print(f"{args.file}: OK, report {profile.name}: {', '.join(parts)}")
     return OK
 
 

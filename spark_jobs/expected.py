@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from spark_jobs.database_inputs import Downtime, Membership
 from spark_jobs.days import DAY_S, day_start
 from spark_jobs.profile import Profile
-from spark_jobs.stored import Downtime, Membership
 
 NO_WORDS = ("n", "no", "false", "f", "0")
 

@@ -10,20 +10,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from schema.times import format_time
+from spark_jobs.database_inputs import Downtime, Result, downtimes, results
 from spark_jobs.days import Period, moment
 from spark_jobs.errors import ReportUsage
 from spark_jobs.explanation import FINE, Reason, SiteDay, Thing, arithmetic, explain_site
 from spark_jobs.figures import rounded
 from spark_jobs.levels import ENDPOINT, FUNCTION, NAMES, SERVICE, SITE
-from spark_jobs.stored import (
-    Downtime,
-    Result,
-    downtimes,
-    published_reports,
-    published_runs,
-    results,
-    timeline,
-)
+from spark_jobs.stored import published_reports, published_runs, timeline
 
 _TITLES = {FUNCTION: "functions", SERVICE: "services", ENDPOINT: "endpoints"}
 # Of many results that say the same, the first and the last tell when.

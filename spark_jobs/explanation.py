@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from spark_jobs.database_inputs import Downtime, Result
 from spark_jobs.days import DAY_S, day_start
 from spark_jobs.figures import Seconds, rounded
 from spark_jobs.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from spark_jobs.profile import Profile
-from spark_jobs.stored import Downtime, Names, Result, Run, Segment
+from spark_jobs.stored import Names, Run, Segment
 
 FINE = "OK"
 

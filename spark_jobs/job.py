@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlalchemy import Engine
 
-from spark_jobs import inputs, run_record, stored
+from spark_jobs import database_inputs, inputs, run_record
 from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S, Period, day_number, day_start
 from spark_jobs.errors import MixedVOs
@@ -198,8 +198,8 @@ def _expectations(
     engine: Engine, profile: Profile, period: Period, now: int
 ) -> list[DayExpectation]:
     with reading(engine) as connection:
-        known = stored.memberships(connection, period)
-        downtimes = stored.downtimes(connection, period)
+        known = database_inputs.memberships(connection, period)
+        downtimes = database_inputs.downtimes(connection, period)
     return [expect(day, known, downtimes, profile, now) for day in period.days()]
 
 
@@ -236,7 +236,7 @@ def _facts(
     counted = {row["day"]: row for row in rows}
     with reading(engine) as connection:
         return [
-            _day_facts(each, counted, stored.members(connection, each.day), profile, now)
+            _day_facts(each, counted, database_inputs.members(connection, each.day), profile, now)
             for each in expected
         ]
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from spark_jobs.database_inputs import Downtime, Result
 from spark_jobs.days import Period, moment
 from spark_jobs.drawing import Bar, announced_bars, span, status_bars, told
 from spark_jobs.explanation import Evidence, SiteDay, Thing, arithmetic
 from spark_jobs.figures import Seconds, short
 from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
 from spark_jobs.profile import Profile, Targets
-from spark_jobs.stored import DayFigure, Downtime, Result, Run
+from spark_jobs.stored import DayFigure, Run
 from spark_jobs.summary import Figure, added_up
 from spark_jobs.verdict import MET, Cell, availability_cell
 

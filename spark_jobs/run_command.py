@@ -18,11 +18,11 @@ from schema.command import OK, to_json
 from schema.times import format_time
 from spark_jobs import session
 from spark_jobs.config import find_java, prepare_workers
+from spark_jobs.database_inputs import count_results
 from spark_jobs.days import Period, moment
 from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
 from spark_jobs.profile import Profile
-from spark_jobs.stored import count_results
 from sql.engine import reading
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
@@ -42,6 +42,7 @@ def run_reports(
         for profile in profiles:
             began = time.monotonic()
             summary = run(spark, engine, profile, period, lambda: int(time.time()), stages)
+            stages.end()
             done.append((summary, time.monotonic() - began))
             if not args.json:
                 print(_line(*done[-1]), flush=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from datetime import date
@@ -122,7 +123,7 @@ def _insert_run(connection: Connection, profile: Profile, facts: DayFacts, now: 
         "input_digest": _sha256(*digests, facts.day.isoformat(), str(facts.until)),
         "profile": profile.document,
         "software_version": version("sam-pipeline"),
-        "who": getpass.getuser(),
+        "who": _who(),
     }
     run_id: int = connection.execute(_insert("run", row, " RETURNING run_id"), row).scalar_one()
     return run_id
@@ -167,6 +168,13 @@ def _group_row(connection: Connection, run_id: int, figure: GroupFigure) -> dict
         "availability": stored(figure.availability),
         "reliability": stored(figure.reliability),
     }
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
 
 
 def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClause:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+FEW_RESULTS = 100_000
+"""Up to here, generating Java code for a plan takes longer than running it without."""
+
 MANY_RESULTS = 3_000_000
-"""From here on, optimised Java code is worth the time its compilation takes."""
+"""From here on, optimised code and plans are worth the time their making takes."""
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 DEFAULTS = {
@@ -29,14 +32,21 @@ DEFAULTS = {
     "spark.driver.memory": "4g",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.ui.explainMode": "simple",
+    # One report makes more than the default of 100 classes; the next one then finds them.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # Keeps the call site of every column for error messages; costs more than all the planning.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # A laptop's own name may not resolve; a local session never leaves the machine anyway.
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-# Halves the processor time of a run that is mostly start and planning.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+# A run over few results is mostly start and planning: these cut its processor time to a third.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+_QUICK_PLANS = {"spark.sql.adaptive.enabled": "false"}
+_NO_CODE = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _LOG_CONFIG = Path(__file__).parent / "templates" / "log4j2.properties"
 # What the JVM and Spark say before any log configuration is read.
 _NOISE = (b"WARNING: Using incubator modules", b"Setting default log level", b"To adjust logging")
@@ -77,10 +87,14 @@ def start(
 def _conf(master: str, settings: Mapping[str, str], results: int) -> SparkConf:
     from pyspark import SparkConf
 
+    own = dict(DEFAULTS)
     java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
     if results < MANY_RESULTS:
-        java_options += f" {_SHORT_LIVED}"
-    own = {**DEFAULTS, "spark.driver.defaultJavaOptions": java_options}
+        java_options += f" {_QUICK_JAVA}"
+        own.update(_QUICK_PLANS)
+    if results < FEW_RESULTS:
+        own.update(_NO_CODE)
+    own["spark.driver.defaultJavaOptions"] = java_options
     if under_spark_submit():  # spark-submit has a master and settings of its own
         return SparkConf().setAll([("spark.sql.session.timeZone", "UTC"), *settings.items()])
     if master.startswith("local"):

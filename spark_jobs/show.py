@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import Connection
@@ -140,19 +139,17 @@ def _cells(shown: Shown, figure: Figure) -> list[object]:
         known = f"{figure.sites_known} of {figure.sites_expected}"
     return [
         *figure.names,
-        _percent(figure.availability),
-        _percent(figure.reliability),
+        short(figure.availability),
+        short(figure.reliability),
         known,
-        "missed" if figure.misses(shown.targets) else _verdict(figure),
+        _verdict(figure, shown.targets),
     ]
 
 
-def _verdict(figure: Figure) -> str:
-    return "no data" if figure.availability is None else "met"
-
-
-def _percent(value: Fraction | None) -> str:
-    return short(value)
+def _verdict(figure: Figure, targets: Targets) -> str:
+    if figure.availability is None:
+        return "no data"
+    return "missed" if figure.misses(targets) else "met"
 
 
 def _targets(targets: Targets, missed: bool) -> str:

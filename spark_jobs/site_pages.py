@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
 
+from spark_jobs.database_inputs import downtimes, results
 from spark_jobs.days import Period
 from spark_jobs.drawing import HOURS
 from spark_jobs.explanation import explain_site
@@ -18,15 +19,7 @@ from spark_jobs.figures import Seconds, short
 from spark_jobs.levels import GROUP, SITE
 from spark_jobs.pages import ReportView, SiteView, report_view, site_link, site_view
 from spark_jobs.status import FOLDED
-from spark_jobs.stored import (
-    Segment,
-    day_figures,
-    downtimes,
-    published_reports,
-    published_runs,
-    results,
-    timeline,
-)
+from spark_jobs.stored import Segment, day_figures, published_reports, published_runs, timeline
 from spark_jobs.summary import period_figures
 from spark_jobs.verdict import LEGEND
 

@@ -1,4 +1,5 @@
-"""Where Spark reads and writes: the only module that knows statements, URLs and drivers.
+"""Where Spark reads and writes: only here (and in what tasks run, storage_tasks) are
+statements, URLs and drivers known.
 
 No jar is needed: a Python data source opens the database in each task and yields Arrow batches.
 On PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
@@ -6,50 +7,28 @@ On PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
 
 from __future__ import annotations
 
-import io
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 from sqlalchemy import Engine, text
 
+from spark_jobs.database_inputs import WINDOW
 from spark_jobs.days import DAY_S
-from spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
 from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
-from spark_jobs.stored import WINDOW
+from spark_jobs.storage_tasks import BATCH_ROWS, CONNECTION, FORMAT, TABLES, SamSource, by_table
 from sql.engine import POSTGRESQL_ARGUMENTS, reading, writing
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
-BATCH_ROWS = 20_000
-FORMAT = "sam"
 # Several slices of time a core: they come out uneven.
 _SLICES_PER_CORE = 2
-
-TIMES = ("start_time", "end_time")
-# The columns of each report table, as the frames have them.
-TABLES = {
-    "timeline_segment": ("run_id", "level", *ALL_NAMES, *TIMES, "status"),
-    **{f"{level}_figure": ("run_id", *NAMES[level], *FIGURES) for level in WITH_FIGURES},
-}
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 # Time and status in one number, as spark_jobs.timeline.packed.
@@ -62,6 +41,8 @@ _RESULTS = f"""
 SELECT host_name, service_flavour, metric_name, {_PACKED} AS packed
 FROM report_result
 """
+# Not max(): through the view that would read every row.
+_NEWEST = "SELECT result_id FROM report_result ORDER BY result_id DESC LIMIT 1"
 _TALLY = f"""
 SELECT measured_at_s / {DAY_S} AS day,
     min(host_name), min(service_flavour), min(metric_name), min(vo), min(fqan),
@@ -115,7 +96,7 @@ class Storage:
     def newest_result(self) -> int:
         """The last result there is: later ones, that come while we read, wait for the next run."""
         with reading(self._engine) as connection:
-            return connection.scalar(text("SELECT max(result_id) FROM report_result")) or 0
+            return connection.scalar(text(_NEWEST)) or 0
 
     def results(self, window: Window, vo: str | None, fqan: str | None) -> DataFrame:
         """Results of the window; of one VO and FQAN if given."""
@@ -155,7 +136,7 @@ class Storage:
         if self._engine.dialect.name == "sqlite":
             self._write_here(frame.toArrow(), table)
         else:
-            options = {"connection": json.dumps(_connection(self._engine)), "table": table}
+            options = {CONNECTION: json.dumps(_connection(self._engine)), "table": table}
             frame.write.format(FORMAT).options(**options).mode("append").save()
 
     def _within(self) -> str:
@@ -166,7 +147,7 @@ class Storage:
         order = compiled.positiontup
         bound = [[each[name] for name in order] if order else dict(each) for each in slices]
         options = {
-            "connection": json.dumps(_connection(self._engine)),
+            CONNECTION: json.dumps(_connection(self._engine)),
             "statement": str(compiled),
             "slices": json.dumps(bound),
         }
@@ -174,7 +155,7 @@ class Storage:
 
     def _write_here(self, rows: pa.Table, table: str) -> None:
         with writing(self._engine) as connection:
-            for name, batch in _by_table(rows, table):
+            for name, batch in by_table(rows, table):
                 columns = TABLES[name]
                 places = ", ".join(f":{column}" for column in columns)
                 statement = text(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places})")
@@ -182,92 +163,12 @@ class Storage:
                     connection.execute(statement, _plain(part))
 
 
-class SamSource(DataSource):
-    """Statements of the database as a Spark source, and its report tables as a sink."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(schema, self.options)
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return _Writer(self.options)
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = to_arrow_schema(schema)
-        self._connection = json.loads(options["connection"])
-        self._statement = options["statement"]
-        self._slices = json.loads(options["slices"])
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(bound) for bound in self._slices]
-
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        with closing(_connect(self._connection)) as database, closing(_cursor(database)) as cursor:
-            cursor.execute(self._statement, partition.value)
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                yield self._batch(rows)
-
-    def _batch(self, rows: Sequence[Sequence[Any]]) -> RecordBatch:
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(c, each.type) for c, each in zip(columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-class _Writer(DataSourceArrowWriter):
-    """Copies the batches of a task in one transaction (PostgreSQL)."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._connection = json.loads(options["connection"])
-        self._table = options["table"]
-
-    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        with closing(_connect(self._connection)) as database, database, database.cursor() as cursor:
-            for batch in iterator:
-                for name, rows in _by_table(pa.Table.from_batches([batch]), self._table):
-                    _copy(cursor, name, rows)
-        return WriterCommitMessage()
-
-
-def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
-    from pyarrow import csv
-
-    body = io.BytesIO()
-    csv.write_csv(_with_timestamps(rows), body, csv.WriteOptions(include_header=False))
-    body.seek(0)
-    # Texts come quoted, so an empty one is not a null.
-    cursor.copy_expert(f"COPY {table} ({', '.join(TABLES[table])}) FROM STDIN (FORMAT csv)", body)
-
-
-def _with_timestamps(rows: pa.Table) -> pa.Table:
-    for at, name in enumerate(rows.column_names):
-        if name in TIMES:
-            moments = rows.column(at).cast(pa.timestamp("s", tz="UTC"))
-            rows = rows.set_column(at, name, moments)
-    return rows
-
-
-def _by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, with just its columns."""
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
-
-    for level in pc.unique(rows.column("level")).to_pylist():
-        name = table.format(level=level)
-        of_level = rows.filter(pc.equal(rows.column("level"), level))
-        yield name, of_level.select(list(TABLES[name]))
-
-
-def _plain(batch: RecordBatch) -> list[dict[str, Any]]:
-    """Rows for SQLite, which knows no decimals."""
-    for at, field in enumerate(batch.schema):
-        if pa.types.is_decimal(field.type):
-            batch = batch.set_column(at, field.name, batch.column(at).cast(pa.float64()))
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    return rows
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows for SQLite, whose driver knows no decimals."""
+    return [
+        {name: float(v) if isinstance(v, Decimal) else v for name, v in row.items()}
+        for row in batch.to_pylist()
+    ]
 
 
 def _schema(columns: str) -> StructType:
@@ -281,21 +182,3 @@ def _connection(engine: Engine) -> dict[str, Any]:
     if engine.dialect.name == "sqlite":
         return {"sqlite": engine.get_execution_options()["sam_file"]}
     return {**POSTGRESQL_ARGUMENTS, **engine.dialect.create_connect_args(engine.url)[1]}
-
-
-def _connect(arguments: Mapping[str, Any]) -> Any:
-    if "sqlite" in arguments:
-        path = quote(arguments["sqlite"])
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-    import psycopg2
-
-    return psycopg2.connect(**arguments)
-
-
-def _cursor(connection: Any) -> Any:
-    """A cursor that fetches as it goes, so that a slice never fills the memory."""
-    if isinstance(connection, sqlite3.Connection):
-        return connection.cursor()
-    cursor = connection.cursor(name="sam_report")
-    cursor.itersize = BATCH_ROWS
-    return cursor

@@ -1,34 +1,23 @@
-"""Reads published figures and timelines back, and the inputs that explain them; no Spark."""
+"""Reads published figures and timelines back, without Spark."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from schema.times import parse_time
-from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.days import Period
 from spark_jobs.errors import ReportUsage
 from spark_jobs.figures import Seconds
 from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import recorded_profile
-
-# Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
-WINDOW = {
-    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
-    "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
-}
-# A bound JSON list as a table: any number of names in one parameter.
-_VALUES = {
-    "sqlite": "json_each(:hosts)",
-    "postgresql": "json_array_elements_text(:hosts) AS value",
-}
 
 Names = tuple[str, ...]
 
@@ -53,59 +42,6 @@ class Segment:
     start: int
     end: int
     status: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """A metric result as the database has it."""
-
-    host_name: str
-    service_flavour: str
-    metric_name: str
-    measured: int
-    status: str
-    summary: str
-    message_id: str
-
-
-@dataclass(frozen=True)
-class Membership:
-    """An endpoint of a site as it was announced; the flags as sent, None means yes."""
-
-    site: str
-    service_flavour: str
-    host_name: str
-    vo: str
-    production: str | None
-    monitored: str | None
-    valid_from: int
-    valid_to: int | None
-
-    def is_valid(self, at: int) -> bool:
-        return self.valid_from <= at and (self.valid_to is None or self.valid_to > at)
-
-
-@dataclass(frozen=True)
-class Downtime:
-    """An announced downtime; empty names mean all of the host, all of the site."""
-
-    downtime_id: str
-    site: str
-    host_name: str
-    service_flavour: str
-    start: int
-    end: int
-    classification: str
-    severity: str
-    description: str
-
-    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
-        """Whether it was announced for this endpoint (availability rule 8)."""
-        return (
-            self.site in ("", site)
-            and self.host_name in ("", host_name)
-            and self.service_flavour in ("", service_flavour)
-        )
 
 
 @dataclass(frozen=True)
@@ -230,97 +166,6 @@ def timeline(
         {"report": report, "site": site, "level": level, **_bounds(period)},
     )
     return (_segment(tuple(row)) for row in found)
-
-
-def count_results(connection: Connection, period: Period, at_most: int) -> int:
-    """How many results the period has, counted up to `at_most`."""
-    window = WINDOW[connection.dialect.name]
-    statement = f"SELECT 1 FROM report_result WHERE {window} LIMIT :at_most"
-    found = connection.scalar(
-        text(f"SELECT count(*) FROM ({statement}) AS counted"),
-        {
-            "at_most": at_most,
-            "start": day_start(period.first),
-            "end": day_start(period.last) + DAY_S,
-        },
-    )
-    return found or 0
-
-
-def results(
-    connection: Connection,
-    period: Period,
-    profile: Profile,
-    *,
-    hosts: set[str] | None = None,
-    only_bad: bool = False,
-) -> list[Result]:
-    """Results that count in the profile, from the day before on, oldest first."""
-    dialect = connection.dialect.name
-    conditions = [WINDOW[dialect]]
-    if hosts is not None:
-        conditions.append(f"host_name IN (SELECT value FROM {_VALUES[dialect]})")
-    if only_bad:
-        conditions.append("status <> 'OK'")
-    found = connection.execute(
-        text(
-            "SELECT host_name, service_flavour, metric_name, measured_at_s, status,"
-            " coalesce(summary, ''), coalesce(message_id, ''), vo, fqan FROM report_result"
-            f" WHERE {' AND '.join(conditions)} ORDER BY measured_at_s, result_id"
-        ),
-        {
-            "start": day_start(period.first) - DAY_S,
-            "end": day_start(period.last) + DAY_S,
-            "hosts": json.dumps(sorted(hosts or ())),
-        },
-    )
-    return [
-        Result(*row[:7])
-        for row in found
-        if profile.vo in (None, row[7])
-        and profile.fqan in (None, row[8])
-        and row[2] in profile.metrics_of(row[1])
-    ]
-
-
-def memberships(connection: Connection, period: Period) -> list[Membership]:
-    """The topology of the period."""
-    found = connection.execute(
-        text(
-            "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
-            " valid_to_s FROM report_topology"
-            " WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"
-        ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
-    )
-    return [Membership(*row) for row in found]
-
-
-def members(connection: Connection, day: date) -> list[Member]:
-    """The sites of every group on a day, in order; of several rows of a site the newest governs."""
-    found = connection.execute(
-        text(
-            "SELECT group_type, group_name, site, weight FROM report_site_group"
-            " WHERE valid_from_s <= :at AND (valid_to_s IS NULL OR valid_to_s > :at)"
-            " ORDER BY valid_from_s"
-        ),
-        {"at": day_start(day)},
-    )
-    newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in found}
-    return sorted(newest.values(), key=astuple)
-
-
-def downtimes(connection: Connection, period: Period) -> list[Downtime]:
-    """All announced downtimes that touch the period, the ones that don't count, too."""
-    found = connection.execute(
-        text(
-            "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
-            " classification, severity, coalesce(description, '') FROM report_downtime"
-            " WHERE start_s < :end AND end_s > :start ORDER BY start_s, end_s, downtime_id"
-        ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
-    )
-    return [Downtime(*row) for row in found]
 
 
 def _run(row: tuple[Any, ...]) -> Run:

@@ -18,6 +18,8 @@ def spark() -> Iterator[SparkSession]:
     if java is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
-    started = session.start("local[2]", {}, java, results=0)
+    # Ready for many results, though tests have few: so they run the generated code, too, which
+    # the small reports of the acceptance tests do without.
+    started = session.start("local[2]", {}, java, results=session.FEW_RESULTS)
     yield started
     started.stop()

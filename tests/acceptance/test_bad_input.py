@@ -1,4 +1,7 @@
-"""Bad input: one clear line, the exit code of the contract, nothing lost, no traceback."""
+"""Bad input: one clear line, the exit code of the contract, nothing lost, no traceback.
+
+A day without data is in test_road.py, a database that is away in test_database_away.py.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,6 @@ timestamp: 2024-02-28T12:00:00Z
 EOT
 """
 BROKEN = GOOD.replace("metricStatus: OK", "metricStatus: SPLENDID").replace("ce01", "ce02")
-ENDPOINT = """\
-siteName: ASTER-T1
-hostName: ce01.example.org
-serviceFlavour: CE
-validFrom: 2020-01-01T00:00:00Z
-EOT
-"""
 
 
 @pytest.fixture(scope="module")
@@ -239,20 +235,6 @@ def test_a_profile_that_is_not_there_is_named(place: Workplace) -> None:
     answer = place.run("sam-report", "run", "--day", "2024-02-28", "--profile", "absent.toml")
 
     assert "absent.toml" in the_complaint(answer, NO_INPUT)
-
-
-def test_a_day_without_data_is_a_report_that_says_so(place: Workplace) -> None:
-    place.succeed("sam-publish", "send", "--class", "serviceEndpoint", stdin=ENDPOINT)
-    place.succeed("sam-consume", "run", "--drain")
-    profile = place.write("critical.toml", to_toml(PROFILE))
-    day = ["--day", "2024-02-28"]
-
-    ran = place.run("sam-report", "run", *day, "--profile", profile)
-    shown = place.run("sam-report", "show", *day)
-
-    assert_plain(ran, 0)
-    assert_plain(shown, 0)
-    assert "no data" in (ran.out + ran.err).lower()
 
 
 @pytest.mark.parametrize("command", ["run", "show", "explain", "site"])

@@ -1,16 +1,20 @@
-"""The road on each pair of broker and database: the same input gives the oracle's figures."""
+"""The road on each pair of broker and database: the same input gives the oracle's figures.
+
+Each road is taken once, by the installed commands; the tests look at what it left behind.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from datetime import date
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.commands import Workplace
+from tests.acceptance.commands import Answer, Workplace
 from tests.acceptance.stored import STATUSES, StoredReport, percentages, query
 from tests.oracle import DayReport, day_report, period
 from tests.services.postgres import fresh_database
@@ -21,6 +25,23 @@ from tests.world.small import PROFILE, small_world
 
 FIRST_DAY = date(2024, 2, 28)  # the second day is a leap day
 DAYS = 2
+DAY_WITHOUT_DATA = FIRST_DAY - timedelta(days=2)
+PERIOD = ["--from", str(DAY_WITHOUT_DATA), "--to", str(FIRST_DAY + timedelta(days=1))]
+FIGURE_LEVELS = ("endpoints", "services", "functions", "sites")
+LEVELS = ("metrics", *FIGURE_LEVELS)
+
+
+@dataclass(frozen=True)
+class Road:
+    """Where it was taken, and what the consumer and the report said."""
+
+    place: Workplace
+    drained: Answer
+    reported: Answer
+
+    @property
+    def stored(self) -> StoredReport:
+        return StoredReport(self.place.database, PROFILE.name)
 
 
 @pytest.fixture(scope="module")
@@ -30,113 +51,67 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def expected(world: World) -> list[DayReport]:
-    return [day_report(world, PROFILE, day) for day in world.all_days]
+    """From the day without data on; the one after it has the results of its last hours."""
+    days = [DAY_WITHOUT_DATA, DAY_WITHOUT_DATA + timedelta(days=1), *world.all_days]
+    return [day_report(world, PROFILE, day) for day in days]
 
 
-@pytest.fixture(params=["spool to SQLite", "ActiveMQ to PostgreSQL", "RabbitMQ to PostgreSQL"])
-def road(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
-    """A workplace with the schema applied and, where there is a broker, subscribed to it."""
-    broker, _, database = request.param.partition(" to ")
-    place = Workplace(
-        tmp_path,
-        broker=(
-            f"spool://{tmp_path / 'spool'}"
-            if broker == "spool"
-            else request.getfixturevalue(broker.lower()).url
-        ),
-        database=(
-            f"sqlite:///{tmp_path / 'sam.db'}"
-            if database == "SQLite"
-            else fresh_database(request.getfixturevalue("postgres"))
-        ),
-        name="road",
-        destination_prefix="/topic/road",
-    )
-    place.write_configuration()
+@pytest.fixture(
+    scope="module",
+    params=["spool to SQLite", "ActiveMQ to PostgreSQL", "RabbitMQ to PostgreSQL"],
+)
+def road(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: World
+) -> Road:
+    place = _workplace(request, tmp_path_factory.mktemp("road"))
     place.succeed("sam-db", "upgrade")
-    place.succeed("sam-consume", "run", "--drain")
-    return place
-
-
-def test_the_road_gives_the_figures_of_the_oracle(
-    road: Workplace, world: World, expected: list[DayReport]
-) -> None:
-    _publish(road, world)
-
-    drained = road.run("sam-consume", "run", "--drain")
-    reported = road.run("sam-report", "run", "--profile", _profile(road), *_days(world))
-
-    assert drained.code == 0, str(drained)
-    assert reported.code == 0, str(reported)
-    assert _distinct_results(world) == _stored_results(road)
-    for day in expected:
-        _assert_equal(StoredReport(road.database, PROFILE.name), day)
-    _assert_shown(road, world, expected)
-
-
-def _publish(road: Workplace, world: World) -> None:
-    """Everything as messages, each of them twice, as brokers may do."""
-    batches = [*topology_batches(world), *result_batches(world.results, "results")]
-    for message_class in dict.fromkeys(batch.message_class for batch in batches):
-        files = [
-            road.write(f"input/{batch.name}.txt", batch.text())
-            for batch in batches
-            if batch.message_class == message_class
-        ]
-        _send(road, message_class, files)
-    for _ in range(2):
-        shutil.copytree(road.directory / "week", road.directory / "outbox", dirs_exist_ok=True)
-        road.succeed("sam-publish", "spool", "drain", "--timeout", "60")
-    assert road.spooled("outbox") == 0
-
-
-def _send(road: Workplace, message_class: str, files: Sequence[Path]) -> None:
-    into_week = ["--broker", f"spool://{road.directory / 'week'}"]
-    where = ["--class", message_class, "--destination", f"/topic/road.{message_class}"]
-    road.succeed("sam-publish", "send", *into_week, *where, *files)
-
-
-def _days(world: World) -> list[str]:
-    return ["--from", str(world.first_day), "--to", str(world.last_day)]
-
-
-def _profile(road: Workplace) -> Path:
-    return road.write("critical.toml", to_toml(PROFILE))
-
-
-def _distinct_results(world: World) -> set[tuple[str, ...]]:
-    return {
-        (result.host, result.flavour, result.metric, result.vo, result.gathered_at, str(at))
-        for result in world.results
-        for at in [int(result.measured_at.timestamp())]
-    }
-
-
-def _stored_results(road: Workplace) -> set[tuple[str, ...]]:
-    rows = query(
-        road.database,
-        "SELECT r.host_name, r.service_flavour, r.metric_name, r.vo, r.gathered_at,"
-        " r.measured_at_s FROM report_result AS r",
+    place.succeed("sam-consume", "run", "--drain")  # subscribes
+    _publish(place, world)
+    profile = place.write("critical.toml", to_toml(PROFILE))
+    return Road(
+        place,
+        drained=place.run("sam-consume", "run", "--drain"),
+        reported=place.run("sam-report", "run", "--profile", profile, *PERIOD),
     )
-    assert len(rows) == len({tuple(row.values()) for row in rows})
-    return {tuple(str(value) for value in row.values()) for row in rows}
 
 
-def _assert_equal(stored: StoredReport, day: DayReport) -> None:
-    for level in ("endpoints", "services", "functions", "sites"):
-        figures = day.figures(level)
-        assert stored.figures(level, day.day) == figures, level
-        assert stored.percentages_of(level, day.day) == {
-            key: (one.availability, one.reliability) for key, one in figures.items()
-        }, level
-    for level in ("metrics", "endpoints", "services", "functions", "sites"):
-        assert stored.timelines(level, day.day) == day.timelines(level), level
-    assert stored.groups(day.day) == day.groups
+def test_all_is_loaded_and_every_result_is_a_row_once(road: Road, world: World) -> None:
+    rows = [
+        tuple(str(value) for value in row.values())
+        for row in query(
+            road.place.database,
+            "SELECT host_name, service_flavour, metric_name, vo, gathered_at, measured_at_s"
+            " FROM report_result",
+        )
+    ]
+
+    assert road.drained.code == 0, str(road.drained)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == _natural_keys(world)
 
 
-def _assert_shown(road: Workplace, world: World, expected: Sequence[DayReport]) -> None:
-    """`show` sums the seconds of a period before it divides."""
-    shown = road.succeed("sam-report", "show", "--level", "site", *_days(world), "--json").json
+def test_the_figures_of_all_levels_are_the_oracles(road: Road, expected: list[DayReport]) -> None:
+    assert road.reported.code == 0, str(road.reported)
+    for day in expected:
+        for level in FIGURE_LEVELS:
+            figures = day.figures(level)
+            assert road.stored.figures(level, day.day) == figures, level
+            assert road.stored.percentages_of(level, day.day) == {
+                key: (one.availability, one.reliability) for key, one in figures.items()
+            }, level
+        assert road.stored.groups(day.day) == day.groups
+
+
+def test_the_timelines_of_all_levels_are_the_oracles(road: Road, expected: list[DayReport]) -> None:
+    for day in expected:
+        for level in LEVELS:
+            assert road.stored.timelines(level, day.day) == day.timelines(level), level
+
+
+def test_show_sums_the_seconds_of_a_period_before_it_divides(
+    road: Road, expected: list[DayReport]
+) -> None:
+    shown = road.place.succeed("sam-report", "show", "--level", "site", *PERIOD, "--json").json
 
     days = [day.figures("sites") for day in expected]
     sums = {site: period([day[(site,)] for day in days]) for (site,) in days[0]}
@@ -145,6 +120,68 @@ def _assert_shown(road: Workplace, world: World, expected: Sequence[DayReport]) 
     }
     assert {row["site"]: percentages(row) for row in shown} == {
         site: (one.availability, one.reliability) for site, one in sums.items()
+    }
+
+
+def test_a_day_without_data_is_a_report_that_says_so(road: Road) -> None:
+    shown = road.place.succeed("sam-report", "show", "--day", str(DAY_WITHOUT_DATA))
+
+    assert f"no data on {DAY_WITHOUT_DATA}" in road.reported.out
+    assert shown.out.count("no data") == 5  # sites
+
+
+def _workplace(request: pytest.FixtureRequest, directory: Path) -> Workplace:
+    broker, _, database = request.param.partition(" to ")
+    return Workplace(
+        directory,
+        broker=(
+            f"spool://{directory / 'spool'}"
+            if broker == "spool"
+            else request.getfixturevalue(broker.lower()).url
+        ),
+        database=(
+            f"sqlite:///{directory / 'sam.db'}"
+            if database == "SQLite"
+            else fresh_database(request.getfixturevalue("postgres"))
+        ),
+        name="road",
+        destination_prefix="/topic/road",
+    ).write_configuration()
+
+
+def _publish(place: Workplace, world: World) -> None:
+    """Everything as messages, each of them twice, as brokers may do."""
+    batches = [*topology_batches(world), *result_batches(world.results, "results")]
+    for message_class in dict.fromkeys(batch.message_class for batch in batches):
+        files = [
+            place.write(f"input/{batch.name}.txt", batch.text())
+            for batch in batches
+            if batch.message_class == message_class
+        ]
+        _send(place, message_class, files)
+    for _ in range(2):
+        shutil.copytree(place.directory / "week", place.directory / "outbox", dirs_exist_ok=True)
+        place.succeed("sam-publish", "spool", "drain", "--timeout", "60")
+    assert place.spooled("outbox") == 0
+
+
+def _send(place: Workplace, message_class: str, files: Sequence[Path]) -> None:
+    into_week = ["--broker", f"spool://{place.directory / 'week'}"]
+    where = ["--class", message_class, "--destination", f"/topic/road.{message_class}"]
+    place.succeed("sam-publish", "send", *into_week, *where, *files)
+
+
+def _natural_keys(world: World) -> set[tuple[str, ...]]:
+    return {
+        (
+            result.host,
+            result.flavour,
+            result.metric,
+            result.vo,
+            result.gathered_at,
+            str(int(result.measured_at.timestamp())),
+        )
+        for result in world.results
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,8 @@ def test_a_day_becomes_figures(spark: SparkSession, grid: Grid, tmp_path: Path) 
     assert (float(str(group[0])), *group[1:]) == (86.66667, 3, 2)
     spans = rows(
         grid,
-        "SELECT status FROM status_timeline WHERE level = 'site' AND site = 'A' ORDER BY start_time",
+        "SELECT status FROM status_timeline WHERE level = 'site' AND site = 'A'"
+        " ORDER BY start_time",
     )
     assert [status for (status,) in spans] == ["OK", "CRITICAL", "DOWNTIME", "OK"]
 
@@ -120,7 +122,6 @@ def test_a_recomputed_day_tells_what_changed(
     grid.endpoint("A", "SRM", "h1")
     grid.result("SRM h1 put", "00:00", "OK")
     run(spark, grid, profile(tmp_path))
-    assert run(spark, grid, profile(tmp_path)).changes == 0
     grid.result("SRM h1 put", "12:00", "CRITICAL")
 
     summary = run(spark, grid, profile(tmp_path))
@@ -133,9 +134,9 @@ def test_a_recomputed_day_tells_what_changed(
     assert json.loads(str(change[2]))["availability"] == 50
     assert change[3] == "results changed"
     states = rows(grid, "SELECT state FROM report_run ORDER BY run_id")
-    assert states == [("superseded",), ("superseded",), ("published",)]
-    digests = rows(grid, "SELECT input_digest FROM report_run ORDER BY run_id")
-    assert digests[0] == digests[1] != digests[2]
+    assert states == [("superseded",), ("published",)]
+    digests = rows(grid, "SELECT DISTINCT input_digest FROM report_run")
+    assert len(digests) == 2
 
 
 def test_what_fails_leaves_the_old_report_whole(
@@ -176,6 +177,8 @@ def test_a_run_that_was_overtaken_publishes_nothing(
         run(spark, small_grid, profile(tmp_path))
 
     assert rows(small_grid, "SELECT run_id FROM published_run") == [(2,)]
+    # Both read the same, and say so.
+    assert len(rows(small_grid, "SELECT DISTINCT input_digest FROM report_run")) == 1
 
 
 def test_results_of_two_vos_need_a_choice(
@@ -212,9 +215,8 @@ def test_several_days_are_one_job_and_an_open_day_ends_now(
     ]
     with reading(small_grid.engine) as connection:
         [figure] = period_figures(connection, "test", "site", Period(first, last))
-    assert figure.availability == (43 * 100) / 44 or figure.seconds == Seconds(
-        missing=6 * HOUR, ok=43 * HOUR, critical=HOUR
-    )
+    assert figure.seconds == Seconds(missing=6 * HOUR, ok=43 * HOUR, critical=HOUR)
+    assert figure.availability == Fraction(100 * 43, 44)
     assert figure.until == now
 
 

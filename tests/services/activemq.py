@@ -132,7 +132,16 @@ def _fetch(target: Path) -> None:
 
 def _copy_dependencies(maven: str, target: Path) -> list[str]:
     plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    return [maven, "-q", "-B", "-f", str(POM), plugin, f"-DoutputDirectory={target}"]
+    return [
+        maven,
+        "-q",
+        "-B",
+        "-Dstyle.color=never",
+        "-f",
+        str(POM),
+        plugin,
+        f"-DoutputDirectory={target}",
+    ]
 
 
 def _server(java: str, jars: Path, directory: Path) -> ActiveMQServer:

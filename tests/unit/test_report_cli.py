@@ -1,0 +1,182 @@
+"""What `sam-report` says when the question or the surroundings are wrong: one line, a code."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.arguments import asked_period
+from spark_jobs.cli import main, make_parser
+from spark_jobs.days import Period
+from spark_jobs.errors import ReportUsage
+from sql.engine import make_engine
+from sql.version import upgrade
+
+TODAY = date(2026, 11, 20)
+PROFILE = 'name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A sam.toml with a database without rows, and a good profile."""
+    upgrade(make_engine(f"sqlite:///{tmp_path}/sam.db", create=True))
+    (tmp_path / "good.toml").write_text(PROFILE)
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        f'[database]\nurl = "sqlite:///{tmp_path}/sam.db"\n[report]\nprofiles = ["good.toml"]\n'
+    )
+    return path
+
+
+def asked(*arguments: str) -> Period:
+    return asked_period(make_parser().parse_args(["run", *arguments]), TODAY)
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    return line
+
+
+def test_a_period_is_a_day_a_range_or_a_month() -> None:
+    day = date(2026, 11, 14)
+
+    assert asked("--day", "2026-11-14") == Period(day, day)
+    assert asked("--from", "2026-11-14", "--to", "2026-11-20") == Period(day, TODAY)
+    assert asked("--month", "2026-02") == Period(date(2026, 2, 1), date(2026, 2, 28))
+    assert asked("--month", "2024-02").last == date(2024, 2, 29)
+
+
+def test_the_month_that_runs_ends_today() -> None:
+    assert asked("--month", "2026-11") == Period(date(2026, 11, 1), TODAY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--day", "2026-11-21"], "2026-11-21 lies in the future: today is 2026-11-20"),
+        (["--month", "2026-12"], "lies in the future"),
+        (["--from", "2026-11-19", "--to", "2026-11-21"], "lies in the future"),
+        (["--from", "2026-11-14", "--to", "2026-11-13"], "lies before"),
+        (["--from", "2026-11-14"], "want one of"),
+        (["--day", "2026-11-14", "--month", "2026-11"], "want one of"),
+        ([], "want one of"),
+    ],
+)
+def test_other_periods_are_refused(arguments: list[str], words: str) -> None:
+    with pytest.raises(ReportUsage, match=words):
+        asked(*arguments)
+
+
+@pytest.mark.parametrize("text", ["2026-02-30", "14.11.2026", "2026-11", "today"])
+def test_a_bad_day_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["show", "--day", text])
+
+    assert caught.value.code == 64
+    assert "is no day" in capsys.readouterr().err
+
+
+def test_a_day_in_the_future_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+
+    code = main(["--config", str(config), "run", "--day", str(tomorrow)])
+
+    assert code == 64
+    assert "lies in the future" in error_of(capsys)
+
+
+def test_no_profile_at_all_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(config.read_text().partition("[report]")[0])
+
+    assert main(["run", "--config", str(config), "--day", "2026-11-14"]) == 64
+    assert "which report?" in error_of(capsys)
+
+
+def test_a_missing_profile_exits_66(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--config", str(config), "run", "--profile", "no.toml", "--day", "2026-11-14"])
+
+    assert code == 66
+    assert error_of(capsys) == "sam-report: error: no.toml: No such file or directory"
+
+
+def test_a_profile_with_an_unknown_key_exits_78(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(f'metric_operation = "OR"\n{PROFILE}')
+
+    assert (
+        main(["--config", str(config), "run", "--profile", str(bad), "--day", "2026-11-14"]) == 78
+    )
+    assert "unknown key, did you mean metrics_operation?" in error_of(capsys)
+    assert main(["profile", "check", str(bad)]) == 78
+    assert f"{bad}:1: metric_operation: unknown key" in error_of(capsys)
+
+
+def test_a_good_profile_is_told_in_one_line(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = tmp_path / "good.toml"
+
+    assert main(["profile", "check", str(good)]) == 0
+    assert capsys.readouterr().out == (f"{good}: OK, report x: 1 flavour, 1 metric, 1 function\n")
+    assert main(["profile", "check", str(good), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "x"
+
+
+@pytest.mark.parametrize("command", ["show", "run"])
+def test_a_missing_database_exits_78(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "sam.db").unlink()
+
+    assert main(["--config", str(config), command, "--day", "2026-11-14"]) == 78
+    assert "sam.db" in error_of(capsys)
+
+
+def test_a_database_without_schema_exits_78(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in tmp_path.glob("sam.db*"):
+        file.unlink()
+    (tmp_path / "sam.db").touch()
+
+    assert main(["--config", str(config), "show", "--day", "2026-11-14"]) == 78
+    assert "sam-db upgrade" in error_of(capsys)
+
+
+def test_without_java_a_run_exits_69_and_names_the_package(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    assert main(["--config", str(config), "run", "--day", "2026-11-14"]) == 69
+    assert "apt-get install default-jre-headless" in error_of(capsys)
+
+
+def test_an_unknown_report_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--config", str(config), "show", "--day", "2026-11-14", "--report", "nightly"])
+
+    assert code == 64
+    assert "no report nightly" in error_of(capsys)
+
+
+def test_a_site_without_published_days_says_so(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+
+    code = main(["--config", str(config), "site", "--month", "2026-10", "--out", str(out)])
+
+    assert code == 0
+    assert capsys.readouterr().out == f"{out}/index.html\n"
+    assert "No data: no report is published" in (out / "index.html").read_text()

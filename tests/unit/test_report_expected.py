@@ -1,0 +1,144 @@
+"""Who is expected on a day, and which downtimes cover it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.database_inputs import Downtime, Membership
+from spark_jobs.days import DAY_S, day_start
+from spark_jobs.expected import Endpoint, Span, expect
+from spark_jobs.profile import Profile
+from spark_jobs.profile_file import read_profile
+
+DAY = date(2026, 11, 14)
+START = day_start(DAY)
+END = START + DAY_S
+LATER = END + DAY_S
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Profile:
+    path = tmp_path / "profile.toml"
+    path.write_text(
+        'name = "x"\nvalidity_s = "off"\nvo = "ops"\n[flavours.CE]\nmetrics = ["a", "b"]\n'
+    )
+    return read_profile(path)
+
+
+def membership(**changes: Any) -> Membership:
+    plain = Membership("A", "CE", "h1", "", None, None, START, None)
+    return dataclasses.replace(plain, **changes)
+
+
+def downtime(**changes: Any) -> Downtime:
+    times = (START + 100, START + 200)
+    plain = Downtime("1", "", "h1", "CE", *times, "SCHEDULED", "OUTAGE", "")
+    return dataclasses.replace(plain, **changes)
+
+
+def endpoints(profile: Profile, *memberships: Membership) -> list[str]:
+    expected = expect(DAY, memberships, [], profile, LATER)
+    return [f"{each.site} {each.service_flavour} {each.host_name}" for each in expected.endpoints]
+
+
+def spans(profile: Profile, *downtimes: Downtime, now: int = LATER) -> list[tuple[int, int]]:
+    expected = expect(DAY, [membership()], downtimes, profile, now)
+    assert all(span.endpoint == Endpoint("A", "CE", "h1") for span in expected.spans)
+    return [(span.start - START, span.end - START) for span in expected.spans]
+
+
+def test_an_endpoint_is_expected_from_the_first_midnight_of_its_validity(profile: Profile) -> None:
+    valid = membership(valid_to=START + 1)
+    late, gone = membership(host_name="h2", valid_from=START + 1), membership(valid_to=START)
+
+    assert endpoints(profile, valid, late) == ["A CE h1"]
+    assert endpoints(profile, gone) == []
+
+
+def test_the_newest_announcement_governs(profile: Profile) -> None:
+    older = membership(valid_from=START - 100, monitored="Y")
+    newer = membership(valid_from=START - 50, monitored="N")
+
+    assert endpoints(profile, newer, older) == []
+
+
+@pytest.mark.parametrize("flag", ["N", "no", " False ", "0"])
+@pytest.mark.parametrize("name", ["production", "monitored"])
+def test_a_flag_can_say_no(profile: Profile, name: str, flag: str) -> None:
+    assert endpoints(profile, membership(**{name: flag})) == []
+
+
+@pytest.mark.parametrize("flag", [None, "Y", "1", "true"])
+def test_everything_else_means_yes(profile: Profile, flag: str | None) -> None:
+    assert endpoints(profile, membership(production=flag, monitored=flag)) == ["A CE h1"]
+
+
+def test_endpoints_of_another_vo_are_not_expected(profile: Profile) -> None:
+    own, other = membership(vo="ops"), membership(vo="physics", host_name="h2")
+
+    assert endpoints(profile, own, other) == ["A CE h1"]
+    any_vo = dataclasses.replace(profile, vo=None)
+    assert endpoints(any_vo, own, other) == ["A CE h1", "A CE h2"]
+
+
+def test_flavours_the_profile_does_not_name_are_not_expected(profile: Profile) -> None:
+    assert endpoints(profile, membership(service_flavour="SRM")) == []
+
+
+def test_an_endpoint_at_two_sites_is_expected_at_both(profile: Profile) -> None:
+    assert endpoints(profile, membership(), membership(site="B")) == ["A CE h1", "B CE h1"]
+
+
+def test_each_expected_metric_is_an_instance(profile: Profile) -> None:
+    expected = expect(DAY, [membership(), membership(site="B")], [], profile, LATER)
+
+    assert expected.instances(profile) == 4
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"host_name": "h1", "service_flavour": "CE"},
+        {"host_name": "h1", "service_flavour": ""},
+        {"host_name": "", "service_flavour": "", "site": "A"},
+        {"host_name": "h1", "service_flavour": "CE", "site": "A"},
+    ],
+)
+def test_a_downtime_is_of_an_endpoint_a_host_or_a_site(
+    profile: Profile, named: dict[str, str]
+) -> None:
+    assert spans(profile, downtime(**named)) == [(100, 200)]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"host_name": "h2"}, {"service_flavour": "SRM"}, {"site": "B"}, {"severity": "WARNING"}],
+)
+def test_other_downtimes_do_not_count(profile: Profile, named: dict[str, str]) -> None:
+    assert spans(profile, downtime(**named)) == []
+
+
+def test_a_downtime_is_cut_to_the_day_and_to_now(profile: Profile) -> None:
+    long = downtime(start=START - 500, end=END + 500)
+
+    assert spans(profile, long) == [(0, DAY_S)]
+    assert spans(profile, long, now=START + 300) == [(0, 300)]
+    assert spans(profile, downtime(start=START - 500, end=START)) == []
+    assert spans(profile, downtime(start=END, end=END + 500)) == []
+
+
+def test_digests_do_not_depend_on_order(profile: Profile) -> None:
+    members = [membership(), membership(site="B")]
+    announced = [downtime(), downtime(start=START, end=START + 5)]
+    one = expect(DAY, members, announced, profile, LATER)
+    two = expect(DAY, members[::-1], announced[::-1], profile, LATER)
+
+    assert one.topology_digest == two.topology_digest
+    assert one.downtimes_digest == two.downtimes_digest
+    assert one.spans[0] == Span(Endpoint("A", "CE", "h1"), START, START + 5)
+    assert expect(DAY, members[:1], [], profile, LATER).topology_digest != one.topology_digest

@@ -1,0 +1,200 @@
+"""Profiles: read, refused with every problem at its line, recorded."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import NoProfile, ProfileError
+from spark_jobs.profile import Function, Profile
+from spark_jobs.profile_file import read_profile, read_profiles, recorded_profile
+from spark_jobs.status import FOLDED, OR
+
+SHORT = """\
+name = "critical"
+validity_s = "off"
+[flavours.CE]
+metrics = ["ping"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "profile.toml"
+
+
+def read(file: Path, text: str) -> Profile:
+    file.write_text(text)
+    return read_profile(file)
+
+
+def problems(file: Path, text: str) -> list[str]:
+    """The problems, without the path in front."""
+    with pytest.raises(ProfileError) as caught:
+        read(file, text)
+    assert caught.value.exit_code == 78
+    return [problem.removeprefix(f"{file}:") for problem in caught.value.problems]
+
+
+def test_a_short_profile_gets_the_defaults_of_the_rules(file: Path) -> None:
+    profile = read(file, SHORT)
+
+    assert (profile.metrics_operation, profile.functions_operation) == ("AND", "AND")
+    assert profile.flavours[0].endpoints_operation == "OR"
+    assert profile.functions == (Function("CE", ("CE",), "OR"),)
+    assert profile.counts("scheduled", "OUTAGE") and not profile.counts("UNSCHEDULED", "OUTAGE")
+    assert profile.targets.reliability == 85
+    assert profile.vo is None
+
+
+def test_validity_may_differ_by_metric(file: Path) -> None:
+    text = SHORT.replace('"off"', "3600").replace('["ping"]', '["ping", "org.sam.X"]')
+
+    profile = read(file, text + '[validity]\n"org.sam.X" = 7200\nping = "off"\n')
+
+    assert profile.validity("org.sam.X") == 7200
+    assert profile.validity("ping") is None
+    assert profile.validity_s == 3600
+
+
+def test_an_empty_vo_means_results_without_one(file: Path) -> None:
+    assert read(file, f'vo = ""\n{SHORT}').vo == ""
+
+
+def test_every_problem_is_told_with_its_line(file: Path) -> None:
+    text = """\
+name = "critical"
+validity_s = "of"
+vos = "ops"
+[flavours.CE]
+metrics = ["ping"]
+endpoint_operation = "OR"
+[flavours.SRM]
+[functions.compute]
+flavours = ["CE", "ARC"]
+flavours_operation = "MOST"
+[targets]
+availability = 101
+[validity]
+pong = 5
+"""
+
+    assert problems(file, text) == [
+        "2: validity_s: want whole seconds above 0, or \"off\", not 'of'",
+        "3: vos: unknown key, did you mean vo?",
+        "6: flavours.CE.endpoint_operation: unknown key, did you mean endpoints_operation?",
+        "7: flavours.SRM.metrics: want a list of metric names, at least one",
+        "9: functions.compute.flavours: flavour ARC has no metrics: [flavours.ARC] is missing",
+        "10: functions.compute.flavours_operation: no operation 'MOST': there are AND, OR",
+        "12: targets.availability: want a percentage from 0 to 100, not 101",
+        "14: validity.pong: unknown key, did you mean ping?",
+    ]
+
+
+def test_validity_is_required(file: Path) -> None:
+    [problem] = problems(file, SHORT.replace('validity_s = "off"\n', ""))
+
+    assert "validity_s: is required" in problem
+
+
+@pytest.mark.parametrize("key", ["thresholds", "exclusions"])
+def test_what_is_not_built_yet_is_an_unknown_key(file: Path, key: str) -> None:
+    [problem] = problems(file, f'{SHORT}\n[[{key}]]\nmetric = "ping"\n')
+
+    assert problem.startswith(f"6: {key}: unknown key")
+
+
+def test_broken_toml_is_one_problem(file: Path) -> None:
+    [problem] = problems(file, f"{SHORT}oops\n")
+
+    assert "line 5" in problem
+
+
+def test_a_missing_file_is_a_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(NoProfile) as caught:
+        read_profile(tmp_path / "none.toml")
+
+    assert caught.value.exit_code == 66
+
+
+def test_two_profiles_may_not_make_one_report(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for path in paths:
+        path.write_text(SHORT)
+
+    with pytest.raises(ProfileError, match="another profile makes the report critical"):
+        read_profiles(paths)
+
+
+def test_a_run_can_read_back_the_profile_it_recorded(file: Path) -> None:
+    profile = read(file, SHORT + "[targets]\navailability = 99.5\n")
+
+    again = recorded_profile(profile.document)
+
+    assert again == profile
+    assert again.targets.availability == Fraction("99.5")
+
+
+def test_the_digest_sees_content_and_not_layout(file: Path) -> None:
+    digest = read(file, SHORT).digest
+
+    assert read(file, f"# a comment\n{SHORT}").digest == digest
+    assert read(file, SHORT.replace("ping", "pong")).digest != digest
+
+
+def test_an_own_operation_may_give_each_pair_once(file: Path) -> None:
+    pairs = [(a, b) for a, b in product(range(6), repeat=2) if a <= b]
+    table = [[FOLDED[a], FOLDED[b], FOLDED[OR.table[a][b]]] for a, b in pairs]
+
+    profile = read(
+        file, f'metrics_operation = "MINE"\n{SHORT}\n[operations.MINE]\ntable = {table}\n'
+    )
+
+    own = profile.operations[profile.operation_number("MINE")]
+    assert own.answers == OR.answers
+
+
+def test_a_table_that_is_not_associative_is_refused_with_the_triple(file: Path) -> None:
+    # DOWNTIME beats CRITICAL beats MISSING beats DOWNTIME: no order of children is like another.
+    def result(a: str, b: str) -> str:
+        beats = {("DOWNTIME", "CRITICAL"), ("CRITICAL", "MISSING"), ("MISSING", "DOWNTIME")}
+        if (a, b) in beats or (b, a) in beats:
+            return a if (a, b) in beats else b
+        return FOLDED[max(FOLDED.index(a), FOLDED.index(b))]
+
+    table = [[a, b, result(a, b)] for a in FOLDED for b in FOLDED]
+
+    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
+
+    assert "operations.MINE.table: not associative at (MISSING, DOWNTIME, CRITICAL)" in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("OK", "OK", "WARNING"), "not idempotent: OK with OK is WARNING"),
+        (("OK", "WARNING", "OK"), "not commutative: OK with WARNING is OK"),
+        (("OK", "WARNING", "FINE"), "is no triple"),
+    ],
+)
+def test_a_bad_table_is_refused_with_the_reason(
+    file: Path, change: tuple[str, str, str], words: str
+) -> None:
+    given = {(a, b): FOLDED[max(FOLDED.index(a), FOLDED.index(b))] for a in FOLDED for b in FOLDED}
+    given[change[0], change[1]] = change[2]
+    table = [[a, b, result] for (a, b), result in given.items()]
+
+    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
+
+    assert words in problem
+
+
+def test_an_incomplete_table_is_refused_with_what_is_missing(file: Path) -> None:
+    table = '[["OK", "WARNING", "OK"]]'
+
+    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
+
+    assert "not complete: no result for OK with OK; no result for OK with UNKNOWN" in problem
