@@ -66,9 +66,14 @@ def rounded(value: Fraction | None) -> Decimal | None:
 
 
 def short(value: Fraction | Decimal | None, places: int = 2) -> str:
-    """For people: fewer decimals, and never 100 for less than all."""
+    """For people: fewer decimals, half up, but never up to a whole number.
+
+    So 100 means all of the time, and a figure below its target doesn't read as the target.
+    """
     figure = rounded(value) if isinstance(value, Fraction) else value
     if figure is None:
         return NO_FIGURE
-    rounding = ROUND_DOWN if figure < 100 else ROUND_HALF_UP
-    return str(figure.quantize(Decimal(1).scaleb(-places), rounding))
+    step = Decimal(1).scaleb(-places)
+    near = figure.quantize(step, ROUND_HALF_UP)
+    reached = near > figure and near == near.to_integral_value()
+    return str(figure.quantize(step, ROUND_DOWN) if reached else near)

@@ -52,8 +52,10 @@ def test_figures_are_rounded_half_up(value: Fraction, told: str) -> None:
     assert str(rounded(value)) == told
 
 
-def test_less_than_all_is_never_told_as_100() -> None:
+def test_a_figure_is_not_told_as_the_whole_number_it_does_not_reach() -> None:
     assert short(Fraction(99_999, 1000)) == "99.99"
+    assert short(Fraction(79_996, 1000)) == "79.99"
+    assert short(Fraction(200, 3)) == "66.67"
     assert short(Fraction(100)) == "100.00"
     assert short(None) == "-"
 
