@@ -80,7 +80,7 @@ def test_show_lists_who_misses_a_target(report: Command) -> None:
     told = report("show", *PERIOD)
 
     assert "until 2026-11-15T12:00:00Z" in told.splitlines()[0]
-    assert "  A: availability 75.00 is below 80; reliability 81.81 is below 85" in told
+    assert "  A: availability 75.00 is below 80; reliability 81.82 is below 85" in told
     assert "  SILENT: unknown 100.00 is above 10" in told
     [silent] = [line for line in told.splitlines() if line.startswith("SILENT")]
     assert silent.endswith("no data")
