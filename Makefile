@@ -13,7 +13,7 @@ MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check clean test-services
+.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -30,18 +30,30 @@ demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQ
 	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo --full
 
-test: test-services check ## everything: check, then the whole suite against real servers
-	$(BIN)/python -m pytest
+test: test-services lint ## everything: formatter, linter, types, then all tests against real servers
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: $(VENV)/.tested ## formatter, linter, types and the quick tests
+check: lint ## formatter, linter, types and the quick tests
+	$(BIN)/python -m pytest -q tests/unit
+
+lint: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/unit
 
 test-services: $(VENV)/.tested
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS)
 	@$(BIN)/python -m tests.services.activemq
+	@$(BIN)/python -m tests.services.activemq5
+
+pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
+	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
+
+bench-publish: $(VENV)/.tested ## how quickly the publisher starts, publishes and spools
+	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.publish_start
+	$(BIN)/python -m tests.benchmarks.publish_send
+	$(BIN)/python -m tests.benchmarks.publish_spool
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

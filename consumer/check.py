@@ -30,7 +30,7 @@ def find_problems(args: argparse.Namespace) -> list[str]:
 
 def _with_consumer(args: argparse.Namespace) -> Iterator[str]:
     config = load_consumer(args)
-    spools = [Path(broker.path) for broker in config.parsed_brokers() if broker.scheme == SPOOL]
+    spools = [Path(broker.path) for broker in config.parsed_brokers() if broker.kind == SPOOL]
     for path in spools:
         yield from _unusable(path, "spool")
     if spools:

@@ -15,7 +15,7 @@ from schema.config import load, read_secret, state_dir
 from schema.errors import ConfigError
 
 SECTION = "consumer"
-KINDS = (STOMP, SPOOL)
+SCHEMES = (STOMP, SPOOL)
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
@@ -32,7 +32,7 @@ def _problem_of(url: str) -> str | None:
         broker = parse_broker(url)
     except ValueError as error:
         return str(error)
-    return None if broker.scheme in KINDS else f"{broker}: no source for {broker.scheme}://"
+    return None if broker.scheme in SCHEMES else f"{broker}: no source for {broker.scheme}://"
 
 
 def _check_name(name: str) -> str | None:
@@ -112,7 +112,7 @@ def _contradictions(config: ConsumerConfig) -> Iterator[str]:
     """What is wrong between keys that are right by themselves."""
     where = f"[{SECTION}]"
     destinations = [subscription.destination for subscription in config.subscription]
-    if any(broker.scheme != SPOOL for broker in config.parsed_brokers()):
+    if any(broker.kind != SPOOL for broker in config.parsed_brokers()):
         if not config.name:
             yield f"{where} name is missing: network brokers know a durable subscription by it"
         if not destinations:

@@ -1,4 +1,4 @@
-"""From the configuration to the sources: one per broker URL, by its scheme."""
+"""From the configuration to the sources: one per broker URL, by its kind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Build = Callable[[Broker, ConsumerConfig, Path], Source]
 
 
 def make_sources(config: ConsumerConfig, state: Path) -> list[Source]:
-    return [BUILD[broker.scheme](broker, config, state) for broker in config.parsed_brokers()]
+    return [BUILD[broker.kind](broker, config, state) for broker in config.parsed_brokers()]
 
 
 def room_for(config: ConsumerConfig) -> int:
     """How many deliveries may be under way, so that no network broker's listener ever waits."""
-    brokers = sum(broker.scheme != SPOOL for broker in config.parsed_brokers())
+    brokers = sum(broker.kind != SPOOL for broker in config.parsed_brokers())
     return config.prefetch * max(len(config.subscription), 1) * max(brokers, 1)
 
 

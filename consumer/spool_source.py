@@ -77,7 +77,7 @@ class SpoolSource:
             return
         delivery = Delivery(message, self.name, self, partial(self._remove, name))
         while not stop.is_set() and not inbox.put(delivery, ROOM_S):
-            pass
+            self._purge(time.monotonic())
 
     def _remove(self, name: str) -> None:
         self._queue.remove(name)
@@ -94,6 +94,8 @@ class SpoolSource:
             return
         self._purge_at = now + PURGE_S
         try:
+            for name in tuple(self._held):  # the database may be away for longer than locks last
+                self._queue.refresh(name)
             self._queue.purge()
         except SpoolError as error:  # nothing is lost by it, and reading may still work
             logger.warning("%s", error)

@@ -1,8 +1,32 @@
-"""Give one message to the first broker that takes it; spool what none took."""
+"""Give one message to the first broker that takes it; spool what none took.
 
-from publisher.config import PublisherConfig, load_config
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from publisher.publication import NoBrokerTookIt, Publication, Receipt, Rejection, publish
+For probes in Python: `Publisher`, a context manager for many records, and `publish_record` for
+one. Names are imported when first used: `python -m publisher` comes through here, too.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from publisher.config import PublisherConfig, load_config
+    from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+    from publisher.library import Publisher, publish_record
+    from publisher.publication import NoBrokerTookIt, Publication, Receipt, Rejection, publish
+
+_HOMES = {
+    "BrokerUnavailable": "errors",
+    "MessageRejected": "errors",
+    "NoBrokerTookIt": "publication",
+    "Publication": "publication",
+    "PublishError": "errors",
+    "Publisher": "library",
+    "PublisherConfig": "config",
+    "Receipt": "publication",
+    "Rejection": "publication",
+    "load_config": "config",
+    "publish": "publication",
+    "publish_record": "library",
+}
 
 __all__ = [
     "BrokerUnavailable",
@@ -10,9 +34,19 @@ __all__ = [
     "NoBrokerTookIt",
     "Publication",
     "PublishError",
+    "Publisher",
     "PublisherConfig",
     "Receipt",
     "Rejection",
     "load_config",
     "publish",
+    "publish_record",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

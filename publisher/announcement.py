@@ -2,132 +2,199 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
 
-from publisher.config import DESTINATION, PublisherConfig
-from publisher.publication import NoBrokerTookIt, Publication, publish
-from publisher.records import RefusedRecord
-from schema.command import BAD_DATA, OK, TRY_LATER, to_json
-from schema.message import Message
+from publisher.config import DESTINATION
+from publisher.deadline import Deadline
+from publisher.publication import BATCH, Courier, NoBrokerTookIt
+from schema.command import BAD_DATA, OK, TRY_LATER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, BinaryIO, Callable
+
+    from publisher.config import PublisherConfig
+    from publisher.publication import Publication
+    from publisher.records import RefusedRecord
+    from schema.message import Message
 
 FEW = 10
 """So many messages get a line each; of more only the totals are told."""
 
-
-Say = Callable[[str], None]
-
-
-class Placed(NamedTuple):
-    """Where a message went: `published` to a broker or `spooled` in a directory."""
-
-    message: Message
-    verb: str
-    place: str
+BATCH_BYTES = 4 * 1024 * 1024
 
 
 def publish_and_tell(
-    messages: Sequence[Message],
-    refused: Sequence[RefusedRecord],
+    messages: Iterable[Message],
     config: PublisherConfig,
     args: argparse.Namespace,
-    say: Say = print,
+    refused: Sequence[RefusedRecord] = (),
+    say: Callable[[str], object] = print,
+    output: BinaryIO | None = None,
 ) -> int:
-    """Publish, say what was sent where, and give the exit code.
+    """Publish while the messages come, say what was sent where, and give the exit code.
+
+    `refused` may grow while they come. A dry run only prints what would be sent, to `output`.
 
     Raises:
         NoBrokerTookIt: after what was sent is said.
     """
-    started = time.monotonic()
-    failure = None
-    try:
-        publication = publish(messages, config)
-    except NoBrokerTookIt as error:
-        publication, failure = error.publication, error
-    elapsed_s = time.monotonic() - started
+    if args.dry_run:
+        _preview(messages, config, output or sys.stdout.buffer)
+        return BAD_DATA if refused else OK
+    report = Report(config, args.json)
+    failure = _publish(iter(messages), config, report)
     if args.json:
-        say(to_json(document(publication, config.spool, refused, elapsed_s)))
+        from schema.command import to_json
+
+        say(to_json(report.document(refused)))
     else:
-        for line in lines(publication, config.spool, elapsed_s):
+        for line in report.lines():
             say(line)
     if failure:
         sys.stdout.flush()  # what was sent is told before what was not
         raise failure
-    return _exit_code(publication, refused, args.require_broker)
+    if config.require_broker and report.spooled:
+        return TRY_LATER
+    return BAD_DATA if refused or report.rejected else OK
 
 
-def lines(publication: Publication, spool: Path | None, elapsed_s: float) -> Iterator[str]:
-    """What was sent where."""
-    placed = _placed(publication, spool)
-    if len(placed) <= FEW:
-        yield from map(_one, placed)
-        return
-    for verb, place in dict.fromkeys(item[1:] for item in placed):
-        messages = [item.message for item in placed if item[1:] == (verb, place)]
-        records = sum(message.record_count or 0 for message in messages)
-        counted = f"{len(messages)} messages ({_records(records)})"
-        yield f"{verb} {counted} {_preposition(verb)} {place} in {elapsed_s:.1f} s"
+class Report:
+    """What was sent where: each message of a few, or as JSON; else the totals."""
 
+    def __init__(self, config: PublisherConfig, in_full: bool) -> None:
+        self._spool = str(config.spool)
+        self._most = sys.maxsize if in_full else FEW
+        self._items: list[dict[str, Any]] = []
+        self._totals: dict[tuple[str, str], list[int]] = {}
+        self._failures: dict[str, str] = {}
+        self.rejected: list[dict[str, Any]] = []
+        self.total = 0
+        self.spooled = 0
+        self.drained = 0
+        self.elapsed_s = 0.0
+        """Of publishing; the time in which the messages were read is not counted."""
 
-def document(
-    publication: Publication,
-    spool: Path | None,
-    refused: Sequence[RefusedRecord],
-    elapsed_s: float,
-) -> dict[str, Any]:
-    """The same and more, for programs."""
-    return {
-        "messages": [
+    def add(self, publication: Publication) -> None:
+        """What became of the next messages."""
+        last, place = None, ""
+        for message, address in publication.receipts:
+            if address is not last:  # nearly all of them are the same
+                last, place = address, str(address)
+            self._placed(message, "published", place)
+        for message in publication.spooled:
+            self._placed(message, "spooled", self._spool)
+        self.spooled += len(publication.spooled)
+        for message, address, reason in publication.rejections:
+            rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
+            self.rejected.append(rejected)
+        for failure in publication.failures:  # each broker once
+            self._failures.setdefault(failure.broker, failure.reason)
+
+    def lines(self) -> Iterator[str]:
+        if self.total <= FEW:
+            yield from map(_line, self._items)
+            return
+        for (verb, place), (messages, records) in self._totals.items():
+            counted = f"{messages} messages ({_records(records)})"
+            yield f"{verb} {counted} {_preposition(verb)} {place} in {self.elapsed_s:.1f} s"
+
+    def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
+        """The same and more, for programs."""
+        unwanted = ("size_bytes",)
+        return {
+            "messages": [
+                {key: value for key, value in item.items() if key not in unwanted}
+                for item in self._items
+            ],
+            "rejected": self.rejected,
+            "refused_records": [
+                {"source": item.source, "line": item.line, "reason": item.reason, "text": item.text}
+                for item in refused
+            ],
+            "unavailable": [
+                {"broker": broker, "reason": reason} for broker, reason in self._failures.items()
+            ],
+            "drained": self.drained,
+            "elapsed_s": round(self.elapsed_s, 3),
+        }
+
+    def _placed(self, message: Message, verb: str, place: str) -> None:
+        self.total += 1
+        count = message.record_count
+        total = self._totals.setdefault((verb, place), [0, 0])
+        total[0] += 1
+        total[1] += count or 0
+        if self.total > self._most:
+            return
+        self._items.append(
             {
                 "message_id": message.message_id,
                 "message_class": message.message_class,
-                "records": message.record_count,
+                "records": count,
+                "size_bytes": len(message.body),
                 "destination": message.headers[DESTINATION],
                 "outcome": verb,
                 "place": place,
             }
-            for message, verb, place in _placed(publication, spool)
-        ],
-        "rejected": [
-            {
-                "message_id": rejection.message.message_id,
-                "broker": str(rejection.address),
-                "reason": rejection.reason,
-            }
-            for rejection in publication.rejections
-        ],
-        "refused_records": [
-            {"source": item.source, "line": item.line, "reason": item.reason, "text": item.text}
-            for item in refused
-        ],
-        "unavailable": [
-            {"broker": failure.broker, "reason": failure.reason} for failure in publication.failures
-        ],
-        "drained": publication.drained,
-        "elapsed_s": round(elapsed_s, 3),
-    }
+        )
 
 
-def _placed(publication: Publication, spool: Path | None) -> list[Placed]:
-    published = [
-        Placed(receipt.message, "published", str(receipt.address))
-        for receipt in publication.receipts
-    ]
-    return published + [Placed(message, "spooled", str(spool)) for message in publication.spooled]
+def _publish(
+    messages: Iterator[Message], config: PublisherConfig, report: Report
+) -> NoBrokerTookIt | None:
+    """All of them, batch by batch, all within the time that was given for publishing."""
+    with Courier(config) as courier:
+        for batch in _batches(messages):
+            started = time.monotonic()
+            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
+            try:
+                report.add(courier.deliver(batch, deadline))
+            except NoBrokerTookIt as error:
+                report.add(error.publication)
+                error.lost += sum(1 for _ in messages)
+                error.total = report.total + error.lost
+                return error
+            report.elapsed_s += time.monotonic() - started
+        deadline = Deadline.after(config.timeout_s - report.elapsed_s)
+        report.drained = courier.drain(deadline)
+    return None
 
 
-def _one(placed: Placed) -> str:
-    message, verb, place = placed
-    count = message.record_count
-    size = f"{len(message.body)} bytes" if count is None else _records(count)
-    where = f"{_preposition(verb)} {place}"
+def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += len(message.body)
+        if len(batch) == BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _preview(messages: Iterable[Message], config: PublisherConfig, output: BinaryIO) -> None:
+    """Exactly what the first broker, or else the spool, would get."""
+    from publisher.transport import kind_of
+    from schema.broker import SPOOL, Broker
+
+    broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
+    preview = kind_of(broker).preview
+    for message in messages:
+        output.write(preview(broker, config, config.addressed(message)))
+
+
+def _line(item: dict[str, Any]) -> str:
+    count = item["records"]
+    size = f"{item['size_bytes']} bytes" if count is None else _records(count)
+    where = f"{_preposition(item['outcome'])} {item['place']}"
     return (
-        f"{verb} {message.message_id} ({message.message_class}, {size}) {where}"
-        f" for {message.headers[DESTINATION]}"
+        f"{item['outcome']} {item['message_id']} ({item['message_class']}, {size}) {where}"
+        f" for {item['destination']}"
     )
 
 
@@ -137,11 +204,3 @@ def _records(count: int) -> str:
 
 def _preposition(verb: str) -> str:
     return "to" if verb == "published" else "in"
-
-
-def _exit_code(
-    publication: Publication, refused: Sequence[RefusedRecord], require_broker: bool
-) -> int:
-    if require_broker and publication.spooled:
-        return TRY_LATER
-    return BAD_DATA if refused or publication.rejections else OK

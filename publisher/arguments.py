@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
-from typing import TYPE_CHECKING
 
-from publisher.frame import OURS, belongs_to_broker, is_header_name
-from schema.broker import parse_broker
 from schema.command import CommandParser, common_options
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from typing import Any, Callable
+
+    AddOptions = Callable[[argparse.ArgumentParser], None]
 
 PROGRAM = "sam-publish"
 
@@ -62,6 +61,16 @@ examples:
   sam-publish spool drain
   sam-publish spool drain --broker stomp://msg.example.org --timeout 60
 """
+CHECK = """\
+Look at configuration, files, their modes and secrets, and tell every problem at once (exit code
+78). With --connect, send each broker a message of class `sam-check` and see it come back:
+consumers count such messages and never load them.
+"""
+CHECK_EXAMPLES = """\
+examples:
+  sam-publish check
+  sam-publish check --connect --broker stomp://msg.example.org
+"""
 
 RECORD_KEYS = {
     "metric": "metricName",
@@ -82,30 +91,73 @@ RECORD_KEYS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    common = common_options()
-    parser: argparse.ArgumentParser = CommandParser(
+    """The parser; options of a command are only made when it is the one that is called."""
+    parser = CommandParser(
         prog=PROGRAM,
         description="Publish probe results to the first broker that takes them.",
         epilog=EXAMPLES,
-        parents=[common],
+        parents=[common_options()],
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_send(commands, common)
-    _add_result(commands, common)
-    _add_run(commands, common)
-    _add_spool(commands, common)
-    return parser
-
-
-def _add_send(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
+    commands = _commands(parser, "command")
+    commands.add_parser(
         "send",
         help="publish records from files or standard input",
         description=SEND,
         epilog=SEND_EXAMPLES,
-        parents=[common],
+        options=_send_options,
     )
+    commands.add_parser(
+        "result", help="publish one result", epilog=RESULT_EXAMPLES, options=_result_options
+    )
+    commands.add_parser(
+        "run",
+        help="run a monitoring plugin and publish its result",
+        usage=f"{PROGRAM} run [options] -- PLUGIN [ARGS...]",
+        description=RUN,
+        epilog=RUN_EXAMPLES,
+        options=_run_options,
+    )
+    commands.add_parser(
+        "spool", help="look at the spool, mend it, or send what it holds", options=_spool_options
+    )
+    commands.add_parser(
+        "check",
+        help="find every problem of configuration, files and brokers",
+        description=CHECK,
+        epilog=CHECK_EXAMPLES,
+        options=_check_options,
+    )
+    return parser
+
+
+class _LateParser:
+    """The parser of a command, made when it is asked for anything: one of them is."""
+
+    def __init__(self, options: AddOptions, **keywords: Any) -> None:
+        self._options = options
+        self._keywords = keywords
+        self._made: CommandParser | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            self._made = CommandParser(**self._keywords)
+            self._options(self._made)
+            self._made._add_container_actions(common_options())
+        return getattr(self._made, name)
+
+
+def _commands(parser: argparse.ArgumentParser, name: str) -> Any:
+    return parser.add_subparsers(
+        dest=name,
+        required=True,
+        metavar=name.upper(),
+        prog=parser.prog,  # else argparse formats a whole usage text to find it
+        parser_class=_LateParser,
+    )
+
+
+def _send_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="`-` or none: standard input")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--one-per-message", action="store_true", help="do not pack records")
@@ -114,13 +166,7 @@ def _add_send(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _add_how(parser)
 
 
-def _add_result(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
-        "result",
-        help="publish one result",
-        epilog=RESULT_EXAMPLES,
-        parents=[common],
-    )
+def _result_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", required=True, metavar="NAME")
     parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
     parser.add_argument("--host", required=True, help="that was measured")
@@ -134,15 +180,7 @@ def _add_result(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _add_how(parser)
 
 
-def _add_run(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="run a monitoring plugin and publish its result",
-        usage=f"{PROGRAM} run [options] -- PLUGIN [ARGS...]",
-        description=RUN,
-        epilog=RUN_EXAMPLES,
-        parents=[common],
-    )
+def _run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", metavar="NAME", help="default: org.nagios.FILE, after the plugin's file"
     )
@@ -164,16 +202,45 @@ def _add_run(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _add_how(parser)
 
 
-def _add_spool(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    spool = commands.add_parser(
-        "spool", help="look at the spool, or send what it holds", parents=[common]
+def _spool_options(spool: argparse.ArgumentParser) -> None:
+    actions = _commands(spool, "action")
+    actions.add_parser("status", help="how much it holds, and may hold", options=_no_options)
+    actions.add_parser("list", help="its elements, oldest first", options=_list_options)
+    actions.add_parser("show", help="headers and body of elements", options=_show_options)
+    actions.add_parser("verify", help="read every element and change nothing", options=_no_options)
+    actions.add_parser(
+        "repair",
+        help="set damaged elements aside, sweep what killed processes left",
+        options=_no_options,
     )
-    actions = spool.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("status", help="how much it holds", parents=[common])
-    drain = actions.add_parser(
-        "drain", help="send all it holds", epilog=DRAIN_EXAMPLES, parents=[common]
+    actions.add_parser(
+        "drain", help="send all it holds", epilog=DRAIN_EXAMPLES, options=_drain_options
     )
-    _add_where(drain)
+
+
+def _no_options(parser: argparse.ArgumentParser) -> None:
+    """None but the common ones."""
+
+
+def _list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=_count, metavar="N", help="no more than so many")
+
+
+def _show_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="ID", help="name of an element, or message id")
+
+
+def _drain_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--loop", action="store_true", help="and go on until terminated")
+    _add_where(parser)
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--connect", action="store_true", help="prove a round trip per broker, too")
+    parser.add_argument(
+        "--destination", help="of the check messages (default: where results would go)"
+    )
+    _add_where(parser)
 
 
 def _add_optional_keys(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +259,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_broker,
         metavar="URL",
-        help="stomp://[USER@]HOST[:61613] or spool:///PATH; repeat to fall back to the next",
+        help="such as stomp+ssl://HOST or spool:///PATH; repeat to fall back to the next",
     )
     group.add_argument(
         "--timeout",
@@ -227,6 +294,8 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 
 
 def _broker(url: str) -> str:
+    from schema.broker import parse_broker
+
     try:
         parse_broker(url)
     except ValueError as error:
@@ -239,12 +308,20 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < math.inf:
+    if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return seconds
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
 def _header(text: str) -> tuple[str, str]:
+    from publisher.frame import OURS, belongs_to_broker, is_header_name
+
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():
         raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
@@ -264,4 +341,5 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(message=f"{PROGRAM} {version('sam-pipeline')}\n")
+        print(f"{PROGRAM} {version('sam-pipeline')}")
+        parser.exit()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(NamedTuple):
     """A moment of the monotonic clock; whoever is handed one ends before it."""
 
     ends_at: float

@@ -6,45 +6,68 @@ drain at once, and what a killed one held is sent again with the same message id
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Optional
 
-from publisher.address import BrokerAddress, addresses_of
 from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
+from publisher.memory import Memory
+from publisher.route import Route
 from publisher.transport import Transport, kind_of, outcomes
-from schema.broker import SPOOL
+from schema.broker import SPOOL, Broker
+from schema.disk import flock_at_once, open_directory
 from schema.errors import DamagedElement, SpoolError
+from schema.log import lazy_logger
 from schema.message import Message
 from schema.spool import DirectoryQueue
+from schema.spool_directory import LOCK_AGE_S
+
+if TYPE_CHECKING:
+    from publisher.address import BrokerAddress
 
 BATCH = 200
 BATCH_BYTES = 8 * 1024 * 1024
+MAX_BATCH_S = LOCK_AGE_S / 2
+"""A batch ends before its locks expire, however long the time-out is."""
 
-logger = logging.getLogger(__name__)
+logger = lazy_logger(__name__)
 
 
-@dataclass
 class Drain:
     """What became of the elements; whatever was not sent or set aside is still in the spool."""
 
-    sent: int = 0
-    rejections: Counter[str] = field(default_factory=Counter)
-    """How many were rejected by whom and why; they stay in the spool."""
-    set_aside: int = 0
-    """Elements that hold no message, now in the quarantine beside the spool."""
-    complete: bool = False
-    """No broker failed before the last element."""
+    def __init__(self) -> None:
+        self.sent = 0
+        self.rejections: dict[str, int] = {}
+        """How many were rejected by whom and why; they stay in the spool."""
+        self.rejected: set[str] = set()
+        """The names of those."""
+        self.set_aside = 0
+        """Elements that hold no message, now in the quarantine beside the spool."""
+        self.complete = False
+        """No broker failed before the last element."""
+
+    def add(self, later: Drain) -> None:
+        """What became of those of a later round."""
+        self.sent += later.sent
+        self.rejected |= later.rejected
+        self.set_aside += later.set_aside
+        self.complete = later.complete
+        for why, count in later.rejections.items():
+            self.rejections[why] = self.rejections.get(why, 0) + count
 
 
-def drain(config: PublisherConfig) -> Drain:
+GoOn = Callable[[Drain], bool]
+"""Asked after each batch; it may tell a person how far the drain is."""
+
+
+def drain(
+    config: PublisherConfig, go_on: GoOn = lambda _: True, pass_over: Collection[str] = ()
+) -> Drain:
     """Send all elements to the first broker that takes them; the next one gets what it left.
 
     `config.timeout_s` bounds connecting and each batch: as long as a broker confirms, it goes on.
@@ -54,22 +77,13 @@ def drain(config: PublisherConfig) -> Drain:
         return result
     queue = DirectoryQueue(config.spool)
     queue.purge()
-    if next(queue.names(), None) is None:
-        result.complete = True
-        return result
-
-    def patience() -> Deadline:
-        return Deadline.after(config.timeout_s)
-
-    for address in _addresses(config):
-        try:
-            kind = kind_of(address.broker)
-            with closing(kind.connect(address, config, patience())) as transport:
-                _drain_to(transport, queue, config, result, patience)
-            result.complete = True
-            return result
-        except BrokerUnavailable as failure:
-            logger.warning("broker unavailable: %s", failure)
+    if pass_over:
+        result.complete = all(name in pass_over for name in queue.names())
+    else:
+        result.complete = not queue.has_elements()
+    if not result.complete:
+        _drain_to_any(config, queue, result, go_on, pass_over)
+        queue.purge()  # the directories that are empty now
     return result
 
 
@@ -80,14 +94,15 @@ def drain_in_passing(
 
     One process at a time does this; that a spool can't be drained now is no error of this call.
     """
-    if config.spool is None or _is_the_spool(address, config.spool):
+    if config.spool is None or _is_at(address.broker, config.spool):
         return 0
     queue, result = DirectoryQueue(config.spool), Drain()
     try:
-        if next(queue.names(), None) is not None:
+        if queue.has_elements():
             with _sole_drainer(config.spool) as alone:
                 if alone:
-                    _drain_to(transport, queue, config, result, lambda: deadline)
+                    queue.purge()
+                    _Pass(queue, config, result).send_to(transport, lambda: deadline)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("the spool is not empty yet: %s", error)
     if result.sent:
@@ -95,110 +110,139 @@ def drain_in_passing(
     return result.sent
 
 
-def _addresses(config: PublisherConfig) -> Iterator[BrokerAddress]:
-    """Where the spool can go: everywhere but to itself."""
-    for broker in config.broker_list:
-        try:
-            found = addresses_of(broker, Deadline.after(config.timeout_s))
-        except BrokerUnavailable as failure:
-            logger.warning("broker unavailable: %s", failure)
-            continue
-        for address in found:
-            if config.spool is not None and not _is_the_spool(address, config.spool):
-                yield address
-
-
-def _is_the_spool(address: BrokerAddress, spool: Path) -> bool:
-    return address.broker.scheme == SPOOL and Path(address.broker.path).resolve() == spool.resolve()
-
-
-def _drain_to(
-    transport: Transport,
-    queue: DirectoryQueue,
+def _drain_to_any(
     config: PublisherConfig,
-    result: Drain,
-    patience: Callable[[], Deadline],
-) -> None:
-    """`patience` gives each batch its deadline; one that is over ends the drain."""
-    names = queue.names()
-    try:
-        while not patience().expired:
-            batch = _next_batch(queue, names, config, result)
-            if not batch:
-                return
-            _send(batch, transport, queue, patience(), result)
-    finally:
-        for rejection, count in result.rejections.items():
-            logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
-
-
-def _next_batch(
-    queue: DirectoryQueue, names: Iterator[str], config: PublisherConfig, result: Drain
-) -> list[tuple[str, Message]]:
-    """Locked elements that are ours to send."""
-    batch: list[tuple[str, Message]] = []
-    size = 0
-    for name in names:
-        message = _take(queue, name, result)
-        if message is not None:
-            batch.append((name, config.addressed(message)))
-            size += len(message.body)
-        if len(batch) == BATCH or size >= BATCH_BYTES:
-            break
-    return batch
-
-
-def _take(queue: DirectoryQueue, name: str, result: Drain) -> Message | None:
-    """The message of an element, locked; None where another has it, or nobody can read it."""
-    try:
-        return queue.read(name) if queue.lock(name) else None
-    except DamagedElement as damage:
-        logger.error("%s; set aside as %s", damage, queue.quarantine(name, str(damage)))
-        result.set_aside += 1
-    except SpoolError as error:  # of this element: perhaps it belongs to another user
-        logger.warning("element %s is passed over: %s", name, error)
-        with suppress(SpoolError):
-            queue.unlock(name)
-    return None
-
-
-def _send(
-    batch: list[tuple[str, Message]],
-    transport: Transport,
     queue: DirectoryQueue,
-    deadline: Deadline,
     result: Drain,
+    go_on: GoOn,
+    pass_over: Collection[str],
 ) -> None:
-    waiting = dict(enumerate(batch))
-    try:
-        for position, rejection in outcomes(transport, [pair[1] for pair in batch], deadline):
-            name, _ = waiting.pop(position)
-            if rejection is None:
-                queue.remove(name)
-                result.sent += 1
+    """To one broker after the other, except where the spool itself is one."""
+    brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
+
+    def patience() -> Deadline:
+        return Deadline.after(config.timeout_s)
+
+    with Route(config, Memory(config.state, brokers), patience, ask_all=True) as route:
+        for turn in route.turns():
+            try:
+                kind = kind_of(turn.address.broker)
+                with closing(kind.connect(turn.address, config, patience())) as transport:
+                    one_pass = _Pass(queue, config, result, go_on, pass_over)
+                    one_pass.send_to(transport, patience)
+            except BrokerUnavailable as failure:
+                route.failed(turn.address, failure)
             else:
-                queue.unlock(name)
-                result.rejections[str(rejection)] += 1
-    finally:
-        for name, _ in waiting.values():
-            queue.unlock(name)
+                route.worked(turn.address)
+                result.complete = True
+                return
+
+
+def _is_at(broker: Broker, spool: Path) -> bool:
+    return broker.kind == SPOOL and os.path.realpath(broker.path) == os.path.realpath(spool)
+
+
+class _Pass:
+    """One way through the queue, oldest first; `result` sums up all of them."""
+
+    def __init__(
+        self,
+        queue: DirectoryQueue,
+        config: PublisherConfig,
+        result: Drain,
+        go_on: GoOn = lambda _: True,
+        pass_over: Collection[str] = (),
+    ) -> None:
+        self._queue = queue
+        self._config = config
+        self._result = result
+        self._go_on = go_on
+        self._names = (name for name in queue.names() if name not in pass_over)
+        self._held: set[str] = set()
+
+    def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
+        """`patience` gives each batch its deadline; one that is over ends the pass."""
+        try:
+            while not patience().expired:
+                batch = self._next_batch()
+                if not batch:
+                    return
+                seconds = min(patience().remaining(), MAX_BATCH_S)
+                self._send(batch, transport, Deadline.after(seconds))
+                if not self._go_on(self._result):
+                    return
+        finally:
+            for name in tuple(self._held):
+                self._let_go(name)
+            for rejection, count in self._result.rejections.items():
+                logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
+
+    def _next_batch(self) -> list[tuple[str, Message]]:
+        """Locked elements that are ours to send."""
+        batch: list[tuple[str, Message]] = []
+        size = 0
+        for name in self._names:
+            message = self._take(name)
+            if message is not None:
+                batch.append((name, self._config.addressed(message)))
+                size += len(message.body)
+            if len(batch) == BATCH or size >= BATCH_BYTES:
+                break
+        return batch
+
+    def _take(self, name: str) -> Optional[Message]:
+        """The message of an element, locked; None if another has it, or nobody can read it."""
+        try:
+            if not self._queue.lock(name):
+                return None
+            self._held.add(name)
+            return self._queue.read(name)
+        except DamagedElement as damage:
+            self._set_aside(name, damage)
+        except SpoolError as error:  # of this element: perhaps it belongs to another user
+            logger.warning("element %s is passed over: %s", name, error)
+            self._let_go(name)
+        return None
+
+    def _set_aside(self, name: str, damage: DamagedElement) -> None:
+        try:
+            where = self._queue.quarantine(name, str(damage))
+        except SpoolError as error:
+            logger.error("%s; it can't be set aside: %s", damage, error)
+            self._let_go(name)
+        else:
+            logger.error("%s; set aside as %s", damage, where)
+            self._held.discard(name)
+            self._result.set_aside += 1
+
+    def _let_go(self, name: str) -> None:
+        self._held.discard(name)
+        with suppress(SpoolError):  # then it expires
+            self._queue.unlock(name)
+
+    def _send(
+        self, batch: list[tuple[str, Message]], transport: Transport, deadline: Deadline
+    ) -> None:
+        for position, rejection in outcomes(transport, [pair[1] for pair in batch], deadline):
+            name = batch[position][0]
+            if rejection is None:
+                self._queue.remove(name)
+                self._held.discard(name)
+                self._result.sent += 1
+            else:
+                self._reject(name, str(rejection))
+
+    def _reject(self, name: str, why: str) -> None:
+        self._let_go(name)
+        self._result.rejected.add(name)
+        self._result.rejections[why] = self._result.rejections.get(why, 0) + 1
 
 
 @contextmanager
 def _sole_drainer(spool: Path) -> Iterator[bool]:
     """Whether no other process drains this spool in passing; the lock dies with its holder."""
-    descriptor = os.open(spool, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_directory(os.fspath(spool))
     try:
-        yield _locked(descriptor)
+        yield flock_at_once(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without such locks: those of the elements are enough
-        return True
-    return True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from publisher.config import DESTINATION
 from schema.message import CLASS, COUNT, MESSAGE_ID, Message
+from schema.stomp_frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"
 TRANSACTION = "transaction"
-CONTENT_LENGTH = "content-length"
 
 OURS = frozenset({DESTINATION, "persistent", CLASS.lower(), COUNT.lower(), MESSAGE_ID.lower()})
 """Headers this program writes itself."""
@@ -43,20 +44,32 @@ def send_headers(message: Message) -> dict[str, str]:
 
     An element of a foreign spool may bring more than can travel: that stays behind.
     """
-    headers = {
-        name: value.replace("\0", "")  # ends a frame
-        for name, value in message.headers.items()
-        if is_header_name(name) and not belongs_to_broker(name)
-    }
+    headers = dict(message.headers)
+    if not _all_travel(tuple(headers)):
+        headers = {name: value for name, value in headers.items() if _travels(name)}
+    if "\0" in "".join(headers.values()):  # ends a frame
+        headers = {name: value.replace("\0", "") for name, value in headers.items()}
     headers["persistent"] = "true"
     if not _is_text(message.body):
         headers[CONTENT_LENGTH] = str(len(message.body))
     return headers
 
 
+@lru_cache(maxsize=64)  # the messages of a call have the same names, seldom others
+def _all_travel(names: tuple[str, ...]) -> bool:
+    return all(map(_travels, names))
+
+
+def _travels(name: str) -> bool:
+    return is_header_name(name) and not belongs_to_broker(name)
+
+
 def _is_text(body: bytes) -> bool:
     """Whether the body may go without a length, with which ActiveMQ makes it a BytesMessage."""
+    if b"\0" in body:
+        return False
     try:
-        return "\0" not in body.decode()
+        body.decode()
     except UnicodeDecodeError:
         return False
+    return True

@@ -1,7 +1,8 @@
 """Run a monitoring plugin and say in a record what it found.
 
 The plugin's output and exit code are passed on unchanged, so that this can stand inside any
-scheduler. What is no answer of a plugin becomes UNKNOWN, with the reason.
+scheduler; its standard input and standard error are ours, as if it had been run without us. What
+is no answer of a plugin becomes UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 from publisher.deadline import Deadline
+from publisher.perfdata import split_output
 from schema.normalise import STATUSES
 from schema.record import Record
 from schema.times import format_time
@@ -30,14 +32,13 @@ KILLED = 128
 """What a shell adds to the number of the signal."""
 
 GRACE_S = 1.0
-"""From SIGTERM to SIGKILL."""
+"""From SIGTERM to SIGKILL, and from there until one that can't even die is left alone."""
 
 POLL_S = 0.1
 CHUNK_BYTES = 65536
 
 
-@dataclass(frozen=True)
-class PluginRun:
+class PluginRun(NamedTuple):
     """`exit_code` is what to end with; `trouble`, if any, is why it is no answer of a plugin."""
 
     started_at: datetime
@@ -56,25 +57,22 @@ def run_plugin(
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
-    deadline = Deadline.after(timeout_s)
-    with _ended(process):
-        output = _read(process, deadline, pass_on)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(deadline.remaining())
-        code, trouble = _exit_of(process.returncode, timeout_s)
-    return PluginRun(started_at, code, output, trouble)
+    output = _Output(process, pass_on)
+    with _ended(process, output):
+        _follow(process, output, Deadline.after(timeout_s))
+        code, trouble = _exit_of(process.poll(), timeout_s)
+    return PluginRun(started_at, code, bytes(output.head), trouble)
 
 
 def record_of(run: PluginRun, name: str) -> Record:
     """Status, summary, performance data, details and the time of the run."""
     text, trouble = _text(run)
-    first, _, details = text.partition("\n")
-    summary, _, performance_data = first.partition("|")
+    output = split_output(text)
     record = {
         "metricStatus": STATUSES[run.exit_code] if not trouble else STATUSES[UNKNOWN],
-        "summaryData": summary.strip() or "no output",
-        "performanceData": performance_data.strip(),
-        "detailsData": details.rstrip(),
+        "summaryData": output.summary or "no output",
+        "performanceData": output.performance_data,
+        "detailsData": output.details,
         "timestamp": format_time(run.started_at),
     }
     if trouble:
@@ -82,25 +80,41 @@ def record_of(run: PluginRun, name: str) -> Record:
     return record
 
 
-def _read(
-    process: subprocess.Popen[bytes], deadline: Deadline, pass_on: Callable[[bytes], None]
-) -> bytes:
-    """The head of what the plugin wrote until it ended, or the time was up."""
-    assert process.stdout is not None, "opened as a pipe"
-    output = bytearray()
-    readable = select.poll()
-    readable.register(process.stdout, select.POLLIN)
-    while not deadline.expired:
-        if not readable.poll(min(POLL_S, deadline.remaining()) * 1000):
-            if process.poll() is not None:
-                break  # a child that it left behind holds the pipe open
+class _Output:
+    """What a plugin writes: passed on whole, and its head kept."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pass_on: Callable[[bytes], None]) -> None:
+        assert process.stdout is not None, "opened as a pipe"
+        self.pipe = process.stdout
+        self.head = bytearray()
+        self.complete = False
+        self._pass_on = pass_on
+        self._readable = select.poll()
+        self._readable.register(self.pipe, select.POLLIN)
+
+    def take(self, wait_s: float) -> bool:
+        """Whether more came within the time."""
+        if self.complete or not self._readable.poll(wait_s * 1000):
+            return False
+        chunk = os.read(self.pipe.fileno(), CHUNK_BYTES)
+        self.complete = not chunk
+        self._pass_on(chunk)
+        self.head += chunk[: MAX_OUTPUT_BYTES + 1 - len(self.head)]
+        return True
+
+
+def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
+    """Take what the plugin writes until it ended, or the time is up."""
+    while process.poll() is None and not deadline.expired:
+        if not output.complete:
+            output.take(min(POLL_S, deadline.remaining()))
             continue
-        chunk = os.read(process.stdout.fileno(), CHUNK_BYTES)
-        if not chunk:
-            break
-        pass_on(chunk)
-        output += chunk[: MAX_OUTPUT_BYTES + 1 - len(output)]
-    return bytes(output)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(deadline.remaining())
+    # A child that it left behind may hold the pipe open, or even write for ever.
+    rest = Deadline.after(POLL_S)
+    while not rest.expired and output.take(0):
+        pass
 
 
 def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
@@ -124,27 +138,26 @@ def _text(run: PluginRun) -> tuple[str, str]:
     if len(run.output) > MAX_OUTPUT_BYTES:
         trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
     try:
-        text = output.decode()
+        text = output.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = output.decode("utf-8", "replace")
+        text = output.decode("utf-8-sig", "replace")
         trouble = trouble or "wrote what is not UTF-8"
     return text.replace("\0", "\ufffd").replace("\r\n", "\n"), trouble
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _ended(process: subprocess.Popen[bytes], output: _Output) -> Iterator[None]:
     """On leaving the block its whole group is gone, unless the plugin ended by itself."""
     try:
         yield
     finally:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
+            _follow(process, output, Deadline.after(GRACE_S))
+            _signal_group(process, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
-            _signal_group(process, signal.SIGKILL)
-            process.wait()
-        if process.stdout:
-            process.stdout.close()
+        output.pipe.close()
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

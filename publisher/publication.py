@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
-from publisher.address import BrokerAddress, addresses_of
-from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
-from publisher.drain import drain_in_passing
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from publisher.transport import Transport, kind_of, outcomes
-from schema.broker import Broker
-from schema.command import UNAVAILABLE
+from schema.command import TRY_LATER, UNAVAILABLE
 from schema.errors import SpoolError
+from schema.log import lazy_logger
 from schema.message import Message
-from schema.spool import DirectoryQueue
+
+if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and no brokers
+    from publisher.address import BrokerAddress
+    from publisher.config import PublisherConfig
+    from publisher.memory import Memory
+    from publisher.route import Route, Turn
+    from publisher.transport import Transport
 
 BATCH = 1000
 """Messages handed over in one call: while a broker confirms, it gets new shares of the time."""
 
-logger = logging.getLogger(__name__)
+logger = lazy_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """The broker at `address` has the message and will not lose it."""
 
     message: Message
     address: BrokerAddress
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(NamedTuple):
     """The broker at `address` refused the message, which is in the spool now."""
 
     message: Message
@@ -44,14 +41,14 @@ class Rejection:
     reason: str
 
 
-@dataclass(frozen=True)
-class Publication:
+class Publication(NamedTuple):
     """What became of the messages of one call."""
 
-    receipts: tuple[Receipt, ...] = ()
-    spooled: tuple[Message, ...] = ()
-    rejections: tuple[Rejection, ...] = ()
-    failures: tuple[BrokerUnavailable, ...] = ()
+    receipts: Sequence[Receipt] = ()
+    spooled: Sequence[Message] = ()
+    rejections: Sequence[Rejection] = ()
+    failures: Sequence[BrokerUnavailable] = ()
+    """One for each broker that was asked in vain, or left out because it failed just before."""
     drained: int = 0
     """Messages of earlier calls that left the spool."""
 
@@ -67,133 +64,214 @@ class NoBrokerTookIt(PublishError):
     exit_code = UNAVAILABLE
 
     def __init__(
-        self, publication: Publication, missing: int, spool_error: SpoolError | None = None
+        self,
+        publication: Publication,
+        missing: Sequence[Message],
+        config: PublisherConfig,
+        spool_error: SpoolError | None = None,
     ) -> None:
-        spool = str(spool_error) if spool_error else "the spool is off"
-        asked = publication.failures or publication.rejections
-        brokers = "no broker took them" if asked else "no broker is configured"
-        kept = f"{missing} of {publication.total + missing} messages are kept nowhere"
-        super().__init__(f"{kept}, send them again: {brokers}, and {spool}")
         self.publication = publication
-        self.missing = missing
-        self.exit_code = spool_error.exit_code if spool_error else UNAVAILABLE
+        self.missing = tuple(missing)
+        asked = publication.failures or publication.rejections
+        self.brokers = "no broker took them" if asked else "no broker is configured"
+        self.spool = str(spool_error) if spool_error else "the spool is off"
+        self.lost = len(missing)
+        self.total = len(missing) + publication.total
+        if spool_error:
+            self.exit_code = spool_error.exit_code
+        elif config.require_broker:
+            self.exit_code = TRY_LATER
+
+    def __str__(self) -> str:
+        kept = f"{self.lost} of {self.total} messages are kept nowhere, send them again"
+        return f"{kept}: {self.brokers}, and {self.spool}"
 
 
 def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:
     """Give the messages to the brokers in their order, all within `config.timeout_s`.
 
-    On return each message is confirmed by a broker or on disk in the spool.
+    On return each message is confirmed by a broker or on disk in the spool. What is left of the
+    time goes to what earlier calls left in the spool.
 
     Raises:
         NoBrokerTookIt: some are neither; its `publication` has the others.
     """
-    progress = _Progress([config.addressed(message) for message in messages])
-    if messages:
-        _hand_over(progress, config)
-    _log_rejections(progress.rejections)
-    return _spool(progress, config)
+    deadline = Deadline.after(config.timeout_s)
+    with Courier(config) as courier:
+        publication = courier.deliver(messages, deadline)
+        return publication._replace(drained=courier.drain(deadline))
 
 
-@dataclass
+class Courier:
+    """Delivers batch after batch over one connection, to the broker that took the last one.
+
+    Whatever breaks, each message keeps its id, and what was confirmed is not sent again.
+    """
+
+    def __init__(self, config: PublisherConfig) -> None:
+        self._config = config
+        self._memory: Memory | None = None
+        self._turn: Turn | None = None
+        self._transport: Transport | None = None
+
+    def __enter__(self) -> Courier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def deliver(self, messages: Iterable[Message], deadline: Deadline) -> Publication:
+        """Have each message confirmed by a broker, or on disk in the spool.
+
+        Raises:
+            NoBrokerTookIt: some are neither.
+        """
+        progress = _Progress([self._config.addressed(message) for message in messages])
+        failures: list[BrokerUnavailable] = []
+        if self._config.brokers:
+            with self._route(deadline) as route:
+                trouble = self._publish(progress, route, deadline)
+            failures = route.failures
+        else:
+            trouble = progress.spool(self._config)
+        publication = progress.publication(failures)
+        _log_rejections(publication.rejections)
+        if progress.missing:
+            raise NoBrokerTookIt(publication, progress.missing, self._config, trouble) from trouble
+        return publication
+
+    def drain(self, deadline: Deadline) -> int:
+        """How many spooled messages of earlier calls the same broker took in what is left."""
+        if self._transport is None or self._turn is None:
+            return 0
+        from publisher.drain import drain_in_passing
+
+        return drain_in_passing(self._transport, self._turn.address, self._config, deadline)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
+
+    def _route(self, deadline: Deadline) -> Route:
+        from publisher.memory import Memory
+        from publisher.route import Route
+
+        if self._memory is None:
+            self._memory = Memory(self._config.state, self._config.broker_list)
+        ask_all = self._config.spool is None or self._config.require_broker
+        return Route(self._config, self._memory, lambda: deadline, ask_all=ask_all)
+
+    def _publish(self, progress: _Progress, route: Route, deadline: Deadline) -> SpoolError | None:
+        """To the brokers, else the spool, else the brokers that were left out for its sake."""
+        if not self._sent_as_before(progress, deadline):
+            self._hand_over(progress, route.turns(), route, deadline)
+        trouble = progress.spool(self._config)
+        if trouble and progress.pending:
+            self._hand_over(progress, route.left_out(), route, deadline)
+        return trouble
+
+    def _sent_as_before(self, progress: _Progress, deadline: Deadline) -> bool:
+        """Whether the open connection, if there is one, could take all."""
+        if not progress.pending:
+            return True
+        if self._transport is None or self._turn is None:
+            return False
+        try:
+            self._send_all(progress, self._turn, deadline)
+        except BrokerUnavailable as failure:  # it may have been idle for long: no reason to rest
+            logger.info("connection ended: %s", failure)
+            self.close()
+        return not progress.pending
+
+    def _hand_over(
+        self, progress: _Progress, turns: Iterable[Turn], route: Route, deadline: Deadline
+    ) -> None:
+        """Until one broker after the other has all that is pending, or the time is up."""
+        for turn in turns:
+            if deadline.expired:
+                route.no_time_for(turn.address)
+                continue
+            try:
+                self._connect(turn, deadline)
+                self._send_all(progress, turn, deadline)
+            except BrokerUnavailable as failure:
+                self.close()
+                route.failed(turn.address, failure)
+            else:
+                route.worked(turn.address)
+                return
+
+    def _connect(self, turn: Turn, deadline: Deadline) -> None:
+        from publisher.transport import kind_of
+
+        kind = kind_of(turn.address.broker)
+        self._transport = kind.connect(turn.address, self._config, deadline.share(turn.of))
+        self._turn = turn
+
+    def _send_all(self, progress: _Progress, turn: Turn, deadline: Deadline) -> None:
+        from publisher.transport import outcomes
+
+        assert self._transport is not None, "connected"
+        while progress.pending:
+            positions = list(islice(progress.pending, BATCH))
+            batch = [progress.pending[position] for position in positions]
+            for at, rejection in outcomes(self._transport, batch, deadline.share(turn.of)):
+                progress.settle(positions[at], turn.address, rejection)
+
+
 class _Progress:
-    messages: Sequence[Message]
-    receipts: list[Receipt] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    failures: list[BrokerUnavailable] = field(default_factory=list)
-    drained: int = 0
+    """Where each message of a call is by now."""
 
-    def __post_init__(self) -> None:
-        self.pending = dict(enumerate(self.messages))
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.pending = dict(enumerate(messages))
+        """What no broker has or refused."""
+        self._rejections: list[Rejection] = []
+        self._receipts: list[Receipt] = []
+        self._spooled: list[Message] = []
+        self._unkept: dict[int, Message] = {}
+        """What a broker refused and the spool does not have yet."""
+
+    @property
+    def missing(self) -> list[Message]:
+        return [*self._unkept.values(), *self.pending.values()]
 
     def settle(
         self, position: int, address: BrokerAddress, rejection: MessageRejected | None
     ) -> None:
         message = self.pending.pop(position)
         if rejection is None:
-            self.receipts.append(Receipt(message, address))
+            self._receipts.append(Receipt(message, address))
         else:
-            self.rejections.append(Rejection(message, address, rejection.reason))
+            self._rejections.append(Rejection(message, address, rejection.reason))
+            self._unkept[position] = message
 
-    def fail(self, failure: BrokerUnavailable) -> None:
-        logger.warning("broker unavailable: %s", failure)
-        self.failures.append(failure)
+    def spool(self, config: PublisherConfig) -> SpoolError | None:
+        """Keep what no broker has, as far as the spool takes it."""
+        if config.spool is None or not self.missing:
+            return None
+        from publisher.spool_room import SpoolRoom  # most calls reach a broker
 
-    def publication(self, spooled: Sequence[Message] = ()) -> Publication:
+        room = SpoolRoom(config.spool, config)
+        try:
+            for unsafe in (self._unkept, self.pending):
+                for position, kept in zip(list(unsafe), room.add_all(list(unsafe.values()))):
+                    del unsafe[position]
+                    self._spooled.append(kept)
+        except SpoolError as error:
+            return error
+        return None
+
+    def publication(self, failures: Sequence[BrokerUnavailable]) -> Publication:
         return Publication(
-            receipts=tuple(self.receipts),
-            spooled=tuple(spooled),
-            rejections=tuple(self.rejections),
-            failures=tuple(self.failures),
-            drained=self.drained,
+            tuple(self._receipts), tuple(self._spooled), tuple(self._rejections), tuple(failures)
         )
 
 
-def _hand_over(progress: _Progress, config: PublisherConfig) -> None:
-    """Until one broker after the other has all that is pending, or the time is up."""
-    deadline = Deadline.after(config.timeout_s)
-    for address, turns in _turns(config.broker_list, deadline, progress):
-        try:
-            kind = kind_of(address.broker)
-            with closing(kind.connect(address, config, deadline.share(turns))) as transport:
-                _send_all(progress, transport, address, deadline, turns)
-                progress.drained = drain_in_passing(transport, address, config, deadline)
-            return
-        except BrokerUnavailable as failure:
-            progress.fail(failure)
-
-
-def _turns(
-    brokers: Sequence[Broker], deadline: Deadline, progress: _Progress
-) -> Iterator[tuple[BrokerAddress, int]]:
-    """Each address once, and how many brokers share what is left of the deadline."""
-    seen: set[tuple[str, str, int, str]] = set()
-    for position, broker in enumerate(brokers):
-        later = len(brokers) - position - 1
-        try:
-            found = addresses_of(broker, deadline.share(later + 1))
-        except BrokerUnavailable as failure:
-            progress.fail(failure)
-            continue
-        fresh = [address for address in found if address.identity not in seen]
-        seen.update(address.identity for address in fresh)
-        for at, address in enumerate(fresh):
-            yield address, later + len(fresh) - at
-
-
-def _send_all(
-    progress: _Progress,
-    transport: Transport,
-    address: BrokerAddress,
-    deadline: Deadline,
-    turns: int,
-) -> None:
-    while progress.pending:
-        positions = list(islice(progress.pending, BATCH))
-        batch = [progress.pending[position] for position in positions]
-        for at, rejection in outcomes(transport, batch, deadline.share(turns)):
-            progress.settle(positions[at], address, rejection)
-
-
 def _log_rejections(rejections: Sequence[Rejection]) -> None:
-    counts = Counter((str(item.address), item.reason) for item in rejections)
+    counts: dict[tuple[str, str], int] = {}
+    for item in rejections:
+        key = (str(item.address), item.reason)
+        counts[key] = counts.get(key, 0) + 1
     for (address, reason), count in counts.items():
         logger.error("messages rejected: %s by %s: %s", count, address, reason)
-
-
-def _spool(progress: _Progress, config: PublisherConfig) -> Publication:
-    """Keep what no broker has."""
-    kept = [rejection.message for rejection in progress.rejections] + [*progress.pending.values()]
-    spooled: list[Message] = []
-    if config.spool is None:
-        if kept:
-            raise NoBrokerTookIt(progress.publication(), len(kept))
-        return progress.publication()
-    queue = DirectoryQueue(config.spool)
-    try:
-        for message in kept:
-            queue.add(message)
-            spooled.append(message)
-    except SpoolError as error:
-        missing = len(kept) - len(spooled)
-        raise NoBrokerTookIt(progress.publication(spooled), missing, error) from error
-    return progress.publication(spooled)

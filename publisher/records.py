@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from typing import BinaryIO
 
 from publisher.errors import NoSuchInput
-from schema.classes import METRIC_OUTPUT, built_in
+from schema.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
 from schema.command import NO_INPUT, NO_PERMISSION
 from schema.errors import RecordRefused
 from schema.json_record import read_json
@@ -20,16 +20,21 @@ from schema.normalise import normalise
 from schema.record import BadRecord, Reading, ReadRecord, Record, read_wlcg
 
 STDIN = "-"
+BLOCK_BYTES = 512 * 1024
+"""What is read at a time: with its records, an input of any length needs no more memory."""
+MAX_LINE_BYTES = 4096
+"""Of the line where a record begins: so far it is looked for a key."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes, and what a person calls them."""
+    """Bytes, what a person calls the file they are of, and the line there that is their first."""
 
     name: str
     body: bytes
+    line: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,20 @@ def read_sources(names: Sequence[str]) -> list[Source]:
     return [_read(name) for name in names or [STDIN]]
 
 
+def read_blocks(names: Sequence[str]) -> Iterator[Source]:
+    """The same, block after block of whole records; JSON comes as one.
+
+    Raises:
+        NoSuchInput: a file can't be read; nothing was given yet, unless it broke while read.
+    """
+    for name in names:
+        if name != STDIN:
+            _opened(name).close()
+    for name in names or [STDIN]:
+        with _opened(name) as file:
+            yield from _blocks("<stdin>" if name == STDIN else name, file)
+
+
 def read_records(
     source: Source, message_class: str, now: datetime
 ) -> Iterator[Record | RefusedRecord]:
@@ -67,7 +86,7 @@ def read_records(
             yield from _written(item, message_class, now)
         except RecordRefused as refusal:
             text = refusal.text.replace(f"line {item.line}: ", "", 1)
-            yield RefusedRecord(source.name, item.line, refusal.reason, text)
+            yield RefusedRecord(source.name, source.line - 1 + item.line, refusal.reason, text)
 
 
 def raw_message(source: Source, message_class: str, headers: Mapping[str, str]) -> Message:
@@ -77,18 +96,67 @@ def raw_message(source: Source, message_class: str, headers: Mapping[str, str]) 
 
 
 def _read(name: str) -> Source:
+    with _opened(name) as file:
+        return Source("<stdin>" if name == STDIN else name, _bytes_of(file, name))
+
+
+def _opened(name: str) -> BinaryIO:
     try:
-        if name == STDIN:
-            return Source("<stdin>", sys.stdin.buffer.read())
-        return Source(name, Path(name).read_bytes())
+        return open(sys.stdin.fileno() if name == STDIN else name, "rb", closefd=name != STDIN)
     except OSError as error:
-        code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
-        reason = (error.strerror or str(error)).lower()
-        raise NoSuchInput(f"{name}: {reason}; nothing was sent", code) from error
+        raise _unreadable(name, error, "nothing was sent") from error
+
+
+def _bytes_of(file: BinaryIO, name: str, size: int = -1) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise _unreadable(name, error, "what stands there was not sent") from error
+
+
+def _unreadable(name: str, error: OSError, so_far: str) -> NoSuchInput:
+    code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
+    reason = (error.strerror or str(error)).lower()
+    return NoSuchInput(f"{name}: {reason}; {so_far}", code)
+
+
+def _blocks(name: str, file: BinaryIO) -> Iterator[Source]:
+    body, line = _bytes_of(file, name, BLOCK_BYTES), 1
+    if _is_json(body):
+        body += _bytes_of(file, name)
+    searched = 0
+    while True:
+        more = _bytes_of(file, name, BLOCK_BYTES)
+        if not more:
+            yield Source(name, body, line)
+            return
+        end = _end_of_records(body, searched)
+        searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
+        if end:
+            yield Source(name, body[:end], line)
+            line += body.count(b"\n", 0, end)
+        body = body[end:] + more
+
+
+def _end_of_records(body: bytes, begin: int) -> int:
+    """Where the last record ends that another surely follows; 0 if that is nowhere."""
+    at = len(body)
+    while True:
+        at = body.rfind(b"\nEOT", begin, at)
+        if at < 0:
+            return 0
+        line, _, after = body[at + 1 : at + 1 + MAX_LINE_BYTES].partition(b"\n")
+        key, colon, _ = after.lstrip().partition(b":")
+        if line.rstrip() == b"EOT" and colon and KNOWN_KEYS[key.decode("latin-1")]:
+            return at + 1 + len(line) + 1
+
+
+def _is_json(body: bytes) -> bool:
+    return body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
 
 def _read_any(body: bytes, message_class: str) -> Reading:
-    if body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
+    if _is_json(body):
         return read_json(body)
     return read_wlcg(body, message_class=built_in(message_class))
 

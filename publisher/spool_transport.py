@@ -1,4 +1,7 @@
-"""A directory queue as the broker: confirmed when the element is on disk."""
+"""A directory queue as the broker: confirmed when the element is on disk.
+
+It has the bounds of the spool; a full one is a broker that is not available.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +12,53 @@ from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
+from publisher.spool_room import SpoolRoom
+from schema.broker import Broker
+from schema.element import serialise
 from schema.errors import SpoolError
 from schema.message import Message
 from schema.spool import DirectoryQueue
 
 
 def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> SpoolTransport:
-    return SpoolTransport(address)
+    return SpoolTransport(address, config)
 
 
-def preview(message: Message) -> bytes:
-    """The element, written to a directory that is thrown away."""
-    from tempfile import TemporaryDirectory  # slow to import, and a dry run is rare
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    return serialise(message) + b"\n"
 
-    with TemporaryDirectory() as directory:
-        element = DirectoryQueue(directory).add(message)
-        return (Path(directory) / element).read_bytes() + b"\n"
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    """Write an element, read it and take it out again."""
+    queue = DirectoryQueue(address.broker.path)
+    try:
+        name = SpoolRoom(queue.path, config).add(message)
+        if not queue.lock(name):
+            return "confirmed, and taken by a reader at once"
+        came_back = queue.read(name)
+        queue.remove(name)
+    except SpoolError as error:
+        raise BrokerUnavailable(address, str(error)) from error
+    if came_back != message:
+        raise BrokerUnavailable(address, f"element {name} was read as another message")
+    return "round trip"
 
 
 class SpoolTransport:
-    """Writes elements one by one, and all of them: the alternative to this disk is another."""
+    """Writes all messages, whatever the deadline: the alternative to this disk is another."""
 
-    def __init__(self, address: BrokerAddress) -> None:
+    def __init__(self, address: BrokerAddress, config: PublisherConfig) -> None:
         self._address = address
-        self._queue = DirectoryQueue(address.broker.path)
+        self._room = SpoolRoom(Path(address.broker.path), config)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        for position, message in enumerate(messages):
-            try:
-                self._queue.add(message)
-            except SpoolError as error:
-                raise BrokerUnavailable(self._address, str(error)) from error
-            yield position
+        try:
+            for position, _ in enumerate(self._room.add_all(messages)):
+                yield position
+        except SpoolError as error:
+            raise BrokerUnavailable(self._address, str(error)) from error
 
     def close(self) -> None:
         """Nothing is open between two elements."""

@@ -1,234 +1,173 @@
-"""One STOMP connection, from the socket to DISCONNECT: everything that touches stomp.py.
+"""One STOMP connection, from CONNECT to DISCONNECT, on one thread.
 
-stomp.py's own waits have no limit and its `timeout` ends no send, so the socket, the waits and
-the deadlines here are ours. Its reading thread only puts what arrives on a queue.
+Sending never waits for answers: what comes in meanwhile is kept for whoever asks. There are no
+heart-beats: nobody listens longer than a deadline here.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import queue
-import select
-import socket
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections import deque
+from typing import Optional
 
 from publisher.address import BrokerAddress
+from publisher.channel import open_channel, words_of
+from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
-
-os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")  # else its import asks DNS, without limit
-import stomp
+from schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"
-GOODBYE = "goodbye"
 GOODBYE_S = 0.5
-
-logger = logging.getLogger(__name__)
-logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # what it knows, our errors say
-
-# The reading thread closes the socket whenever the broker does, also in the midst of a send.
-_SEND_ERRORS = (OSError, ValueError, AttributeError, stomp.exception.StompException)
+ANY_VIRTUAL_HOST = "/"
+"""RabbitMQ refuses the host's name; the others do not look."""
 
 
 class SessionEnded(Exception):
-    """The broker ended it: by ERROR, then the text is the broker's, or by closing."""
+    """No more will come; `by_error` if the broker said why in an ERROR frame."""
+
+    def __init__(self, words: str, by_error: bool = False) -> None:
+        super().__init__(words)
+        self.by_error = by_error
 
 
 class StompSession:
-    """Use from one thread. Sending never waits for an answer; `receipt` does.
+    """Connected and logged in; `server` names the broker's software.
 
-    A wait that reaches its deadline raises BrokerUnavailable. There are no heart-beats: nobody
-    listens longer than a deadline here.
+    A wait that reaches its deadline raises BrokerUnavailable, here and in all methods.
     """
 
-    def __init__(
-        self, address: BrokerAddress, login: tuple[str | None, str | None], deadline: Deadline
-    ) -> None:
+    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
+        login = config.login(address.broker)
         self._address = address
-        self._arrived = _Arrived()
-        self._over = False
-        self._socket = _open_socket(address, deadline)
-        self._connection = _connection()
-        self._connection.set_listener("session", self._arrived)
-        # A transport that has a socket does not connect by itself: it would hide the reason of
-        # a failure, and know no deadline.
-        self._connection.transport.socket = self._socket
-        self._connection.transport.current_host_and_port = (address.ip, address.broker.port)
+        self._reader = FrameReader()
+        self._receipts: list[str] = []
+        self._frames: deque[Frame] = deque()
+        self._end: Optional[SessionEnded] = None
+        self._broken = ""
+        """Why nothing can be sent any more."""
+        self._channel = open_channel(address, config, deadline)
+        # A broker that waits until we read what it says takes no bytes before.
+        self._channel.arrived = self._take_while_sending
         try:
             self.server = self._log_in(login, deadline)
         except BaseException:
             self.drop()
             raise
 
-    def send(
-        self, command: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
-    ) -> None:
-        """Hand a frame to the kernel.
+    def send(self, frames: bytes, deadline: Deadline) -> None:
+        """Hand whole frames to the kernel.
 
         A failure shows where one waits: the receipts of earlier frames may still come in. Nothing
         is sent after it, since half a frame would swallow the next one.
         """
-        if self._over:
+        if self._broken or self._end:
             return
-        self._socket.deadline = deadline
+        self._channel.deadline = deadline
         try:
-            self._connection.send_frame(command, dict(headers), body)
-        except _SEND_ERRORS as error:
-            logger.debug("%s: sending failed: %r", self._address, error)
-            self._over = True
+            self._channel.send(frames)
+        except OSError as error:
+            self._broken = words_of(error)
 
-    def receipt(self, deadline: Deadline) -> str:
-        """The id of the next receipt.
+    def receipts(self, deadline: Deadline) -> list[str]:
+        """The ids of the receipts that came since the last call, at least one.
 
         Raises:
             SessionEnded: none will come.
         """
-        while True:
-            command, headers = self._next(deadline)
-            if command == "RECEIPT":
-                return headers.get("receipt-id", "")
+        while not self._receipts:
+            self._receive(deadline)
+        found, self._receipts = self._receipts, []
+        return found
+
+    def frame(self, deadline: Deadline) -> Frame:
+        """The next frame that is neither a receipt nor an ERROR.
+
+        Raises:
+            SessionEnded: none will come.
+        """
+        while not self._frames:
+            self._receive(deadline)
+        return self._frames.popleft()
 
     def close(self) -> None:
-        """DISCONNECT, wait a little for its receipt, and let go in any case."""
-        if not self._over:
-            deadline = Deadline.after(GOODBYE_S)
-            self.send("DISCONNECT", {"receipt": GOODBYE}, b"", deadline)
-            with suppress(BrokerUnavailable, SessionEnded):
-                while self.receipt(deadline) != GOODBYE:
-                    pass
+        """DISCONNECT and let go: all that counts was confirmed before."""
+        self.send(encode("DISCONNECT", {}), Deadline.after(GOODBYE_S))
         self.drop()
 
     def drop(self) -> None:
-        """Close the socket without a word."""
-        with suppress(AttributeError, OSError):  # the reading thread may be closing it, too
-            self._connection.transport.disconnect_socket()
-        self._socket.close()
+        """Close the connection without a word."""
+        self._end = self._end or SessionEnded("we closed the connection")
+        self._channel.close()
 
-    def _log_in(self, login: tuple[str | None, str | None], deadline: Deadline) -> str:
+    def _log_in(self, login: tuple[Optional[str], Optional[str]], deadline: Deadline) -> str:
         """The name of the server's software."""
-        self._socket.deadline = deadline
         try:
-            self._connection.connect(*login)
-            headers: Mapping[str, str] = {}
-            command = ""
-            while command != "CONNECTED":
-                command, headers = self._next(deadline)
-        except SessionEnded as error:
+            self.send(_connect_frame(*login), deadline)
+            answer = self.frame(deadline)
+        except (SessionEnded, ValueError) as error:
             raise BrokerUnavailable(self._address, f"at login: {error}") from error
-        except _SEND_ERRORS as error:
-            raise BrokerUnavailable(self._address, f"at login: {_words(error)}") from error
-        version = headers.get("version", "1.0")
+        version = answer.headers.get("version", "1.0")
         if version != VERSION:
             raise BrokerUnavailable(self._address, f"speaks STOMP {version}, not {VERSION}")
-        return headers.get("server", "")
+        return answer.headers.get("server", "")
 
-    def _next(self, deadline: Deadline) -> tuple[str, Mapping[str, str]]:
+    def _receive(self, deadline: Deadline) -> None:
+        if self._end:
+            raise self._end
+        self._channel.deadline = deadline
         try:
-            command, headers, text = self._arrived.frames.get(timeout=deadline.remaining())
-        except queue.Empty:
-            self._over = True
-            raise BrokerUnavailable(self._address, "no answer in the time it was given") from None
-        if command in ("ERROR", "CLOSED"):
-            self._over = True
-            raise SessionEnded(text)
-        return command, headers
+            data = self._channel.receive()
+        except TimeoutError as error:
+            raise BrokerUnavailable(self._address, self._broken or words_of(error)) from error
+        except OSError as error:
+            self._end = SessionEnded(words_of(error))
+            return
+        self._take(data)
+
+    def _take_while_sending(self, data: bytes) -> None:
+        self._take(data)
+        if self._end:
+            raise ConnectionAbortedError(str(self._end))
+
+    def _take(self, data: bytes) -> None:
+        """Sort what came; receipts before the end still count, those after it do not."""
+        if not data:
+            self._end = SessionEnded(self._broken or "it closed the connection")
+        try:
+            for frame in self._reader.feed(data):
+                if (
+                    self._end
+                ):  # a COMMIT may get its receipt though one of its messages got an ERROR
+                    return
+                self._sort(frame)
+        except FrameError as error:
+            self._end = SessionEnded(str(error))
+
+    def _sort(self, frame: Frame) -> None:
+        if frame.command == "RECEIPT":
+            self._receipts.append(frame.headers.get("receipt-id", ""))
+        elif frame.command == "ERROR":
+            self._end = SessionEnded(_error_words(frame), by_error=True)
+        else:
+            self._frames.append(frame)
 
 
-def frame_bytes(command: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """The frame as `StompSession.send` puts it on the wire."""
-    connection, wire = _connection(), _Wire()
-    connection.transport.socket = wire
-    connection.send_frame(command, dict(headers), body)
-    return wire.sent
+def _connect_frame(user: Optional[str], password: Optional[str]) -> bytes:
+    """Raises ValueError where STOMP can't carry the login; the words don't show it."""
+    login = {"login": user, "passcode": password}
+    given = {name: value for name, value in login.items() if value is not None}
+    headers = {"accept-version": VERSION, "host": ANY_VIRTUAL_HOST, "heart-beat": "0,0", **given}
+    return encode("CONNECT", headers)
 
 
-def _connection() -> Any:
-    return stomp.Connection12(
-        prefer_localhost=False,
-        try_loopback_connect=False,
-        reconnect_attempts_max=1,
-        vhost="/",  # RabbitMQ refuses the host name; the others do not look
-        auto_decode=False,
-        auto_content_length=False,
-    )
-
-
-class _Arrived(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
-    """What stomp.py's reading thread saw, in order: (command, headers, text)."""
-
-    def __init__(self) -> None:
-        self.frames: queue.SimpleQueue[tuple[str, Mapping[str, str], str]] = queue.SimpleQueue()
-
-    def on_connected(self, frame: Any) -> None:
-        self.frames.put(("CONNECTED", frame.headers, ""))
-
-    def on_receipt(self, frame: Any) -> None:
-        self.frames.put(("RECEIPT", frame.headers, ""))
-
-    def on_error(self, frame: Any) -> None:
-        self.frames.put(("ERROR", frame.headers, _error_text(frame.headers, frame.body)))
-
-    def on_disconnected(self) -> None:
-        self.frames.put(("CLOSED", {}, "it closed the connection"))
-
-
-class _Socket(socket.socket):
-    """Its sends end at `deadline`; its reads, on another thread, wait for ever.
-
-    A timeout of the socket would end both.
-    """
-
-    deadline = Deadline(0)
-
-    def sendall(self, data: Any, flags: int = 0) -> None:
-        writable = select.poll()
-        writable.register(self, select.POLLOUT)
-        rest = memoryview(data)
-        while rest:
-            if not writable.poll(self.deadline.remaining() * 1000):
-                raise TimeoutError("the broker takes no bytes")
-            with suppress(BlockingIOError):
-                rest = rest[self.send(rest, flags | socket.MSG_DONTWAIT) :]
-
-
-class _Wire:
-    """Remembers what is sent."""
-
-    sent = b""
-
-    def sendall(self, data: bytes) -> None:
-        self.sent += data
-
-
-def _open_socket(address: BrokerAddress, deadline: Deadline) -> _Socket:
-    opened = _Socket(socket.AF_INET6 if ":" in address.ip else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        opened.settimeout(max(deadline.remaining(), 0.001))
-        opened.connect((address.ip, address.broker.port))
-        opened.settimeout(None)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel, too, gives up what a dead broker never took.
-        patience_ms = max(1, int(deadline.remaining() * 1000))
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
-    except OSError as error:
-        opened.close()
-        raise BrokerUnavailable(address, _words(error)) from error
-    return opened
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error).lower() or type(error).__name__
-
-
-def _error_text(headers: Mapping[str, str], body: bytes | None) -> str:
-    """The broker's words; RabbitMQ has one word in the header and the sentence in the body."""
-    message = headers.get("message", "").strip()
-    if " " in message:
-        return message
-    lines = (body or b"").decode("utf-8", "replace").strip("\0\n\r ").splitlines()[:1]
-    return ": ".join(filter(None, [message, *lines])) or "ERROR without words"
+def _error_words(frame: Frame) -> str:
+    """The broker's words: the header, and what the body adds to it."""
+    message = frame.headers.get("message", "").strip()
+    line = next(iter(frame.body.decode("utf-8", "replace").strip("\0\n\r ").splitlines()), "")
+    # ActiveMQ adds a stack trace, Artemis the same words with other colons.
+    says_it_all = "Exception" in line or line.replace(":", "") in message.replace(":", "")
+    words = [message] if message and says_it_all else [message, line]
+    versions = frame.headers.get("version", VERSION)
+    if VERSION not in versions.split(","):
+        words.append(f"it speaks STOMP {versions}, not {VERSION}")
+    return ": ".join(filter(None, words)) or "ERROR without words"

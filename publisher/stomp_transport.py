@@ -4,42 +4,70 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
+from publisher.config import DESTINATION, PublisherConfig
 from publisher.deadline import Deadline
-from publisher.errors import BrokerUnavailable, MessageRejected
+from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.frame import RECEIPT, TRANSACTION, send_headers
-from publisher.stomp_session import SessionEnded, StompSession, frame_bytes
+from publisher.stomp_session import SessionEnded, StompSession
+from schema.broker import Broker
 from schema.message import Message
+from schema.stomp_frame import encode
 
-WINDOW = 100
-"""Receipts awaited at a time, and messages of a transaction."""
+WRITE_BYTES = 64 * 1024
+"""Frames are joined up to this: one write for many."""
 
-SLOW_RECEIPTS = "ActiveMQ/"
-"""Server that syncs its disk for each receipt: seven times quicker with transactions.
-
-The others answer a window of receipts at least as quickly.
-"""
+ENOUGH_REFUSALS = 3
 
 # What brokers say when the message or its destination is the trouble. With any other words the
 # broker is: then the next one is tried.
-_REFUSAL = re.compile(
-    r"not authorized|access.?refused|denied|permission|too (large|big|long)|maximum .*(length|size)"
-    r"|not.?found|no such|inequivalent|precondition|invalid|illegal|unknown (exchange|destination)",
-    re.IGNORECASE,
+MISSING = r"not.?found|no such|unknown (exchange|destination)"
+FORBIDDEN = r"not authorized|access.?refused|denied|permission"
+_REFUSAL = (
+    rf"{MISSING}|{FORBIDDEN}|too (large|big|long)|maximum .*(length|size)"
+    r"|inequivalent|precondition|invalid|illegal"
 )
 
-Way = Callable[[Sequence[Message], Deadline], Iterator[int]]
+UNDER_WAY = 500
+"""Messages that are sent and not confirmed: more are not quicker, and after a break in doubt."""
+FEWER = 10
+"""A break makes so many times fewer of them, until the message that is to blame is alone."""
+
+# ActiveMQ syncs its disk for each receipt: a window of them is seven times slower there.
+PER_RECEIPT = {"ActiveMQ": 100}
+"""Messages of a transaction, by server; the others get none, and a receipt for each message."""
+
+Unit = Sequence[int]
+"""The positions of messages that one receipt confirms."""
 
 
 def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> StompTransport:
     return StompTransport(address, config, deadline)
 
 
-def preview(message: Message) -> bytes:
-    return frame_bytes("SEND", {**send_headers(message), RECEIPT: "1"}, message.body) + b"\n"
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    return _send_frame(message, {RECEIPT: "1"}) + b"\n"
+
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    from publisher.stomp_check import round_trip  # publishing does not need it
+
+    return round_trip(address, config, message, deadline)
+
+
+def says(pattern: str, words: object) -> bool:
+    return re.search(pattern, str(words), re.IGNORECASE) is not None
+
+
+def judged(address: BrokerAddress, position: int, end: SessionEnded) -> PublishError:
+    """Whether the end of a session, while one message was under way, is its fault."""
+    if end.by_error and says(_REFUSAL, end):
+        return MessageRejected(address, position, str(end))
+    return BrokerUnavailable(address, str(end))
 
 
 class StompTransport:
@@ -49,84 +77,110 @@ class StompTransport:
         self._address = address
         self._config = config
         self._receipts = map(str, itertools.count(1))
-        self._session = self._open(deadline)
+        self._forbidden: dict[str, list[str]] = {}
+        """By destination, the words of the broker that refused us there."""
+        self._session = StompSession(address, config, deadline)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        unconfirmed = dict.fromkeys(range(len(messages)))
-        if len(messages) == 1:
-            yield from self._one_by_one(messages, [0], deadline)
-            return
-        try:
-            for position in self._quickest_way()(messages, deadline):
-                del unconfirmed[position]
-                yield position
-        except SessionEnded:
-            # Perhaps for one of the messages, and the broker's words may be lost with the
-            # connection: so the rest goes singly, on a new one.
-            self._reopen(deadline)
-            yield from self._one_by_one(messages, list(unconfirmed), deadline)
+        self._refuse_what_is_forbidden(messages)
+        yield from self._confirmed(messages, range(len(messages)), UNDER_WAY, deadline)
 
     def close(self) -> None:
         self._session.close()
 
-    def _quickest_way(self) -> Way:
-        slow_receipts = self._session.server.startswith(SLOW_RECEIPTS)
-        return self._in_transactions if slow_receipts else self._in_a_window
-
-    def _one_by_one(
-        self, messages: Sequence[Message], positions: Sequence[int], deadline: Deadline
+    def _confirmed(
+        self, messages: Sequence[Message], positions: Sequence[int], most: int, deadline: Deadline
     ) -> Iterator[int]:
-        for position in positions:
-            waiting = {self._send(messages[position], deadline): position}
-            try:
-                yield self._confirmed(waiting, deadline)
-            except SessionEnded as error:
-                if not _REFUSAL.search(str(error)):
-                    raise BrokerUnavailable(self._address, str(error)) from error
-                self._reopen(deadline)
-                raise MessageRejected(self._address, position, str(error)) from error
-
-    def _in_a_window(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        waiting: dict[str, int] = {}
-        for position, message in enumerate(messages):
-            if len(waiting) == WINDOW:
-                yield self._confirmed(waiting, deadline)
-            waiting[self._send(message, deadline)] = position
-        while waiting:
-            yield self._confirmed(waiting, deadline)
-
-    def _in_transactions(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        """The receipt of a COMMIT confirms all of its messages."""
-        for start in range(0, len(messages), WINDOW):
-            group = range(start, min(start + WINDOW, len(messages)))
-            receipt = next(self._receipts)
-            transaction = {TRANSACTION: receipt}
-            self._session.send("BEGIN", transaction, b"", deadline)
-            for position in group:
-                message = messages[position]
-                headers = {**send_headers(message), **transaction}
-                self._session.send("SEND", headers, message.body, deadline)
-            self._session.send("COMMIT", {**transaction, RECEIPT: receipt}, b"", deadline)
-            self._confirmed({receipt: start}, deadline)
-            yield from group
-
-    def _send(self, message: Message, deadline: Deadline) -> str:
-        """The id of the receipt that will confirm the message."""
-        receipt = next(self._receipts)
-        headers = {**send_headers(message), RECEIPT: receipt}
-        self._session.send("SEND", headers, message.body, deadline)
-        return receipt
-
-    def _confirmed(self, waiting: dict[str, int], deadline: Deadline) -> int:
-        """The position of the next confirmed message, taken out of `waiting`."""
+        """The positions as they are confirmed; at most so many messages are in doubt at a time."""
+        size = min(most, PER_RECEIPT.get(self._session.server.partition("/")[0], 1))
+        units = (positions[start : start + size] for start in range(0, len(positions), size))
         while True:
-            receipt = self._session.receipt(deadline)
-            if receipt in waiting:
-                return waiting.pop(receipt)
+            waiting: dict[str, Unit] = {}
+            try:
+                yield from self._until_it_ends(messages, units, waiting, most // size, deadline)
+                return
+            except SessionEnded as end:
+                doubtful = [position for unit in waiting.values() for position in unit]
+                if most == 1 or (end.by_error and len(doubtful) == 1):
+                    raise self._judged(messages, doubtful[0], end, deadline) from end
+            # Perhaps for one of them, and the broker's words may be lost with the connection.
+            self._reopen(deadline)
+            yield from self._confirmed(messages, doubtful, max(1, most // FEWER), deadline)
 
-    def _open(self, deadline: Deadline) -> StompSession:
-        return StompSession(self._address, self._config.login(self._address.broker), deadline)
+    def _until_it_ends(
+        self,
+        messages: Sequence[Message],
+        units: Iterator[Unit],
+        waiting: dict[str, Unit],
+        most: int,
+        deadline: Deadline,
+    ) -> Iterator[int]:
+        """The same on this connection; `waiting` has, by receipt, the units that are under way."""
+        while True:
+            if len(waiting) <= most // 2:  # few large writes, and the broker is never idle
+                fresh = itertools.islice(units, most - len(waiting))
+                self._launch(messages, fresh, waiting, deadline)
+            if not waiting:
+                return
+            for receipt in self._session.receipts(deadline):
+                yield from waiting.pop(receipt, ())
+
+    def _launch(
+        self,
+        messages: Sequence[Message],
+        units: Iterable[Unit],
+        waiting: dict[str, Unit],
+        deadline: Deadline,
+    ) -> None:
+        frames: list[bytes] = []
+        size = 0
+        for unit in units:
+            receipt = next(self._receipts)
+            waiting[receipt] = unit
+            for frame in _frames(messages, unit, receipt):
+                frames.append(frame)
+                size += len(frame)
+                if size >= WRITE_BYTES:
+                    self._session.send(b"".join(frames), deadline)
+                    frames, size = [], 0
+        self._session.send(b"".join(frames), deadline)
+
+    def _judged(
+        self, messages: Sequence[Message], position: int, end: SessionEnded, deadline: Deadline
+    ) -> PublishError:
+        """The same, with a connection for the other messages if it is the message's fault."""
+        error = judged(self._address, position, end)
+        if isinstance(error, MessageRejected):
+            self._reopen(deadline)
+            if says(FORBIDDEN, error.reason):
+                destination = messages[position].headers[DESTINATION]
+                self._forbidden.setdefault(destination, []).append(error.reason)
+        return error
+
+    def _refuse_what_is_forbidden(self, messages: Sequence[Message]) -> None:
+        """Each refusal costs connections: after a few of a destination there is no more to ask."""
+        for position, message in enumerate(messages if self._forbidden else ()):
+            words = self._forbidden.get(message.headers[DESTINATION], [])
+            if len(words) >= ENOUGH_REFUSALS:
+                raise MessageRejected(self._address, position, words[-1])
 
     def _reopen(self, deadline: Deadline) -> None:
         self._session.drop()
-        self._session = self._open(deadline)
+        self._session = StompSession(self._address, self._config, deadline)
+
+
+def _frames(messages: Sequence[Message], unit: Unit, receipt: str) -> Iterator[bytes]:
+    if len(unit) == 1:
+        yield _send_frame(messages[unit[0]], {RECEIPT: receipt})
+        return
+    transaction = {TRANSACTION: receipt}
+    yield encode("BEGIN", transaction)
+    for position in unit:
+        yield _send_frame(messages[position], transaction)
+    yield encode("COMMIT", {**transaction, RECEIPT: receipt})
+
+
+def _send_frame(message: Message, more: dict[str, str]) -> bytes:
+    headers = send_headers(message)
+    headers.update(more)
+    return encode("SEND", headers, message.body)

@@ -10,11 +10,17 @@ from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
 from publisher.errors import MessageRejected
-from schema.broker import SPOOL, STOMP, Broker
+from schema.broker import ACTIVEMQ_REST, AMS, RABBITMQ_API, SPOOL, STOMP, Broker
 from schema.message import Message
 
-KINDS = {STOMP: "publisher.stomp_transport", SPOOL: "publisher.spool_transport"}
-"""The module of each URL scheme; imported when first used, because starting quickly matters."""
+KINDS = {
+    STOMP: "publisher.stomp_transport",
+    ACTIVEMQ_REST: "publisher.activemq_rest",
+    RABBITMQ_API: "publisher.rabbitmq_api",
+    AMS: "publisher.ams",
+    SPOOL: "publisher.spool_transport",
+}
+"""The module of each kind; imported when first used, because starting quickly matters."""
 
 Outcome = tuple[int, Optional[MessageRejected]]
 
@@ -43,13 +49,22 @@ class BrokerKind(Protocol):
         """Raises BrokerUnavailable."""
         ...
 
-    def preview(self, message: Message) -> bytes:
-        """Exactly what would be handed over."""
+    def preview(self, broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+        """Exactly what would be handed over, but for secrets."""
+        ...
+
+    def round_trip(
+        self, address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+    ) -> str:
+        """Send a check message and see it come back, as far as the broker lets a publisher look.
+
+        The words say what was proven. Raises BrokerUnavailable and MessageRejected.
+        """
         ...
 
 
 def kind_of(broker: Broker) -> BrokerKind:
-    return cast(BrokerKind, importlib.import_module(KINDS[broker.scheme]))
+    return cast(BrokerKind, importlib.import_module(KINDS[broker.kind]))
 
 
 def outcomes(

@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Optional
-from urllib.parse import unquote, urlsplit
+from typing import NamedTuple, Optional
 
 STOMP = "stomp"
+ACTIVEMQ_REST = "activemq-rest"
+RABBITMQ_API = "rabbitmq-api"
+AMS = "ams"
 SPOOL = "spool"
 
-DEFAULT_PORT = {STOMP: 61613}
+
+class Scheme(NamedTuple):
+    """What a URL of this scheme means; `path` is how one ends, "" where nothing may follow."""
+
+    kind: str
+    tls: bool
+    port: int = 0
+    path: str = ""
 
 
-@dataclass(frozen=True)
-class Broker:
-    """One broker: `host` and `port` of a network broker, or `path` of a directory queue.
+SCHEMES = {
+    "stomp": Scheme(STOMP, False, 61613),
+    "stomp+ssl": Scheme(STOMP, True, 61614),
+    "activemq-rest+http": Scheme(ACTIVEMQ_REST, False, 8161, "/api/message"),
+    "activemq-rest+https": Scheme(ACTIVEMQ_REST, True, 8162, "/api/message"),
+    "rabbitmq-api+http": Scheme(RABBITMQ_API, False, 15672, "/VHOST/EXCHANGE"),
+    "rabbitmq-api+https": Scheme(RABBITMQ_API, True, 15671, "/VHOST/EXCHANGE"),
+    "ams+https": Scheme(AMS, True, 443, "/v1/projects/PROJECT"),
+    "spool": Scheme(SPOOL, False, path="/DIRECTORY"),
+}
 
-    `str()` of it never shows a secret.
+
+class Broker(NamedTuple):
+    """One broker: `host`, `port` and `path` of a network broker, or the `path` of a directory.
+
+    `str()` of it is its URL, and never shows a secret.
     """
 
     scheme: str
     host: str = ""
     port: int = 0
     path: str = ""
-    user: Optional[str] = field(default=None, repr=False)
+    user: Optional[str] = None
+
+    @property
+    def kind(self) -> str:
+        """What it speaks, over TLS or not."""
+        return SCHEMES[self.scheme].kind
+
+    @property
+    def tls(self) -> bool:
+        return SCHEMES[self.scheme].tls
+
+    @property
+    def netloc(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        if self.scheme == SPOOL:
+        if self.kind == SPOOL:
             return f"{SPOOL}://{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{self.netloc}{self.path}"
 
 
 def parse_broker(url: str) -> Broker:
@@ -38,31 +70,47 @@ def parse_broker(url: str) -> Broker:
     Raises:
         ValueError: what is wrong with the URL, without any secret of it.
     """
+    from urllib.parse import unquote, urlsplit  # who writes to a spool needs none
+
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
         raise ValueError(f"broker URL: {error}") from None
-    if parts.scheme == SPOOL:
-        return _spool(parts.netloc, parts.path)
-    if parts.scheme not in DEFAULT_PORT:
-        known = ", ".join(f"{scheme}://" for scheme in (*DEFAULT_PORT, SPOOL))
+    if parts.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ValueError(
             f"broker URL begins with {parts.scheme or url[:20]!r}, want one of {known}"
         )
+    scheme = SCHEMES[parts.scheme]
+    if scheme.kind == SPOOL:
+        return _spool(parts.netloc, parts.path)
     if parts.password is not None:
         raise ValueError(f"broker URL of {parts.hostname}: a password has no place in it")
     if not parts.hostname:
         raise ValueError("broker URL names no host")
-    if parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"broker URL of {parts.hostname}: nothing may follow the port")
+    if parts.query or parts.fragment:
+        raise ValueError(f"broker URL of {parts.hostname}: no ? or # may follow the path")
+    path = _path(parts.path.rstrip("/"), scheme, parts.hostname)
     user = unquote(parts.username) if parts.username else None
-    return Broker(parts.scheme, parts.hostname, port or DEFAULT_PORT[parts.scheme], user=user)
+    return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
+
+
+def _path(path: str, scheme: Scheme, host: str) -> str:
+    """The path of a URL of this scheme: none for STOMP, as many parts as its form shows else."""
+    if not scheme.path:
+        if path:
+            raise ValueError(f"broker URL of {host}: nothing may follow the port")
+    elif scheme.kind != ACTIVEMQ_REST and path.count("/") != scheme.path.count("/"):
+        raise ValueError(f"broker URL of {host}: want {scheme.path} after the port, not {path!r}")
+    return path or (scheme.path if scheme.kind == ACTIVEMQ_REST else "")
 
 
 def _spool(netloc: str, path: str) -> Broker:
     if netloc:
         raise ValueError(f"broker URL spool://{netloc}…: want three slashes, spool:///path")
+    from urllib.parse import unquote
+
     if not path.strip("/"):
         raise ValueError("broker URL spool:///: names no directory")
     return Broker(SPOOL, path=unquote(path))

@@ -6,21 +6,20 @@ there; these four are known to every part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 CHECK_CLASS = "sam-check"
 """Class of the message that proves a path (`sam-publish check --connect`); never loaded."""
 
-TIME_KEYS = frozenset({"timestamp", "startTime", "endTime", "validFrom", "validTo"})
+TIME_KEYS = ("timestamp", "startTime", "endTime", "validFrom", "validTo")
 """Keys whose values are times, in every class."""
 
 DETAILS = "detailsData"
 """The one key whose value may have many lines; always the last of a record."""
 
 
-@dataclass(frozen=True)
-class MessageClass:
+class MessageClass(NamedTuple):
     """A class: `keys` in the order of the view's columns, each also a wire key."""
 
     name: str
@@ -113,9 +112,22 @@ BUILT_IN: Mapping[str, MessageClass] = {
 }
 """By lower-case name: names compare as SQL compares unquoted identifiers."""
 
-KNOWN_KEYS: frozenset[str] = frozenset(
-    key.lower() for message_class in BUILT_IN.values() for key in message_class.keys
-)
+
+class Names(dict[str, str]):
+    """`names[name]` is the known spelling of a name in any case, "" of an unknown one.
+
+    A name spelled as known is one look-up of a dictionary, which is what makes reading quick.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__((form, name) for name in names for form in (name.lower(), name))
+
+    def __missing__(self, name: str) -> str:
+        return self.get(name.lower(), "")
+
+
+KNOWN_KEYS = Names(key for message_class in BUILT_IN.values() for key in message_class.keys)
+"""The keys of all built-in classes; no two of them differ in case alone."""
 
 
 def built_in(name: str | None) -> MessageClass | None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import os
 import sys
-import time
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Any, Callable, NoReturn, Optional
 
 from schema import errors
 from schema.errors import SamError
-from schema.times import format_time
+from schema.log import lazy_logger, when_first_used
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NoReturn, Optional
 
 OK = 0
 USAGE = 64
@@ -32,18 +30,30 @@ INTERRUPTED = 130
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 
-logger = logging.getLogger(__name__)
+logger = lazy_logger(__name__)
 
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser whose usage errors exit 64 and whose help keeps its line breaks."""
 
     def __init__(self, **keywords: Any) -> None:
-        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        keywords.setdefault("formatter_class", _help_formatter)
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: error: {message}\nTry: {self.prog} --help\n")
+
+
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    # Asked for with every option that is added; of itself it would import shutil for the width.
+    return argparse.RawDescriptionHelpFormatter(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -111,6 +121,8 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def to_json(value: object) -> str:
     """One JSON document; times as `…Z`, days as `YYYY-MM-DD`, decimals as numbers."""
+    import json  # most calls print a line of text
+
     return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
 
 
@@ -119,6 +131,11 @@ def _is_number(cell: str) -> bool:
 
 
 def _plain(value: object) -> object:
+    from datetime import date, datetime
+    from decimal import Decimal
+
+    from schema.times import format_time
+
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, date):
@@ -135,36 +152,12 @@ def _fail(program: str, text: str, code: int) -> int:
 
 
 def _set_up_logging(verbosity: int, log_format: str) -> None:
-    level = {1: logging.DEBUG, 0: logging.INFO, -1: logging.ERROR}[verbosity]
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    for library in ("stomp", "stomp.py", "sqlalchemy", "alembic", "py4j", "urllib3"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    def set_up() -> None:
+        from schema import log_format as format_of_the_log
 
+        format_of_the_log.set_up(verbosity, log_format)
 
-class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: Optional[str] = None) -> str:
-        return _utc(record)
-
-
-def _utc(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-
-
-class _JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, and the traceback if there is one."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": _utc(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+    if "logging" in sys.modules:
+        set_up()
+    else:
+        when_first_used(set_up)

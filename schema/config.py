@@ -1,19 +1,18 @@
 """`sam.toml`: one file, one section per program. Flag beats environment beats file beats default.
 
-Each program describes its section as a frozen dataclass and calls `load`; all problems are
-reported at once.
+Each program describes its section as a frozen dataclass, or a NamedTuple, and calls `load`; all
+problems are reported at once.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import (
     Any,
     Callable,
+    NamedTuple,
     Optional,
     TypeVar,
     get_args,
@@ -25,8 +24,26 @@ from schema.errors import ConfigError
 
 SECTIONS = ("database", "publisher", "consumer", "report")
 
+# Of lines of the file; compiled where there is a problem to tell, not at each start.
+_HEADER = r"""\s*\[\[?([\w."' -]+)\]\]?\s*(?:#.*)?$"""
+_KEY = r"""\s*(["']?)([\w-]+)\1\s*[=.]"""
+_LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
+
 T = TypeVar("T")
 ParseToml = Callable[[str], dict[str, Any]]
+
+
+class Findings(NamedTuple):
+    """What a section holds: `values` by field name, those that are good, and all `problems`."""
+
+    values: Mapping[str, Any]
+    problems: tuple[str, ...]
+    bad: frozenset[str]
+    """Fields whose value is no good, or missing."""
+    rejected: Mapping[str, Any]
+    """Values of the right type that their check rejected, by field name."""
+    place: Callable[[str], str]
+    """Where the value of a field stands: `sam.toml:7: [publisher] spool`, a variable, an option."""
 
 
 def load(
@@ -40,28 +57,61 @@ def load(
 ) -> T:
     """The section as an instance of `config_class`, whose fields are its keys.
 
-    A field's metadata may give its `key` in the file, and a `check` from the value to the words
-    of a problem. A flag that is None was not given. A relative path in the file is relative to
-    the file.
+    A field's metadata (of a NamedTuple: what its `metadata()` says of it) may give its `key` in
+    the file (None: only a flag sets it), and a `check` from the value to the words of its
+    problems, a line each. A flag that is None was not given.
+    A relative path in the file is relative to the file.
 
     Raises:
         ConfigError: all problems of the file and the section at once.
     """
+    found = examine(
+        config_class, section, flags=flags, path=path, environ=environ, parse_toml=parse_toml
+    )
+    if found.problems:
+        raise ConfigError(found.problems)
+    return config_class(**found.values)
+
+
+def examine(
+    config_class: Any,
+    section: str,
+    *,
+    flags: Mapping[str, Any],
+    path: Optional[str],
+    environ: Mapping[str, str],
+    parse_toml: ParseToml,
+) -> Findings:
+    """The same, for who wants to look on where something is wrong.
+
+    Raises:
+        ConfigError: there is no such file, or it is no TOML.
+    """
     problems: list[str] = []
     file = find_file(path, environ)
-    found = _Reader(problems).section(file, section, parse_toml)
-    where = f"{file}: [{section}]" if file else f"[{section}]"
-    values = _Reader(problems, file.parent if file else None).table(config_class, found, where)
-    for item in fields(config_class):  # type: ignore[arg-type]
+    table = _Table(file, section, f"[{section}]")
+    found = _Reader(problems).section(table, parse_toml)
+    values = _Reader(problems, file.parent if file else None).table(config_class, found, table)
+    places: dict[str, str] = {}
+    for item in _keys(config_class):
         variable = f"SAM_{section}_{_key(item)}".upper()
         if environ.get(variable):
             values.update(_Reader(problems).variable(config_class, item, environ, variable))
+            places[item.name] = variable
+    for item in _fields(config_class):
         if flags.get(item.name) is not None:
             values[item.name] = flags[item.name]
-    _check(config_class, values, where, problems)
-    if problems:
-        raise ConfigError(problems)
-    return config_class(**values)
+            places[item.name] = f"command line: {_key(item)}"
+    keys = {item.name: _key(item) for item in _fields(config_class)}
+
+    def place(name: str) -> str:
+        return places.get(name) or table.at(keys[name])
+
+    given = {name for name, key in keys.items() if key in found or name in places}
+    bad = given - set(values) | _check(config_class, values, given, place, problems)
+    good = {name: value for name, value in values.items() if name not in bad}
+    rejected = {name: value for name, value in values.items() if name in bad}
+    return Findings(good, tuple(problems), frozenset(bad), rejected, place)
 
 
 def find_file(path: Optional[str], environ: Mapping[str, str]) -> Optional[Path]:
@@ -89,6 +139,44 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "sam"
 
 
+class _Table(NamedTuple):
+    """One table of the file: its `path` in TOML, its `name` for people, its `number` in an array.
+
+    Parsers forget lines, so a key is found again by its text; only problems need that.
+    """
+
+    file: Optional[Path]
+    path: str
+    name: str
+    number: int = 1
+
+    def at(self, key: str, word: str = "") -> str:
+        """Where a key stands, `word` put before its name; without a key, the table itself."""
+        what = f"{self.name} {word}{key}"
+        if self.file is None:
+            return what
+        line = next((at for at, name in self._keys() if name == key), None)
+        return f"{self.file}:{line}: {what}" if line else f"{self.file}: {what}"
+
+    def item(self, key: str, number: int) -> _Table:
+        """A table of the array that is the value of a key."""
+        return _Table(self.file, f"{self.path}.{key}", f"{self.name} {key}[{number}]", number)
+
+    def _keys(self) -> Iterator[tuple[int, str]]:
+        """Line and name of each key of the table, and its own line with an empty name."""
+        import re
+
+        text = self.file.read_text(encoding="utf-8") if self.file else ""
+        seen, inside = 0, False
+        for at, line in enumerate(text.splitlines(), 1):
+            header, key = re.match(_HEADER, line), re.match(_KEY, line)
+            if header:
+                inside = _bare(header[1]) == self.path
+                seen += inside
+            if inside and seen == self.number and (header or key):
+                yield at, key[2] if key else ""
+
+
 class _Reader:
     """Reads values into the types of a dataclass, and collects what is wrong with them."""
 
@@ -96,41 +184,46 @@ class _Reader:
         self._problems = problems
         self._base = base or Path()
 
-    def section(self, file: Optional[Path], name: str, parse_toml: ParseToml) -> dict[str, Any]:
+    def section(self, table: _Table, parse_toml: ParseToml) -> dict[str, Any]:
+        file, name = table.file, table.path
         if file is None:
             return {}
         try:
             document = parse_toml(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConfigError([f"{file}: {error}"]) from None
+            import re
+
+            line = re.search(_LINE_OF_ERROR, str(error))
+            where = f"{file}:{line[1]}" if line else f"{file}"
+            raise ConfigError([f"{where}: {error}"]) from None
         for other in document:
             if other not in SECTIONS:
-                self._problems.append(
-                    f"{file}: unknown section [{other}]{_nearest(other, SECTIONS)}"
-                )
+                where = _Table(file, other, "unknown section").at("", f"[{other}]")
+                self._problems.append(f"{where}{_nearest(other, SECTIONS)}")
         found = document.get(name, {})
         if isinstance(found, dict):
             return found
         self._problems.append(f"{file}: {name} is no section")
         return {}
 
-    def table(self, config_class: Any, found: Mapping[str, Any], where: str) -> dict[str, Any]:
-        known = {_key(item): item for item in fields(config_class)}
+    def table(self, config_class: Any, found: Mapping[str, Any], table: _Table) -> dict[str, Any]:
+        known = {_key(item): item for item in _keys(config_class)}
         hints = get_type_hints(config_class)
         values: dict[str, Any] = {}
         for key, value in found.items():
             if key not in known:
-                self._problems.append(f"{where} unknown key {key}{_nearest(key, known)}")
+                where = table.at(key, "unknown key ")
+                self._problems.append(f"{where}{_nearest(key, known)}")
                 continue
             name = known[key].name
             try:
-                values[name] = self._value(hints[name], value, f"{where} {key}")
+                values[name] = self._value(hints[name], value, table, key)
             except ValueError as error:
-                self._problems.append(f"{where} {key}: {error}")
+                self._problems.append(f"{table.at(key)}: {error}")
         return values
 
     def variable(
-        self, config_class: Any, item: Field[Any], environ: Mapping[str, str], variable: str
+        self, config_class: Any, item: _Field, environ: Mapping[str, str], variable: str
     ) -> dict[str, Any]:
         try:
             hint = get_type_hints(config_class)[item.name]
@@ -139,10 +232,10 @@ class _Reader:
             self._problems.append(f"{variable}: {error}")
             return {}
 
-    def _value(self, hint: Any, value: Any, where: str) -> Any:
+    def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
-            return self._items(get_args(kind)[0], value, where)
+            return self._items(get_args(kind)[0], value, table, key)
         if kind is Path and isinstance(value, str):
             return self._base / Path(value).expanduser()
         if kind is float and type(value) is int:
@@ -151,37 +244,88 @@ class _Reader:
             raise ValueError(f"want {_words(kind)}, not {value!r}")
         return value
 
-    def _items(self, kind: Any, value: Any, where: str) -> tuple[Any, ...]:
+    def _items(self, kind: Any, value: Any, table: _Table, key: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise ValueError(f"want a list, not {value!r}")
-        if not is_dataclass(kind):
-            return tuple(self._value(kind, item, where) for item in value)
-        return tuple(self._nested(kind, item, f"{where}[{at}]") for at, item in enumerate(value, 1))
+        if not _is_dataclass(kind):
+            return tuple(self._value(kind, item, table, key) for item in value)
+        return tuple(
+            self._nested(kind, item, table.item(key, at)) for at, item in enumerate(value, 1)
+        )
 
-    def _nested(self, kind: Any, item: Any, where: str) -> Any:
+    def _nested(self, kind: Any, item: Any, table: _Table) -> Any:
         if not isinstance(item, dict):
             raise ValueError(f"want a list of tables, not {item!r}")
         before = len(self._problems)
-        values = self.table(kind, item, where)
-        _check(kind, values, where, self._problems)
+        values = self.table(kind, item, table)
+        keys = {each.name: _key(each) for each in _fields(kind)}
+        given = {name for name, key in keys.items() if key in item}
+        _check(kind, values, given, lambda name: table.at(keys[name]), self._problems)
         return kind(**values) if len(self._problems) == before else None
 
 
-def _check(config_class: Any, values: Mapping[str, Any], where: str, problems: list[str]) -> None:
-    for item in fields(config_class):
+def _check(
+    config_class: Any,
+    values: Mapping[str, Any],
+    given: Collection[str],
+    place: Callable[[str], str],
+    problems: list[str],
+) -> set[str]:
+    """The names of fields whose value is missing or no good; why is added to the problems."""
+    bad = set()
+    for item in _fields(config_class):
         check = item.metadata.get("check")
-        missing = item.default is MISSING and item.default_factory is MISSING
+        words = None
         if item.name not in values:
-            if missing:
-                problems.append(f"{where} {_key(item)} is missing")
+            if item.required and item.name not in given:
+                problems.append(f"{place(item.name)} is missing")
+                bad.add(item.name)
         elif check and values[item.name] is not None:
             words = check(values[item.name])
-            if words:
-                problems.append(f"{where} {_key(item)}: {words}")
+        for line in words.splitlines() if words else ():
+            problems.append(f"{place(item.name)}: {line}")
+            bad.add(item.name)
+    return bad
 
 
-def _key(item: Field[Any]) -> str:
+class _Field(NamedTuple):
+    name: str
+    metadata: Mapping[str, Any]
+    required: bool
+
+
+def _fields(config_class: Any) -> list[_Field]:
+    if not _is_dataclass(config_class):
+        metadata, optional = config_class.metadata(), config_class._field_defaults
+        return [
+            _Field(name, metadata.get(name, {}), name not in optional)
+            for name in config_class._fields
+        ]
+    from dataclasses import MISSING, fields
+
+    return [
+        _Field(it.name, it.metadata, it.default is MISSING and it.default_factory is MISSING)
+        for it in fields(config_class)
+    ]
+
+
+def _is_dataclass(kind: Any) -> bool:
+    """Asked without the module, whose import takes as long as Python's own start."""
+    return hasattr(kind, "__dataclass_fields__")
+
+
+def _keys(config_class: Any) -> list[_Field]:
+    """The fields that a file or a variable may set: those whose `key` is not None."""
+    return [item for item in _fields(config_class) if item.metadata.get("key", "") is not None]
+
+
+def _key(item: _Field) -> str:
     return str(item.metadata.get("key", item.name))
+
+
+def _bare(name: str) -> str:
+    """A name of the file without quotes and blanks."""
+    return "".join(character for character in name if character not in "\"' ")
 
 
 def _plain_type(hint: Any) -> Any:
@@ -194,7 +338,7 @@ def _plain_type(hint: Any) -> Any:
 def _from_text(kind: Any, text: str) -> Any:
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]
-        if is_dataclass(inner):
+        if _is_dataclass(inner):
             raise ValueError("can only be set in the file")
         return tuple(_from_text(inner, part.strip()) for part in text.split(",") if part.strip())
     if kind is bool:
@@ -214,7 +358,9 @@ def _words(kind: Any) -> str:
 
 
 def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    from difflib import get_close_matches  # who makes no mistake need not wait for it
+
+    close = get_close_matches(name, list(known), 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from schema.record import BadRecord, Reading, ReadRecord, Record
 
 CONTENT_TYPE = "application/json"
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def read_json(body: bytes) -> Reading:
@@ -30,14 +33,12 @@ def read_json(body: bytes) -> Reading:
     except ValueError as error:
         return [BadRecord("empty" if not body.strip() else "not-json", str(error), body)]
     if isinstance(document, _Pairs):
-        return [_read_object(document, 1, body)]
+        return [_read_item(document, 1, body)]
     if not isinstance(document, list):
         return [BadRecord("not-json", "neither an object nor an array of objects", body)]
     if not document:
         return [BadRecord("empty", "an array without a record", body)]
-    return [
-        _read_object(item, number, _dump(item, body)) for number, item in enumerate(document, 1)
-    ]
+    return [_read_item(item, number, _dump(item, body)) for number, item in enumerate(document, 1)]
 
 
 def write_json(records: Iterable[Mapping[str, str]]) -> str:
@@ -49,43 +50,55 @@ class _Pairs(list[tuple[str, Any]]):
     """An object's pairs in order, so that a key given twice can be seen."""
 
 
+class _Malformed(Exception):
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _read_object(item: Any, number: int, raw: bytes) -> ReadRecord | BadRecord:
+def _read_item(item: Any, number: int, raw: bytes) -> ReadRecord | BadRecord:
+    try:
+        return ReadRecord(_fields(item), raw, number)
+    except _Malformed as problem:
+        return BadRecord(problem.reason, f"item {number} {problem}", raw, number)
+
+
+def _fields(item: Any) -> Record:
     if not isinstance(item, _Pairs):
-        return BadRecord("not-json", f"item {number} is no object", raw, number)
+        raise _Malformed("not-json", "is no object")
     fields: Record = {}
-    seen: set[str] = set()
+    names = set()
     for key, value in item:
-        problem = _problem(key, value, seen)
-        if problem:
-            return BadRecord(problem[0], f"item {number}: {problem[1]}", raw, number)
-        seen.add(key.lower())
+        name = key.lower()
+        if name in names:
+            raise _Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
+        names.add(name)
         if value is not None:
-            fields[key] = _text(value)
+            fields[key] = _text(key, value)
     if not fields:
-        return BadRecord("empty", f"item {number} has no key", raw, number)
-    return ReadRecord(fields, raw, number)
+        raise _Malformed("empty", "has no key")
+    return fields
 
 
-def _problem(key: str, value: Any, seen: set[str]) -> tuple[str, str] | None:
-    if isinstance(value, (list, _Pairs)):
-        return "nested", f"the value of {key} is nested"
-    if key.lower() in seen:
-        return "duplicate-key", f"the key {key} stands twice"
-    if isinstance(value, str) and any(0xD800 <= ord(character) <= 0xDFFF for character in value):
-        return "bad-text", f"the value of {key} holds a lone surrogate"
-    if "\0" in key or (isinstance(value, str) and "\0" in value):
-        return "nul-byte", f"the value of {key} holds a NUL byte"
-    return None
-
-
-def _text(value: Any) -> str:
+def _text(key: str, value: Any) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        value = "true" if value else "false"
+    if not isinstance(value, str):
+        raise _Malformed("nested", f"has a nested value of {key[:60]!r}")
+    if not (key.isprintable() and value.isprintable()):  # quick to tell, and true of nearly all
+        _refuse_what_no_text_holds(f"{key}{value}", key)
+    return value
+
+
+def _refuse_what_no_text_holds(text: str, key: str) -> None:
+    if _SURROGATE.search(text):
+        raise _Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
+    if "\0" in text:
+        raise _Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")
 
 
 def _dump(item: Any, body: bytes) -> bytes:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from schema.json_record import CONTENT_TYPE as JSON
 from schema.record import write_wlcg
 
 CLASS = "messageClass"
 COUNT = "recordCount"
 MESSAGE_ID = "samMessageId"
 CONTENT_TYPE = "content-type"
+JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """Headers as they travel, body as bytes."""
 
     headers: Mapping[str, str]
@@ -51,10 +49,12 @@ class Message:
         """The message, of class `name` if it names none itself."""
         if self.message_class or not name:
             return self
-        return replace(self, headers={**self.headers, CLASS: name})
+        return Message({**self.headers, CLASS: name}, self.body)
 
     def _digest(self) -> str:
-        digest = hashlib.sha256((self.message_class or "").lower().encode("utf-8", "replace"))
+        from hashlib import sha256  # of foreign messages only
+
+        digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
         digest.update(b"\0" + self.body)
         return f"sha256:{digest.hexdigest()}"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 
 from schema.classes import (
     BUILT_IN,
@@ -19,10 +19,11 @@ from schema.classes import (
     METRIC_OUTPUT,
     TIME_KEYS,
     MessageClass,
+    Names,
     built_in,
 )
 from schema.errors import RecordRefused
-from schema.record import Record
+from schema.record import BLANKS, Record, text_lines
 from schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -30,16 +31,21 @@ STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 
-_HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII)
-_URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FREE_TEXT = frozenset({"summaryData", DETAILS, "performanceData", "description"})
+_HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
+_LONGEST_HOST = 300  # with final dots: what is longer need not be remembered
+# Compiled when needed, which is seldom: a publishing of one result has no time for more.
+_URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
+_CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
+_SURROGATE = r"[\ud800-\udfff]"
+_FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "description"})
 _TIMES = frozenset(key.lower() for key in TIME_KEYS)
-_SPELLINGS = {each.name: {key.lower(): key for key in each.keys} for each in BUILT_IN.values()}
+_SPELLINGS = {each.name: Names([*each.keys, *TIME_KEYS]) for each in BUILT_IN.values()}
+
+_SHARED = 10_000
+"""Values to remember: the results of one round of probes share their times and hosts."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How far from now the timestamp of a metric result may lie."""
 
     past: timedelta = timedelta(days=3653)
@@ -51,7 +57,7 @@ def normalise(
     class_name: str,
     headers: Mapping[str, str],
     now: datetime,
-    limits: Limits = Limits(),
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
 ) -> list[Record]:
     """The rows of one record: one, or one per flavour of a comma list; empty values left out.
 
@@ -61,25 +67,26 @@ def normalise(
         RecordRefused: the record can never be loaded.
     """
     message_class = built_in(class_name)
-    record = _spelled(fields, message_class)
-    record.update((key, _time(key, record[key])) for key in list(record) if key.lower() in _TIMES)
     if message_class is None:
-        return [record]
+        return [_own(fields)]
+    record = _spelled(fields, message_class)
+    for key in TIME_KEYS:
+        if key in record:
+            record[key] = _time(key, record[key])
     if message_class is METRIC_OUTPUT:
-        record = _metric_result(record, headers, now, limits)
+        _complete(record, headers)
+        _check_age(record, now, limits)
     if "hostName" in record:
-        record["hostName"] = _host(record["hostName"], "hostName")
-    flavours = _flavours(record.pop("serviceFlavour", ""))
-    rows = [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]
+        record["hostName"] = _host(record["hostName"])
+    rows = _by_flavour(record)
     _require(rows[0], message_class)
-    _refuse_control_characters(rows[0])
     return rows
 
 
 def status_of(text: str) -> str:
     """OK, WARNING, CRITICAL or UNKNOWN, from the word in any case or a plugin's exit code."""
     word = text.upper()
-    if word in STATUSES:
+    if word in STATUSES and text.isascii():
         return word
     if text in ("0", "1", "2", "3"):
         return STATUSES[int(text)]
@@ -90,48 +97,46 @@ def status_of(text: str) -> str:
 
 def host_of_uri(uri: str) -> str:
     """The host part of `[scheme://]host[:port][/path]`."""
-    match = _URI.match(uri)
+    match = re.match(_URI, uri)
     return match.group(1).strip("[]") if match else ""
 
 
-def _metric_result(
-    record: Record, headers: Mapping[str, str], now: datetime, limits: Limits
-) -> Record:
-    filled = dict(record)
-    if "metricStatus" in filled:
-        filled["metricStatus"] = status_of(filled["metricStatus"])
-    if "serviceURI" in filled:
-        filled["hostName"] = host_of_uri(filled["serviceURI"])
-    if "serviceFlavour" not in filled and "serviceType" in filled:
-        filled["serviceFlavour"] = filled["serviceType"]
-    monitoring_host = _monitoring_host(filled, headers)
-    if monitoring_host:
-        filled["monitoringHost"] = monitoring_host
-    if "timestamp" in filled:
-        _check_age(filled["timestamp"], now, limits)
-    return filled
+def _own(fields: Mapping[str, str]) -> Record:
+    """A record of a site's own class."""
+    stripped = ((key, value.strip(BLANKS)) for key, value in fields.items())
+    return {
+        key: _time(key, value) if key.lower() in _TIMES else value
+        for key, value in stripped
+        if value
+    }
 
 
-def _monitoring_host(record: Record, headers: Mapping[str, str]) -> str | None:
-    named = [headers.get(name) for name in MONITORING_HOST_HEADERS]
-    return next(
-        filter(None, [record.get("monitoringHost"), *named, record.get("gatheredAt")]), None
-    )
-
-
-def _check_age(when: str, now: datetime, limits: Limits) -> None:
-    # Times in our own form compare as texts.
-    if when < format_time(now - limits.past):
-        raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
-    if when > format_time(now + limits.future):
-        raise RecordRefused("in-the-future", f"timestamp {when} is in the future")
-
-
-def _spelled(fields: Mapping[str, str], message_class: MessageClass | None) -> Record:
+def _spelled(fields: Mapping[str, str], message_class: MessageClass) -> Record:
     """The values that are there, without blanks around them, by the keys of the class."""
-    spelling = _SPELLINGS[message_class.name] if message_class else {}
-    stripped = ((key, value.strip(" \t")) for key, value in fields.items())
-    return {spelling.get(key.lower(), key): value for key, value in stripped if value}
+    spelling = _SPELLINGS[message_class.name]
+    record: Record = {}
+    for name, value in fields.items():
+        value = value.strip(BLANKS)
+        if not value.isprintable():  # quick to tell, and true of nearly all
+            value = _tidy(name, value)
+        if value:
+            record[spelling[name] or name] = value
+    return record
+
+
+def _tidy(name: str, value: str) -> str:
+    """The value with the line ends of the text form.
+
+    Raises:
+        RecordRefused: it has a character that a value of this key can't hold.
+    """
+    if "\0" in value:
+        raise RecordRefused("nul-byte", f"the value of {name} holds a NUL byte")
+    if name.lower() not in _FREE_TEXT and re.search(_CONTROL, value):
+        raise RecordRefused("control-character", f"{name} {value[:80]!r} has a control character")
+    if not value.isascii():
+        value = re.sub(_SURROGATE, "\ufffd", value)
+    return "\n".join(text_lines(value)).strip(BLANKS)
 
 
 def _time(key: str, value: str) -> str:
@@ -141,16 +146,64 @@ def _time(key: str, value: str) -> str:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
 
 
-@lru_cache(maxsize=10_000)  # results of one round of probes share their times
+@lru_cache(maxsize=_SHARED)
 def _utc(value: str) -> str:
     return format_time(parse_time(value))
 
 
-def _host(value: str, key: str) -> str:
-    host = value.lower().rstrip(".")
-    if not _HOST.fullmatch(host):
-        raise RecordRefused("bad-host", f"{key} {value[:80]!r} is no host name")
-    return host
+def _complete(record: Record, headers: Mapping[str, str]) -> None:
+    """Fill in what a metric result says by other keys, or its message by headers."""
+    if record.get("metricStatus", "OK") not in STATUSES:
+        record["metricStatus"] = status_of(record["metricStatus"])
+    if "serviceURI" in record:
+        record["hostName"] = host_of_uri(record["serviceURI"])
+    if "serviceFlavour" not in record and "serviceType" in record:
+        record["serviceFlavour"] = record["serviceType"]
+    if "monitoringHost" not in record:
+        host = _named_by_a_header(headers) or record.get("gatheredAt")
+        if host:
+            record["monitoringHost"] = host
+
+
+def _named_by_a_header(headers: Mapping[str, str]) -> str:
+    for name in MONITORING_HOST_HEADERS:
+        if headers.get(name):
+            return _tidy(name, headers[name].strip(BLANKS))
+    return ""
+
+
+def _check_age(record: Record, now: datetime, limits: Limits) -> None:
+    when = record.get("timestamp")
+    if when is None:
+        return
+    earliest, latest = _window(now, limits)
+    # Times in our own form compare as texts.
+    if when < earliest:
+        raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
+    if when > latest:
+        raise RecordRefused("in-the-future", f"timestamp {when} is in the future")
+
+
+@lru_cache(maxsize=10)  # one `now` serves a whole batch
+def _window(now: datetime, limits: Limits) -> tuple[str, str]:
+    return format_time(now - limits.past), format_time(now + limits.future)
+
+
+@lru_cache(maxsize=_SHARED)
+def _host(value: str) -> str:
+    host = value.rstrip(".")
+    if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
+        raise RecordRefused("bad-host", f"hostName {value[:80]!r} is no host name")
+    return host.lower()
+
+
+def _by_flavour(record: Record) -> list[Record]:
+    listed = record.get("serviceFlavour", "")
+    if "," not in listed:
+        return [record]
+    del record["serviceFlavour"]
+    flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
+    return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]
 
 
 def _require(record: Record, message_class: MessageClass) -> None:
@@ -159,16 +212,3 @@ def _require(record: Record, message_class: MessageClass) -> None:
         missing.append("hostName or siteName")
     if missing:
         raise RecordRefused("missing-key", f"{message_class.name} needs {', '.join(missing)}")
-
-
-def _refuse_control_characters(record: Record) -> None:
-    for key, value in record.items():
-        # Printable is quicker to tell, and true of nearly all.
-        if not value.isprintable() and key not in _FREE_TEXT and _CONTROL.search(value):
-            raise RecordRefused(
-                "control-character", f"{key} {value[:80]!r} has a control character"
-            )
-
-
-def _flavours(comma_list: str) -> list[str]:
-    return [item for item in dict.fromkeys(map(str.strip, comma_list.split(","))) if item]

@@ -6,12 +6,11 @@ Reading splits a body into records and a record into keys; what the values mean 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
-from typing import Union
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple, Union
 
-from schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass
+from schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass, Names
 
 Record = dict[str, str]
 
@@ -32,24 +31,27 @@ WRITE_ORDER = (
 )
 """The order of the known writers; other keys follow, details last."""
 
-_RAW_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-_SPELLING = {key.lower(): key for key in METRIC_OUTPUT.keys}
+_END = END.encode()
+_END_LINE = _END + b"\n"
 _BOM = "\ufeff"
+BLANKS = f" \t\r\xa0{_BOM}"
+"""What may stand around a value and is no part of it."""
+
+_SPELLING = Names(METRIC_OUTPUT.keys)
+_MANY_LINES = frozenset({SUMMARY, DETAILS})
 _REPLACED = ("invalid UTF-8 replaced",)
 
 
-@dataclass(frozen=True)
-class ReadRecord:
+class ReadRecord(NamedTuple):
     """One record as it was read: keys as spelled by the writer, values as text."""
 
     fields: Record
     raw: bytes
     line: int = 1
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class BadRecord:
+class BadRecord(NamedTuple):
     """A record that is none: `reason` is a short word, `text` the sentence, `line` its first."""
 
     reason: str
@@ -74,13 +76,17 @@ def read_wlcg(
     `EOT` line inside details ends the record. `record_count` is the header of that name: if it
     is met, a missing last `EOT` is forgiven.
     """
-    known = KNOWN_KEYS | {column.lower() for column in columns}
-    chunks = list(_split(body, known))
-    if not chunks or not any(chunk.lines for chunk in chunks):
-        return [BadRecord("empty", "the body holds no record", body)]
-    required = message_class.required if message_class else None
+    chunks = _chunks(body, tuple(columns))
+    required = message_class.required if message_class else ()
     complete = record_count == len(chunks)
-    return [_read_chunk(chunk, complete, required) for chunk in chunks]
+    reading: Reading = []
+    line = 1
+    for text, end in chunks:
+        reading.append(_read(text, end, line, complete, required))
+        line += text.count(b"\n") + 1
+    if all(isinstance(record, BadRecord) and record.reason == "empty" for record in reading):
+        return [BadRecord("empty", "the body holds no record", body)]
+    return reading
 
 
 def write_wlcg(record: Mapping[str, str]) -> str:
@@ -89,23 +95,25 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     A summary of several lines or above 255 characters is cut to one line; the whole of it then
     heads the details. A details line that would end the record gets one leading blank.
     """
-    values = _with_short_summary({key: value for key, value in record.items() if value != ""})
-    first = [key for key in WRITE_ORDER if key in values]
-    rest = [key for key in values if key not in first and key != DETAILS]
-    lines = [f"{key}: {_one_line(values[key])}" for key in first + rest]
-    if DETAILS in values:
-        lines.append(f"{DETAILS}: {_safe_details(values[DETAILS])}")
-    return "\n".join([*lines, END, ""])
+    values = _strict(record)
+    summary = values.get(SUMMARY, "")
+    if len(summary) > SUMMARY_LENGTH or "\n" in summary:
+        _shorten_summary(values)
+    details = values.pop(DETAILS, "")
+    lines = [f"{key}: {values.pop(key)}" for key in WRITE_ORDER if key in values]
+    lines += [f"{key}: {value}" for key, value in values.items()]
+    if details:
+        lines.append(f"{DETAILS}: {_safe_details(details)}")
+    lines.append(f"{END}\n")
+    return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """The lines of one record without its `EOT`, and the bytes it was read from."""
-
-    line: int
-    lines: list[str]
-    raw: bytes
-    ended: bool
+def text_lines(text: str) -> list[str]:
+    """The lines, without a byte order mark before and carriage returns after them."""
+    lines = text.split("\n")
+    if "\r" in text or _BOM in text:
+        lines = [line.rstrip("\r").lstrip(_BOM) for line in lines]
+    return lines
 
 
 class _Malformed(Exception):
@@ -114,60 +122,92 @@ class _Malformed(Exception):
         self.reason = reason
 
 
-def _split(body: bytes, known: Set[str]) -> Iterator[_Chunk]:
-    """Cut at `EOT` lines; inside details only where a record or the text's end follows."""
-    raw_lines = _RAW_LINE.findall(body)
-    lines = [_text(raw) for raw in raw_lines]
-    first, begin, in_details = None, 0, False
-    for at, line in enumerate(lines):
-        if line.startswith(END) and line.rstrip() == END:
-            if in_details and not _record_starts(lines, at + 1, known):
+def _chunks(body: bytes, columns: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
+    """The lines of each record, and its `EOT` line; inside details not every such line ends it."""
+    chunks = []
+    begin = looked_at = 0
+    in_details = False
+    for start, end in _end_lines(body):
+        if not _record_starts(body, end, columns):
+            in_details = in_details or _has_details(body[looked_at:start])
+            looked_at = start
+            if in_details:
                 continue
-            start = at if first is None else first
-            yield _Chunk(start + 1, lines[start:at], b"".join(raw_lines[begin : at + 1]), True)
-            first, begin, in_details = None, at + 1, False
-        elif not in_details and line and not line.isspace():
-            first = at if first is None else first
-            in_details = _pair(line)[0].lower() == DETAILS.lower()
-    if first is not None:
-        yield _Chunk(first + 1, lines[first:], b"".join(raw_lines[begin:]), False)
+        chunks.append((body[begin:start], body[start:end]))
+        begin = looked_at = end
+        in_details = False
+    if begin < len(body) and any(map(str.strip, _lines(body[begin:]))):
+        chunks.append((body[begin:], b""))
+    return chunks
 
 
-def _text(raw: bytes) -> str:
-    """The line without its end and a byte order mark; what is not UTF-8 shows as U+FFFD."""
-    return raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8", "replace").removeprefix(_BOM)
+def _end_lines(body: bytes) -> list[tuple[int, int]]:
+    """Where each `EOT` line starts and ends."""
+    found = []
+    end = 0
+    while (at := body.find(_END, end)) >= 0:
+        start = body.rfind(b"\n", end, at) + 1 or end
+        end = body.find(b"\n", at) + 1 or len(body)
+        line = body[start:end]
+        if line == _END_LINE or _lines(line)[0].rstrip() == END:
+            found.append((start, end))
+    return found
 
 
-def _record_starts(lines: list[str], at: int, known: Set[str]) -> bool:
-    following = next((line for line in lines[at:] if line.strip()), None)
-    return following is None or _pair(following)[0].lower() in known
+def _record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
+    """Whether a record, or nothing at all, follows there."""
+    while at < len(body):
+        end = body.find(b"\n", at) + 1 or len(body)
+        line = _lines(body[at:end])[0]
+        if line.strip():
+            key = _key(line)
+            return bool(KNOWN_KEYS[key] or _names(columns)[key])
+        at = end
+    return True
 
 
-def _pair(line: str) -> tuple[str, str]:
-    """Key and value; a line that is no `key: value` has the key ''."""
-    key, colon, value = line.partition(":")
+@lru_cache(maxsize=100)
+def _names(columns: tuple[str, ...]) -> Names:
+    return Names(columns)
+
+
+def _has_details(body: bytes) -> bool:
+    return any(_SPELLING[_key(line)] == DETAILS for line in _lines(body))
+
+
+def _key(line: str) -> str:
+    """The key of a `key: value` line; of any other line ''."""
+    key, colon, _ = line.partition(":")
     key = key.strip()
-    return (key, value.strip(" \t")) if colon and key.isidentifier() and key.isascii() else ("", "")
+    return key if colon and key.isidentifier() and key.isascii() else ""
 
 
-def _read_chunk(
-    chunk: _Chunk, complete: bool, required: tuple[str, ...] | None
+def _lines(text: bytes) -> list[str]:
+    return text_lines(text.decode("utf-8", "replace"))
+
+
+def _read(
+    text: bytes, end: bytes, line: int, complete: bool, required: tuple[str, ...]
 ) -> ReadRecord | BadRecord:
+    lines = _lines(text.removesuffix(b"\n"))
+    if not lines[0].strip():
+        line += next((at for at, each in enumerate(lines) if each.strip()), text.count(b"\n"))
     try:
-        fields = _fields(chunk.lines)
-        if not (chunk.ended or complete or _is_whole(fields, chunk.raw, required)):
+        fields = _fields(lines)
+        if b"\0" in text:
+            _refuse_nul(fields)
+        if not (end or complete or _is_whole(fields, text, required)):
             raise _Malformed("truncated", f"no {END} line ends the record")
     except _Malformed as problem:
-        text = f"line {chunk.line}: {problem}"
-        return BadRecord(problem.reason, text, chunk.raw, chunk.line)
-    replaced = any("\ufffd" in value for value in fields.values())
-    return ReadRecord(fields, chunk.raw, chunk.line, _REPLACED if replaced else ())
+        return BadRecord(problem.reason, f"line {line}: {problem}", text + end, line)
+    replaced = not text.isascii() and any("\ufffd" in value for value in fields.values())
+    return ReadRecord(fields, text + end, line, _REPLACED if replaced else ())
 
 
-def _is_whole(fields: Record, raw: bytes, required: tuple[str, ...] | None) -> bool:
+def _is_whole(fields: Record, text: bytes, required: tuple[str, ...]) -> bool:
     """Whether a last record without `EOT` still shows that nothing of it is lost."""
     present = {key.lower() for key, value in fields.items() if value}
-    if required is None or DETAILS.lower() in present or not raw.endswith(b"\n"):
+    if not required or fields.get(DETAILS) or not text.endswith(b"\n"):
         return False
     if "serviceuri" in present:
         present.add("hostname")
@@ -178,42 +218,63 @@ def _is_whole(fields: Record, raw: bytes, required: tuple[str, ...] | None) -> b
 
 def _fields(lines: list[str]) -> Record:
     fields: Record = {}
-    seen = set()
-    for at, line in enumerate(lines):
-        if not line or line.isspace():
-            continue
-        key, value = _pair(line)
-        name = key.lower()
-        if name in seen:
-            raise _Malformed("duplicate-key", f"the key {key} stands twice")
-        seen.add(name)
-        if not name:
-            raise _Malformed("no-key", f"{line[:60]!r} is no `key: value`")
-        key = _SPELLING.get(name, key)
+    unknown: dict[str, str] = {}
+    rest = iter(lines)
+    for line in rest:
+        name, colon, value = line.partition(":")
+        key = _SPELLING.get(name)
+        if not key or not colon:  # not as we would write it
+            if not line.strip():
+                continue
+            name = _key_of(line)
+            key = _SPELLING[name] or unknown.setdefault(name.lower(), name)
+        if key in fields:
+            raise _Malformed("duplicate-key", f"the key {name[:60]} stands twice")
         if key == DETAILS:
-            value = "\n".join([value, *lines[at + 1 :]])
-        if "\0" in value:
-            raise _Malformed("nul-byte", f"the value of {key} holds a NUL byte")
-        fields[key] = value
-        if key == DETAILS:
-            break
+            value = "\n".join([value, *rest])
+        fields[key] = value.strip(BLANKS)
     if not fields:
         raise _Malformed("empty", "a record without a key")
     return fields
 
 
-def _one_line(value: str) -> str:
-    return " ".join(value.split("\n")).strip()
+def _key_of(line: str) -> str:
+    key = _key(line)
+    if not key:
+        raise _Malformed("no-key", f"{line[:60]!r} is no `key: value`")
+    return key
 
 
-def _with_short_summary(values: Record) -> Record:
-    summary = values.get(SUMMARY, "")
-    if len(summary) <= SUMMARY_LENGTH and "\n" not in summary:
-        return values
-    details = [summary, values[DETAILS]] if DETAILS in values else [summary]
-    short = summary.split("\n", 1)[0][:SUMMARY_LENGTH]
-    return {**values, SUMMARY: short, DETAILS: "\n".join(details)}
+def _refuse_nul(fields: Record) -> None:
+    for key, value in fields.items():
+        if "\0" in value:
+            raise _Malformed("nul-byte", f"the value of {key[:60]} holds a NUL byte")
+
+
+def _strict(record: Mapping[str, str]) -> Record:
+    """The values that are there, in our spelling of the keys, one line each where it must be."""
+    values: Record = {}
+    for name, value in record.items():
+        key = _SPELLING[name] or name
+        if "\n" in value and key not in _MANY_LINES:
+            value = " ".join(text_lines(value))
+        value = value.strip(BLANKS)
+        if value:
+            values[key] = value
+    return values
+
+
+def _shorten_summary(values: Record) -> None:
+    whole = values.pop(SUMMARY).strip(f"{BLANKS}\n")
+    short = whole.split("\n", 1)[0][:SUMMARY_LENGTH].strip(BLANKS)
+    if short:
+        values[SUMMARY] = short
+    if short != whole:
+        values[DETAILS] = f"{whole}\n{values[DETAILS]}" if DETAILS in values else whole
 
 
 def _safe_details(details: str) -> str:
-    return "\n".join(f" {line}" if line.rstrip() == END else line for line in details.split("\n"))
+    if END not in details and "\r" not in details and _BOM not in details:
+        return details
+    lines = text_lines(details)
+    return "\n".join(f" {line}" if line.rstrip() == END else line for line in lines)

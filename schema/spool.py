@@ -7,93 +7,130 @@
 
 Other implementations read and feed the same directory. Unlike them we fsync the file before it
 gets its name, and the directory after: when `add` returns, the message survives a power cut.
+
+Whoever may write to QUEUE could plant links there. None is followed: a directory is opened as
+itself and everything in it by its descriptor.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
-import json
 import os
-import random
-import re
-import time
-import zlib
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import datetime, timezone
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from schema.errors import CANNOT_CREATE, DamagedElement, SpoolError
+from schema.disk import (
+    Translated,
+    flock_at_once,
+    make_directory,
+    open_directory,
+    refuse_link,
+    refuse_unsafe,
+)
+from schema.element import parse, serialise
+from schema.errors import DamagedElement
+from schema.log import lazy_logger
 from schema.message import Message
+from schema.spool_directory import (
+    DIRECTORY,
+    ELEMENT,
+    FOREIGN,
+    LOCK,
+    ROLES,
+    TEMPORARY,
+    Found,
+    content_of,
+    directory_of_now,
+    is_hex,
+    role_of,
+    status_of,
+    take_lock,
+    touch,
+    unlink_element,
+    unlink_lock,
+    write_all,
+    write_elements,
+)
 
-GRANULARITY_S = 60
-TEMPORARY_AGE_S = 300
-LOCK_AGE_S = 600
-MAX_ELEMENT_BYTES = 128 * 1024 * 1024
-"""A compressed body may not grow above this."""
+if TYPE_CHECKING:
+    from datetime import datetime
 
-_DIRECTORY = re.compile(r"[0-9a-f]{8}")
-_ELEMENT = re.compile(r"[0-9a-f]{14}")
-_IO_ERROR, _NO_PERMISSION = 74, 77
-_EXIT_CODE = {
-    errno.ENOSPC: _IO_ERROR,
-    errno.EDQUOT: _IO_ERROR,
-    errno.EIO: _IO_ERROR,
-    errno.EFBIG: _IO_ERROR,
-    errno.EACCES: _NO_PERMISSION,
-    errno.EPERM: _NO_PERMISSION,
-}
+BATCH = 50
+"""Files that `store_all` has open at a time: their fsyncs share one commit of the journal."""
+_TRIES = 10
+
+logger = lazy_logger(__name__)
 
 
 class DirectoryQueue:
     """One queue; made at the first `add`. An element's name is `DDDDDDDD/EEEEEEEEEEEEEE`.
 
-    Every method raises SpoolError where the file system refuses.
+    Every method raises SpoolError where the file system refuses, or QUEUE is unsafe.
     """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
         self.path = Path(path)
+        self._root = os.fspath(self.path)
 
     def add(self, message: Message) -> str:
         """Store the message durably and give its name."""
-        with self._translated("write to"):
-            now_s = time.time()
-            directory = self._directory_for(now_s)
-            temporary = _write(directory, _element(now_s), _serialise(message))
+        return self.store(serialise(message))
+
+    def store(self, content: bytes) -> str:
+        """Store a serialised message durably and give its name."""
+        with self._translated(f"write {len(content)} bytes to"):
+            return self._store([content])[0]
+
+    def store_all(self, contents: Sequence[bytes]) -> Iterator[str]:
+        """The name of each, as it is durable; with many, quicker than one by one."""
+        for start in range(0, len(contents), BATCH):
+            batch = contents[start : start + BATCH]
             try:
-                name = _link_fresh(temporary)
-            finally:
-                temporary.unlink()
-            _fsync(directory)
-            return f"{directory.name}/{name}"
+                yield from self._store(batch)
+            except OSError:  # nothing of the batch is kept: perhaps some of it can be
+                yield from map(self.store, batch)
 
     def names(self) -> Iterator[str]:
         """The elements there are, oldest first, locked ones too."""
         with self._translated("read"):
             for directory in self._directories():
-                for name in _listing(self.path / directory, _ELEMENT):
-                    yield f"{directory}/{name}"
+                for name in self._listing(directory):
+                    if role_of(name) == ELEMENT:
+                        yield f"{directory}/{name}"
 
     def count(self) -> int:
         return sum(1 for _ in self.names())
 
+    def has_elements(self) -> bool:
+        """Whether there are any, locked ones too; found out without listing them all."""
+        with self._translated("read"):
+            return any(map(self._has_elements, self._directories()))
+
+    def walk(self, roles: Collection[str] = ROLES) -> Iterator[Found]:
+        """What there is of these roles, oldest first; links are told, not followed."""
+        with self._translated("read"):
+            if DIRECTORY in roles or FOREIGN in roles:
+                yield from self._top(roles)
+            for directory in self._directories():
+                yield from self._walk(directory, roles)
+
     def lock(self, name: str) -> bool:
-        """Whether the element is now ours alone."""
-        with self._translated("lock in"):
-            lock = self._lock(name)
-            try:
-                os.link(self.path / name, lock)
-                os.utime(lock)  # its mtime is the age of the lock
-            except (FileExistsError, FileNotFoundError):
-                return False
-            return True
+        """Whether the element is now ours alone, for LOCK_AGE_S seconds."""
+        with self._translated("lock in"), suppress(FileNotFoundError), self._opened(name) as at:
+            return take_lock(*at)
+        return False
+
+    def refresh(self, name: str) -> None:
+        """Keep our lock from expiring."""
+        with self._translated("lock in"), suppress(FileNotFoundError), self._opened(name) as at:
+            touch(*at)
 
     def unlock(self, name: str) -> None:
-        with self._translated("unlock in"), suppress(FileNotFoundError):
-            self._lock(name).unlink()
+        with self._translated("unlock in"), suppress(FileNotFoundError), self._opened(name) as at:
+            unlink_lock(*at)
 
     def read(self, name: str) -> Message:
         """The message of an element.
@@ -101,154 +138,152 @@ class DirectoryQueue:
         Raises:
             DamagedElement: it holds none.
         """
-        with self._translated("read"):
-            return _parse((self.path / name).read_bytes(), name)
+        with self._translated("read"), self._opened(name) as (directory, element):
+            try:
+                return parse(content_of(directory, element))
+            except ValueError as error:
+                raise DamagedElement(f"element {name} holds no message: {error}") from error
+
+    def size(self, name: str) -> int:
+        """Bytes of its file; 0 when it is gone."""
+        with self._translated("read"), suppress(FileNotFoundError), self._opened(name) as at:
+            return status_of(*at).st_size
+        return 0
 
     def remove(self, name: str) -> None:
         """Forget a locked element: the element first, so that a crash leaves only a stale lock."""
-        with self._translated("remove from"), suppress(FileNotFoundError):
-            (self.path / name).unlink()
-            self._lock(name).unlink()
+        with self._translated("remove from"), suppress(FileNotFoundError), self._opened(name) as at:
+            unlink_element(*at)
 
     def quarantine(self, name: str, reason: str) -> Path:
         """Move a locked element aside, with the reason in a file beside it."""
+        aside = f"{self._root}.bad"
+        target = Path(aside, name.replace("/", "."))
         with self._translated("quarantine from"):
-            aside = self.path.with_name(f"{self.path.name}.bad")
-            aside.mkdir(mode=0o700, exist_ok=True)
-            target = aside / name.replace("/", ".")
-            (self.path / name).rename(target)
-            target.with_name(f"{target.name}.reason").write_text(f"{reason}\n")
-            self.unlock(name)
-            return target
+            make_directory(aside)
+            refuse_unsafe(aside)
+            _write_new(f"{target}.reason", f"{reason}\n".encode())
+            with suppress(FileNotFoundError), self._opened(name) as at:  # else it was moved before
+                _move(*at, target)
+                unlink_lock(*at)
+        return target
 
     def purge(self) -> None:
         """Sweep what killed processes left: old .tmp and .lck files, and empty directories."""
         with self._translated("purge"):
-            now_s = time.time()
             directories = self._directories()
             for directory in directories:
-                _purge_directory(self.path / directory, now_s)
+                self._sweep(directory)
             for directory in directories[:-1]:
                 with suppress(OSError):  # not empty, or somebody was quicker
-                    (self.path / directory).rmdir()
+                    os.rmdir(f"{self._root}/{directory}")
+
+    def _store(self, contents: Sequence[bytes]) -> list[str]:
+        """All of them durably, or none."""
+        for _ in range(_TRIES):
+            directory = directory_of_now()
+            # Not made yet, or swept in between as empty; or another host took the temporary name.
+            with suppress(FileNotFoundError, FileExistsError):
+                refuse_unsafe(self._root)
+                with self._opened(directory) as (descriptor, _):
+                    names = write_elements(descriptor, contents)
+                return [f"{directory}/{name}" for name in names]
+            make_directory(self._root)
+            make_directory(f"{self._root}/{directory}")
+        raise FileNotFoundError(errno.ENOENT, "its directories vanish as they are made")
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[tuple[int, str]]:
+        """The descriptor of a directory of ours, and the name in it."""
+        directory, _, element = name.partition("/")
+        descriptor = open_directory(f"{self._root}/{directory}")
+        try:
+            yield descriptor, element
+        finally:
+            os.close(descriptor)
 
     def _directories(self) -> list[str]:
-        return _listing(self.path, _DIRECTORY)
+        try:
+            refuse_link(self._root)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in os.listdir(self._root) if is_hex(name, 8))
 
-    def _directory_for(self, now_s: float) -> Path:
-        directory = self.path / f"{int(now_s) // GRANULARITY_S * GRANULARITY_S:08x}"
-        if not directory.is_dir():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
-            _fsync(self.path)
-        return directory
+    def _listing(self, directory: str) -> list[str]:
+        try:
+            with self._opened(directory) as (descriptor, _):
+                return sorted(os.listdir(descriptor))
+        except (FileNotFoundError, NotADirectoryError):  # swept; or a link, which is no directory
+            return []
+        except PermissionError as error:  # another user's: the others count all the same
+            logger.warning("%s/%s is passed over: %s", self._root, directory, error.strerror)
+            return []
 
-    def _lock(self, name: str) -> Path:
-        return self.path / f"{name}.lck"
+    def _has_elements(self, directory: str) -> bool:
+        not_ours = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
+        with not_ours, self._opened(directory) as (at, _), os.scandir(at) as entries:
+            return any(role_of(entry.name) == ELEMENT for entry in entries)
+        return False
 
-    def _translated(self, what: str) -> _Translated:
-        return _Translated(f"cannot {what} the spool {self.path}")
+    def _walk(self, directory: str, roles: Collection[str]) -> Iterator[Found]:
+        names = [name for name in self._listing(directory) if role_of(name) in roles]
+        if not names:
+            return
+        with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = status_of(descriptor, name)
+                    yield Found(f"{directory}/{name}", role_of(name), status)
+
+    def _top(self, roles: Collection[str]) -> Iterator[Found]:
+        """What is directly in QUEUE."""
+        with suppress(FileNotFoundError):
+            refuse_link(self._root)
+            for name in sorted(os.listdir(self._root)):
+                status = os.lstat(f"{self._root}/{name}")
+                ours = is_hex(name, 8) and stat.S_ISDIR(status.st_mode)
+                role = DIRECTORY if ours else FOREIGN
+                if role in roles:
+                    yield Found(name, role, status)
+
+    def _sweep(self, directory: str) -> None:
+        """One process at a time: between look and removal, nobody may renew the lock."""
+        leftovers = (LOCK, TEMPORARY)
+        if not any(role_of(name) in leftovers for name in self._listing(directory)):
+            return
+        with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
+            if not flock_at_once(descriptor):
+                return
+            for found in self._walk(directory, leftovers):
+                if found.expired:
+                    with suppress(FileNotFoundError, IsADirectoryError):
+                        os.unlink(found.name.partition("/")[2], dir_fd=descriptor)
+
+    def _translated(self, what: str) -> Translated:
+        return Translated(f"cannot {what} the spool {self._root}")
 
 
 def written_at(name: str) -> datetime:
     """When the element of that name was written, as its name says; UTC."""
+    from datetime import datetime, timezone
+
     return datetime.fromtimestamp(int(name.split("/")[1][:8], 16), timezone.utc)
 
 
-class _Translated:
-    """Turns an OSError of the block into a SpoolError with words and an exit code."""
-
-    def __init__(self, words: str) -> None:
-        self._words = words
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError):
-            code = _EXIT_CODE.get(error.errno or 0, CANNOT_CREATE)
-            raise SpoolError(f"{self._words}: {error.strerror or error}", code) from error
-
-
-def _listing(directory: Path, pattern: re.Pattern[str]) -> list[str]:
+def _write_new(path: str, content: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        return sorted(name for name in os.listdir(directory) if pattern.fullmatch(name))
-    except FileNotFoundError:
-        return []
-
-
-def _element(now_s: float) -> str:
-    seconds, fraction = divmod(now_s, 1)
-    return f"{int(seconds):08x}{int(fraction * 1e6):05x}{random.randrange(16):x}"
-
-
-def _write(directory: Path, name: str, content: bytes) -> Path:
-    """A temporary file with this content, on disk."""
-    temporary = directory / f"{name}{os.getpid():x}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        temporary.unlink()  # after a failed fsync its pages are not to be trusted
-        raise
-    return temporary
-
-
-def _link_fresh(temporary: Path) -> str:
-    """Give the file the first free name of now."""
-    while True:
-        name = _element(time.time())
-        with suppress(FileExistsError):
-            os.link(temporary, temporary.with_name(name))
-            return name
-
-
-def _fsync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
+        write_all(file, content)
     finally:
-        os.close(descriptor)
+        os.close(file)
 
 
-def _purge_directory(directory: Path, now_s: float) -> None:
-    for suffix, limit_s in ((".tmp", TEMPORARY_AGE_S), (".lck", LOCK_AGE_S)):
-        for leftover in directory.glob(f"*{suffix}"):
-            with suppress(FileNotFoundError):
-                if leftover.stat().st_mtime < now_s - limit_s:
-                    leftover.unlink()
-
-
-def _serialise(message: Message) -> bytes:
-    element: dict[str, Any] = {"header": dict(message.headers)}
+def _move(directory: int, element: str, target: Path) -> None:
     try:
-        element.update(body=message.body.decode(), text=True)
-    except UnicodeDecodeError:
-        body = base64.b64encode(message.body).decode()
-        element.update(body=body, text=False, encoding="base64")
-    return json.dumps(element, ensure_ascii=False).encode("utf-8", "surrogateescape")
-
-
-def _parse(content: bytes, name: str) -> Message:
-    try:
-        element = json.loads(content)
-        header, body = element.get("header", {}), element.get("body", "")
-        if not all(isinstance(value, str) for value in (body, *header, *header.values())):
-            raise ValueError("header or body is no text")
-        return Message(header, _body(body, str(element.get("encoding", "")).split("+")))
-    except (ValueError, AttributeError, RecursionError, zlib.error, binascii.Error) as error:
-        raise DamagedElement(f"element {name} holds no message: {error}") from error
-
-
-def _body(text: str, encoding: list[str]) -> bytes:
-    body = base64.b64decode(text, validate=True) if "base64" in encoding else text.encode()
-    if "zlib" not in encoding:
-        return body
-    inflater = zlib.decompressobj()
-    body = inflater.decompress(body, MAX_ELEMENT_BYTES)
-    if not inflater.eof:
-        raise ValueError("the compressed body is cut or too long")
-    return body
+        os.rename(element, target, src_dir_fd=directory)
+    except OSError as error:
+        if error.errno != errno.EXDEV or not stat.S_ISREG(status_of(directory, element).st_mode):
+            raise
+        # The queue is a file system of its own, and the quarantine beside it is on another.
+        _write_new(f"{target}", content_of(directory, element))
+        os.unlink(element, dir_fd=directory)

@@ -6,9 +6,10 @@ import re
 from datetime import datetime, timedelta, timezone
 
 _ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d+)?\s?(Z|z|[+-]\d\d:?\d\d)?", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?\s?(Z|z|[+-]\d\d:?\d\d)?",
+    re.ASCII,
 )
-_EPOCH = re.compile(r"(\d{1,11})(?:\.\d+)?", re.ASCII)
+_EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when one is met
 
 
 def parse_time(text: str) -> datetime:
@@ -20,18 +21,18 @@ def parse_time(text: str) -> datetime:
     Raises:
         ValueError: anything else, in words.
     """
-    epoch = _EPOCH.fullmatch(text)
-    if epoch:
-        return datetime.fromtimestamp(int(epoch.group(1)), timezone.utc)
     iso = _ISO.fullmatch(text)
     if iso is None:
-        raise ValueError(f"{text!r} is no time: want YYYY-MM-DDThh:mm:ssZ or epoch seconds")
+        epoch = re.fullmatch(_EPOCH, text)
+        if epoch:
+            return datetime.fromtimestamp(int(epoch.group(1)), timezone.utc)
+        raise ValueError(f"{text[:40]!r} is no time: want YYYY-MM-DDThh:mm:ssZ or epoch seconds")
     try:
         year, month, day, hour, minute, second = (int(part) for part in iso.groups()[:6])
         local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
         return local - _offset(iso.group(7))
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no time: {error}") from None
+        raise ValueError(f"{text[:40]!r} is no time: {error}") from None
 
 
 def format_time(moment: datetime) -> str:

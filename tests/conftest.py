@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.services import ServiceMissing, missing
 from tests.services.activemq import ActiveMQServer, running_activemq
+from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
+from tests.services.artemis import ArtemisServer, running_artemis
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.spark_session import spark as spark  # a fixture
+
+# `pytest --hypothesis-profile=soak …` looks long for what the usual hundred examples miss.
+hypothesis.settings.register_profile("soak", max_examples=20_000, deadline=None)
 
 # Far from UTC, half an hour off: a statement that leans on the server's zone shows at once.
 ODD_TIME_ZONE = {"timezone": "Asia/Kolkata"}
@@ -37,6 +43,26 @@ def activemq() -> Iterator[ActiveMQServer]:
     """An ActiveMQ Classic broker for the session: use destinations of your own."""
     try:
         with running_activemq() as broker:
+            yield broker
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="session")
+def artemis() -> Iterator[ArtemisServer]:
+    """An ActiveMQ Artemis broker for the session: use destinations of your own."""
+    try:
+        with running_artemis() as broker:
+            yield broker
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="session")
+def activemq5() -> Iterator[ActiveMQ5Server]:
+    """An ActiveMQ Classic 5 broker with its REST servlet: use destinations of your own."""
+    try:
+        with running_activemq5() as broker:
             yield broker
     except ServiceMissing as reason:
         missing(reason.name, reason.how_to_get_it)

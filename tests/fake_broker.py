@@ -4,22 +4,25 @@
         publish([message], PublisherConfig(brokers=(broker.url,)))
     assert broker.taken == [...]
 
-It knows CONNECT, SEND, BEGIN, COMMIT and DISCONNECT with their receipts; the keywords of
+It knows CONNECT, SEND, BEGIN, COMMIT, SUBSCRIBE, ACK, UNSUBSCRIBE and DISCONNECT with their
+receipts; a destination is a queue, and a subscription gets one message at a time. The keywords of
 `FakeBroker` say what it does otherwise.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 HOST = "127.0.0.1"
 POLL_S = 0.05
 DRIP_S = 0.2
+HANDSHAKE_S = 5.0
 
 _ESCAPES = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
@@ -55,6 +58,18 @@ class FakeBroker:
     """Reads no more after so many SENDs."""
     drips: bool = False
     """Sends a byte every DRIP_S."""
+    greeting: bytes = b""
+    """Says this at once, whatever it is asked, and listens no more."""
+    floods: int = 0
+    """Sends so many heart-beats at the first SEND, before it reads on."""
+    forbids_subscribing: str = ""
+    """Words of the ERROR for a SUBSCRIBE, which also ends the connection."""
+    loses: bool = False
+    """Confirms what is sent and delivers nothing."""
+    tls: ssl.SSLContext | None = None
+    """Speaks TLS with this certificate."""
+    queue: list[Frame] = field(default_factory=list)
+    """What waits for a subscription, the oldest first; an ACK takes it away."""
     taken: list[Frame] = field(default_factory=list)
     logins: list[Frame] = field(default_factory=list)
     connections: int = 0
@@ -63,7 +78,8 @@ class FakeBroker:
         self._stopping = threading.Event()
         self._listener = socket.create_server((HOST, 0))
         self._listener.settimeout(POLL_S)
-        self.url = f"stomp://{HOST}:{self._listener.getsockname()[1]}"
+        scheme = "stomp+ssl" if self.tls else "stomp"
+        self.url = f"{scheme}://{HOST}:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
         return self
@@ -89,9 +105,13 @@ class FakeBroker:
                 thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(POLL_S)
         with connection, suppress(OSError, StopIteration):
-            if self.mute:
+            if self.tls:
+                connection.settimeout(HANDSHAKE_S)
+                connection = self.tls.wrap_socket(connection, server_side=True)
+            connection.settimeout(POLL_S)
+            if self.mute or self.greeting:
+                connection.sendall(self.greeting)
                 self._stopping.wait()
             conversation = _Conversation(self, connection)
             for frame in _frames(connection, self._stopping):
@@ -105,6 +125,8 @@ class _Conversation:
         self._broker = broker
         self._connection = connection
         self._open: dict[str, list[Frame]] = {}
+        self._subscription = ""
+        self._delivered = False
 
     def answer(self, frame: Frame) -> None:
         if frame.command in ("CONNECT", "STOMP"):
@@ -116,10 +138,16 @@ class _Conversation:
             self._open[frame.headers["transaction"]] = []
         elif frame.command == "COMMIT":
             self._broker.taken += self._open.pop(frame.headers["transaction"])
+        elif frame.command == "SUBSCRIBE":
+            self._subscribe(frame)
+        elif frame.command == "ACK":
+            self._broker.queue.pop(0)
+            self._delivered = False
         if "receipt" in frame.headers and not self._broker.eats_receipts:
             self._say(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]}))
         if frame.command == "DISCONNECT":
             raise StopIteration
+        self._deliver()
 
     def _log_in(self) -> None:
         if self._broker.refuses_login:
@@ -136,16 +164,39 @@ class _Conversation:
         if count == broker.freezes_after:
             broker._stopping.wait()
             raise StopIteration
+        if broker.floods and not broker.taken:
+            self._push(b"\n" * broker.floods)
         words = broker.rejects(frame)
         if words:
             self._say(Frame("ERROR", {"message": words}))
             raise StopIteration
         transaction = frame.headers.get("transaction")
         (self._open[transaction] if transaction else broker.taken).append(frame)
+        if self._subscription and not broker.loses:
+            broker.queue.append(frame)
+
+    def _push(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and not self._broker._stopping.is_set():
+            with suppress(TimeoutError):
+                rest = rest[self._connection.send(rest) :]
+
+    def _subscribe(self, frame: Frame) -> None:
+        if self._broker.forbids_subscribing:
+            self._say(Frame("ERROR", {"message": self._broker.forbids_subscribing}))
+            raise StopIteration
+        self._subscription = frame.headers["id"]
+
+    def _deliver(self) -> None:
+        if self._subscription and self._broker.queue and not self._delivered:
+            self._delivered = True
+            sent = self._broker.queue[0]
+            headers = {"subscription": self._subscription, "message-id": "m-1", "ack": "a-1"}
+            self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
 
     def _say(self, frame: Frame) -> None:
         if not self._broker.drips:
-            self._connection.sendall(frame.encoded())
+            self._push(frame.encoded())
             return
         for byte in frame.encoded():
             self._connection.sendall(bytes([byte]))
@@ -194,6 +245,20 @@ def closed_port() -> int:
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """The URL of a broker that does not even refuse: its queue of connections is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((HOST, 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"stomp://{HOST}:{listener.getsockname()[1]}"
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:

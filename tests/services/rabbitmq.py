@@ -64,6 +64,11 @@ class RabbitMQServer:
     def management_url(self) -> str:
         return f"http://{self.host}:{self.management_port}"
 
+    @property
+    def api_url(self) -> str:
+        """Of the publisher's REST way to the virtual host `/`; destinations choose exchanges."""
+        return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
+
     def kill(self) -> None:
         """SIGKILL; what was stored stays."""
         self.process.kill()
@@ -75,12 +80,15 @@ class RabbitMQServer:
 
 
 @contextlib.contextmanager
-def running_rabbitmq() -> Iterator[RabbitMQServer]:
-    """A running broker; everything it wrote is gone on leaving the block."""
+def running_rabbitmq(extra_config: str = "") -> Iterator[RabbitMQServer]:
+    """A running broker; everything it wrote is gone on leaving the block.
+
+    `extra_config` is appended to its rabbitmq.conf.
+    """
     if not SERVER.exists() or shutil.which("epmd") is None:
         raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
     with tempfile.TemporaryDirectory(prefix="sam-rabbitmq-") as name:
-        broker = _server(Path(name))
+        broker = _server(Path(name), extra_config)
         try:
             broker.epmd.start()
             broker.process.start()
@@ -90,11 +98,11 @@ def running_rabbitmq() -> Iterator[RabbitMQServer]:
             broker.epmd.kill()
 
 
-def _server(directory: Path) -> RabbitMQServer:
+def _server(directory: Path, extra_config: str) -> RabbitMQServer:
     stomp_port, management_port, dist_port, epmd_port = free_ports(4)
     ports = {"stomp_port": stomp_port, "management_port": management_port}
     config = CONFIG.format(host=HOST, user=USER, password=PASSWORD, **ports)
-    (directory / "rabbitmq.conf").write_text(config)
+    (directory / "rabbitmq.conf").write_text(config + extra_config)
     (directory / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_stomp].\n")
     environment = _environment(directory, dist_port, epmd_port)
     return RabbitMQServer(

@@ -100,6 +100,23 @@ def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -
     assert again == []
 
 
+def test_a_lock_does_not_expire_while_its_delivery_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.spool_source.PURGE_S", 0.0)
+    add(scene.queue, 1)
+
+    with scene.delivering():
+        scene.take(1)
+        (lock,) = scene.path.glob("*/*.lck")
+        os.utime(lock, (0, time.time() - 3600))
+        deadline = time.monotonic() + SOON_S
+        while lock.stat().st_mtime < time.time() - 600 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        assert lock.stat().st_mtime > time.time() - 600
+
+
 def test_an_element_locked_by_another_reader_is_left_to_it(scene: Scene) -> None:
     add(scene.queue, 2)
     others, ours = scene.queue.names()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from publisher import BrokerUnavailable, PublisherConfig, publish
-from publisher.address import addresses_of, this_host
+from publisher import BrokerUnavailable, PublisherConfig, host_name, publish
+from publisher.address import addresses_of
 from publisher.deadline import Deadline
+from publisher.host_name import this_host
 from schema.broker import Broker, parse_broker
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
@@ -59,7 +62,7 @@ def test_an_address_that_does_not_answer_leaves_the_others_of_the_name(
 
     with FakeBroker() as broker:
         url = broker.url.replace("127.0.0.1", "msg.example.org")
-        publication = publish([metric_message()], PublisherConfig((url,), tmp_path / "spool"))
+        publication = publish([metric_message()], PublisherConfig((url,), spool=tmp_path / "spool"))
 
     assert [failure.broker for failure in publication.failures] == [f"{url} (127.0.0.9)"]
     assert str(publication.receipts[0].address) == f"{url} (127.0.0.1)"
@@ -93,7 +96,7 @@ def test_a_resolver_that_does_not_answer_costs_the_deadline(
 def test_the_name_of_this_host_is_the_fullest_that_is_no_localhost(
     monkeypatch: pytest.MonkeyPatch, short: str, full: str, expected: str
 ) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: short)
-    monkeypatch.setattr(socket, "getfqdn", lambda name: full)
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=short))
+    monkeypatch.setattr(host_name, "_full_name", lambda name: full)
 
     assert this_host() == expected

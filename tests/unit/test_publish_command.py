@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from publisher.announcement import publish_and_tell
+from publisher.config import PublisherConfig
+from schema.message import Message
 from schema.record import write_wlcg
 from schema.spool import DirectoryQueue
-from tests.builders import metric_result
+from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port, wait_for
 
 OK_RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
@@ -277,7 +282,7 @@ def test_an_unknown_key_of_the_configuration_is_exit_code_78(
 
     assert done.returncode == 78
     assert "unknown key broker (did you mean brokers?)" in done.stderr
-    assert "timeout_s: want more than 0 seconds" in done.stderr
+    assert "timeout_s: want more than 0, not -1" in done.stderr
 
 
 def test_spool_status_tells_how_much_waits(sam_publish: Publish, spool: DirectoryQueue) -> None:
@@ -288,7 +293,7 @@ def test_spool_status_tells_how_much_waits(sam_publish: Publish, spool: Director
     state = json.loads(sam_publish("spool", "status", "--json").stdout)
     text = sam_publish("spool", "status").stdout
 
-    assert empty == {"path": str(spool.path), "messages": 0, "size_bytes": 0, "oldest": None}
+    assert (empty["messages"], empty["size_bytes"], empty["oldest"]) == (0, 0, None)
     assert state["messages"] == 2
     assert state["size_bytes"] > 400
     assert state["oldest"].endswith("Z")
@@ -370,25 +375,179 @@ def test_run_that_is_terminated_takes_the_plugin_along(
     wait_for(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
 
 
-def test_the_help_names_examples_and_nothing_that_is_not_there(sam_publish: Publish) -> None:
-    done = sam_publish("--help")
+@pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check"])
+def test_every_command_is_in_the_help_and_has_its_own(sam_publish: Publish, command: str) -> None:
+    overall, own = sam_publish("--help"), sam_publish(command, "--help")
 
-    assert done.returncode == 0
-    assert "examples:" in done.stdout
-    assert "spool" in done.stdout
-    assert "check" not in done.stdout.replace("check_load", "")
+    assert (overall.returncode, own.returncode) == (0, 0)
+    assert f"\n    {command} " in overall.stdout
+    assert own.stdout.startswith(f"usage: sam-publish {command} ")
+    assert own.stdout.count("--log-format") >= 1
 
 
-def test_publishing_to_the_spool_imports_no_stomp(
+def test_common_options_stand_before_and_after_the_command(sam_publish: Publish) -> None:
+    before = sam_publish("--json", *OK_RESULT)
+    after = sam_publish(*OK_RESULT, "--json")
+
+    assert json.loads(before.stdout)["messages"][0]["outcome"] == "spooled"
+    assert json.loads(after.stdout)["messages"][0]["outcome"] == "spooled"
+
+
+def test_publishing_to_the_spool_imports_no_more_than_it_needs(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
+    slow = {
+        *("stomp", "ssl", "http", "urllib.request", "subprocess", "tempfile", "random", "shutil"),
+        *("logging", "dataclasses", "inspect", "threading", "hashlib", "decimal", "tomllib"),
+    }
     script = (
-        "import sys; from publisher.cli import main; code = main(sys.argv[1:]);"
-        "sys.exit(code or 'stomp' in sys.modules or 'subprocess' in sys.modules)"
+        "import sys; before = set(sys.modules); from publisher.cli import main;"
+        f"code = main(sys.argv[1:]); print(sorted({slow} & (set(sys.modules) - before)))"
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", script, *OK_RESULT], env=environment, cwd=tmp_path, timeout=30
+        [sys.executable, "-c", script, *OK_RESULT, "--gathered-at", "wn1.example.org"],
+        env=environment,
+        cwd=tmp_path,
+        timeout=30,
+        capture_output=True,
+        text=True,
     )
 
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.startswith("spooled ")
+
+
+@pytest.mark.parametrize(
+    ("url", "beginning"),
+    [
+        ("stomp://msg.example.org", "SEND\n"),
+        ("stomp+ssl://msg.example.org", "SEND\n"),
+        ("activemq-rest+http://msg.example.org", "POST /api/message/"),
+        ("rabbitmq-api+https://msg.example.org/v/x", "POST /api/exchanges/v/x/publish"),
+        ("ams+https://msg.example.org/v1/projects/p", "POST /v1/projects/p/topics/"),
+        ("spool:///nowhere", "{"),
+    ],
+)
+def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker(
+    sam_publish: Publish, environment: dict[str, str], url: str, beginning: str
+) -> None:
+    environment["SAM_PUBLISHER_PASSWORD"] = environment["SAM_PUBLISHER_TOKEN"] = "canary"
+
+    done = sam_publish(*OK_RESULT, "--broker", url, "--dry-run")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(beginning)
+    assert "canary" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"_CONDOR_SCRATCH_DIR": "."},
+        {"SLURM_TMPDIR": "."},
+        {"OSG_WN_TMP": "."},
+        {"TMPDIR": ".", "SLURM_JOB_ID": "7"},
+        {"TMPDIR": ".", "PBS_JOBID": "7.batch"},
+    ],
+    ids=lambda job: "+".join(job),
+)
+def test_in_a_batch_job_no_default_spool_is_made_where_it_dies_with_the_job(
+    sam_publish: Publish,
+    environment: dict[str, str],
+    tmp_path: Path,
+    spool: DirectoryQueue,
+    job: dict[str, str],
+) -> None:
+    environment.update(
+        {
+            key: value.replace(".", str(tmp_path), 1) if value == "." else value
+            for key, value in job.items()
+        }
+    )
+
+    done = sam_publish(*OK_RESULT, "--broker", dead_url())
+
+    assert done.returncode == 75
+    assert done.stdout == ""
+    assert done.stderr.count("no spool: ") == 1
+    assert f"{spool.path} is below ${next(iter(job))}" in done.stderr
+    assert "1 of 1 messages are kept nowhere, send them again" in done.stderr
+    assert not spool.path.exists()
+
+
+def test_in_a_batch_job_a_broker_is_as_good_as_ever(
+    sam_publish: Publish, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["_CONDOR_SCRATCH_DIR"] = str(tmp_path)
+
+    with FakeBroker() as broker:
+        done = sam_publish(*OK_RESULT, "--broker", broker.url)
+
     assert done.returncode == 0
+    assert done.stdout.startswith("published ")
+
+
+def test_a_spool_that_is_configured_is_used_even_where_it_dies_with_the_job(
+    sam_publish: Publish, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["_CONDOR_SCRATCH_DIR"] = str(tmp_path)
+    environment["SAM_PUBLISHER_SPOOL"] = str(tmp_path / "chosen")
+
+    done = sam_publish(*OK_RESULT)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert DirectoryQueue(tmp_path / "chosen").count() == 1
+
+
+def test_tmpdir_outside_a_job_is_a_directory_like_others(
+    sam_publish: Publish, environment: dict[str, str], tmp_path: Path, spool: DirectoryQueue
+) -> None:
+    environment["TMPDIR"] = str(tmp_path)
+
+    done = sam_publish(*OK_RESULT)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert spool.count() == 1
+
+
+def test_send_publishes_while_it_reads(
+    tmp_path: Path, environment: dict[str, str], spool: DirectoryQueue
+) -> None:
+    """The first records are confirmed before the last are written: no input is too long."""
+    record = write_wlcg(metric_result(summaryData="x" * 200)).encode()
+    with FakeBroker() as broker:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "publisher", "send", "--broker", broker.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=tmp_path,
+        )
+        assert process.stdin is not None
+        process.stdin.write(record * 40_000)
+        process.stdin.flush()
+        wait_for(lambda: len(broker.taken) > 50, 20)
+        taken_before_the_end = len(broker.taken)
+        output, _ = process.communicate(record, timeout=30)
+
+    assert process.returncode == 0
+    assert taken_before_the_end > 50
+    assert b"(40001 records)" in output
+
+
+def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) -> None:
+    args = argparse.Namespace(dry_run=False, json=False)
+    said: list[str] = []
+
+    def read_slowly() -> Iterator[Message]:
+        time.sleep(0.3)
+        yield metric_message()
+
+    with FakeBroker() as broker:
+        config = PublisherConfig(brokers=(broker.url,), timeout_s=0.25, spool=tmp_path / "spool")
+        code = publish_and_tell(read_slowly(), config, args, say=said.append)
+
+    assert code == 0
+    assert said[0].startswith("published ")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from publisher import PublisherConfig, publish
-from publisher.drain import drain
+from publisher import drain as drain_module
+from publisher.deadline import Deadline
+from publisher.drain import MAX_BATCH_S, Drain, drain
+from publisher.drain_loop import drain_until
+from publisher.errors import MessageRejected
+from schema.errors import SpoolError
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message
@@ -205,3 +212,252 @@ def test_a_spool_that_is_also_the_broker_is_not_drained_into_itself(
     assert publication.drained == 0
     assert not drain(config).complete
     assert spool.count() == 3
+
+
+class Scripted:
+    """A broker in this process: it takes each message unless `refuses` says why not."""
+
+    def __init__(self, refuses: Callable[[Message], str] = lambda _: "") -> None:
+        self._refuses = refuses
+        self.asked: list[str] = []
+        self.taken: list[str] = []
+        self.seconds: list[float] = []
+        self.connections = 0
+
+    def connect(self, *_: object) -> Scripted:
+        self.connections += 1
+        return self
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        self.seconds.append(deadline.remaining())
+        for position, message in enumerate(messages):
+            self.asked.append(message.message_id)
+            why = self._refuses(message)
+            if why:
+                raise MessageRejected("a broker", position, why)
+            self.taken.append(message.message_id)
+            yield position
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    broker = Scripted()
+    monkeypatch.setattr(drain_module, "kind_of", lambda _: broker)
+    return broker
+
+
+def locks(spool: DirectoryQueue) -> list[Path]:
+    return list(spool.path.rglob("*.lck"))
+
+
+def test_processes_that_drain_at_once_send_every_message_once(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, brokers = filled(spool, 300), [Scripted() for _ in range(3)]
+    kinds = iter(brokers)
+    monkeypatch.setattr(drain_module, "kind_of", lambda _: next(kinds))
+    config = config_for(spool, "stomp://127.0.0.1:1")
+
+    threads = [threading.Thread(target=drain, args=(config,)) for _ in brokers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(each for broker in brokers for each in broker.taken) == sorted(waiting)
+    assert spool.count() == 0
+
+
+def test_an_element_that_cannot_be_set_aside_holds_no_other_up(
+    spool: DirectoryQueue, scripted: Scripted
+) -> None:
+    waiting = filled(spool, 3)
+    (spool.path / next(spool.names())).write_text("{")
+    Path(f"{spool.path}.bad").touch()
+
+    result = drain(config_for(spool, "stomp://127.0.0.1:1"))
+
+    assert scripted.taken == waiting[1:]
+    assert (result.sent, result.set_aside, spool.count()) == (2, 0, 1)
+    assert locks(spool) == []
+
+
+def test_damaged_elements_of_every_kind_are_set_aside_and_the_others_are_sent(
+    spool: DirectoryQueue, scripted: Scripted
+) -> None:
+    waiting, names = filled(spool, 6), list(spool.names())
+    empty, cut, flipped, directory = (spool.path / name for name in names[:4])
+    empty.write_bytes(b"")
+    cut.write_bytes(cut.read_bytes()[:-9])
+    flipped.write_bytes(b"\xfb" + flipped.read_bytes()[1:])
+    directory.unlink()
+    directory.mkdir()
+    (spool.path / "README").write_text("no element")
+    (spool.path / names[4].split("/")[0] / "core").write_text("no element")
+
+    result = drain(config_for(spool, "stomp://127.0.0.1:1"))
+
+    quarantine = Path(f"{spool.path}.bad")
+    assert scripted.taken == waiting[4:]
+    assert (result.set_aside, spool.count(), locks(spool)) == (4, 0, [])
+    for name in names[:4]:
+        aside = quarantine / name.replace("/", ".")
+        assert aside.exists()
+        assert name in aside.with_name(f"{aside.name}.reason").read_text()
+
+
+def test_a_batch_ends_before_its_locks_expire_however_long_the_time_out(
+    spool: DirectoryQueue, scripted: Scripted
+) -> None:
+    filled(spool, 1)
+
+    drain(config_for(spool, "stomp://127.0.0.1:1", timeout_s=86400))
+
+    assert scripted.seconds == [pytest.approx(MAX_BATCH_S, abs=5)]
+
+
+def test_an_interrupted_drain_leaves_no_lock(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(spool, 3)
+
+    def interrupt(_: Message) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drain_module, "kind_of", lambda _: Scripted(interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        drain(config_for(spool, "stomp://127.0.0.1:1"))
+
+    assert locks(spool) == []
+    assert spool.count() == 3
+
+
+def test_what_a_killed_process_had_locked_is_drained_in_passing_when_the_lock_is_old(
+    spool: DirectoryQueue,
+) -> None:
+    waiting = filled(spool, 2)
+    name = next(spool.names())
+    spool.lock(name)
+    os.utime(spool.path / name, (0, time.time() - 601))
+
+    with FakeBroker() as broker:
+        publish([metric_message()], config_for(spool, broker.url))
+
+    assert broker.ids[1:] == waiting
+
+
+def test_a_drain_leaves_no_empty_directories_but_the_newest(
+    spool: DirectoryQueue, scripted: Scripted
+) -> None:
+    filled(spool, 1)
+    (directory,) = spool.path.iterdir()
+    directory.rename(spool.path / "00000000")
+    filled(spool, 1)
+
+    drain(config_for(spool, "stomp://127.0.0.1:1"))
+
+    assert len(list(spool.path.iterdir())) == 1
+
+
+def test_a_drain_stops_after_the_batch_when_it_is_told_to(
+    spool: DirectoryQueue, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(spool, 5)
+    monkeypatch.setattr(drain_module, "BATCH", 2)
+
+    result = drain(config_for(spool, "stomp://127.0.0.1:1"), lambda _: False)
+
+    assert result.sent == 2
+    assert spool.count() == 3
+    assert locks(spool) == []
+
+
+def test_a_drain_loop_sends_what_comes_until_it_is_stopped(spool: DirectoryQueue) -> None:
+    stop, totals = threading.Event(), []
+    with FakeBroker() as broker:
+        config = config_for(spool, broker.url)
+        run = threading.Thread(target=lambda: totals.append(drain_until(stop, config, 0.01)))
+        run.start()
+        first = filled(spool, 2)
+        _until(lambda: len(broker.ids) == 2)
+        second = filled(spool, 1)
+        _until(lambda: len(broker.ids) == 3)
+        stop.set()
+        run.join(10)
+
+    assert not run.is_alive()
+    assert broker.ids == first + second
+    assert totals[0].sent == 3
+
+
+def test_a_drain_loop_lets_a_rejected_message_rest(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Scripted(lambda _: "too big")
+    (waiting,) = filled(spool, 1)
+    rounds = _Rounds(4)
+    monkeypatch.setattr(drain_module, "kind_of", lambda _: broker)
+
+    total = drain_until(rounds, config_for(spool, "stomp://127.0.0.1:1"))  # type: ignore[arg-type]
+
+    assert broker.asked == [waiting]
+    assert broker.connections == 1
+    assert total.rejections == {"a broker: too big": 1}
+    assert spool.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("waiting", "waits"), [(0, [1, 2, 4, 4, 4, 4, 4]), (1, [1, 2, 4, 8, 16, 30, 30])]
+)
+def test_a_drain_loop_waits_longer_the_longer_nothing_can_be_sent(
+    spool: DirectoryQueue, waiting: int, waits: list[float]
+) -> None:
+    filled(spool, waiting)
+    rounds = _Rounds(len(waits))
+
+    drain_until(rounds, config_for(spool))  # type: ignore[arg-type]
+
+    assert rounds.waits == waits
+
+
+def test_a_drain_loop_outlives_a_file_server_that_is_away(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, sent = _Rounds(2), Drain()
+    sent.sent = 1
+    rounds_of_drain = iter([SpoolError("the file server lost this export", 74), sent])
+
+    def away_once(*_: object) -> Drain:
+        outcome = next(rounds_of_drain)
+        if isinstance(outcome, SpoolError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr("publisher.drain_loop.drain", away_once)
+    total = drain_until(rounds, config_for(spool))  # type: ignore[arg-type]
+
+    assert total.sent == 1
+
+
+class _Rounds:
+    """The event that stops a loop, after so many rounds; nobody really waits."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self.waits: list[float] = []
+
+    def is_set(self) -> bool:
+        return len(self.waits) >= self._left
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+def _until(what: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < ends_at, "it never came to be"
+        time.sleep(0.01)

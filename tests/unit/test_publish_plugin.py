@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from publisher.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of, run_plugin
-from tests.builders import NOW
+from schema.classes import METRIC_OUTPUT
+from schema.decode import decode
+from schema.normalise import normalise
+from tests.builders import NOW, metric_message, metric_result
 from tests.fake_broker import wait_for
 
 
@@ -137,6 +141,56 @@ def test_a_child_that_is_left_behind_with_the_output_open_is_not_waited_for() ->
 
     assert time.monotonic() - started < 5
     assert (outcome.exit_code, outcome.output) == (0, b"fine\n")
+
+
+def test_a_child_that_is_left_behind_and_writes_for_ever_is_not_listened_to() -> None:
+    started = time.monotonic()
+
+    outcome, _ = run("(while echo x; do :; done) & echo fine")
+
+    assert time.monotonic() - started < 5
+    assert outcome.exit_code == 0
+    assert b"fine\n" in outcome.output
+
+
+def test_the_last_words_of_a_plugin_that_is_terminated_are_passed_on() -> None:
+    outcome, passed_on = run("trap 'echo sorry; exit 2' TERM; sleep 20 & wait", timeout_s=0.2)
+
+    assert (outcome.exit_code, outcome.output, passed_on) == (3, b"sorry\n", b"sorry\n")
+    assert "took longer" in outcome.trouble
+
+
+def test_binary_output_is_passed_on_byte_for_byte() -> None:
+    passed_on = bytearray()
+    script = "import os; os.write(1, bytes(range(256)) * 300)"
+
+    outcome = run_plugin([sys.executable, "-c", script], 10.0, passed_on.extend)
+
+    assert passed_on == outcome.output == bytes(range(256)) * 300
+    assert record_of(outcome, "check_it")["metricStatus"] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"\n \n", b"\r\n", b"\0", b"|", b"\xef\xbb\xbf", b"x" * 2000 + b"\r\n|y\0"]
+)
+def test_any_output_makes_a_record_that_can_be_sent(output: bytes) -> None:
+    record = {**metric_result(), **record_of(PluginRun(NOW, 1, output), "check_it")}
+
+    [sent] = normalise(record, "metricOutput", {}, NOW)
+
+    [received] = decode(metric_message(sent), METRIC_OUTPUT.keys, NOW).rows
+    assert received.values["metricStatus"] == "WARNING"
+    assert received.values["summaryData"]
+
+
+def test_performance_data_of_all_lines_is_one_list() -> None:
+    output = b"DISK OK | /=10%;80;90\n/ is fine\n/var too | /var=2%\n'/my disk'=7%\n"
+
+    record = record_of(PluginRun(NOW, 0, output), "check_disk")
+
+    assert record["summaryData"] == "DISK OK"
+    assert record["detailsData"] == "/ is fine\n/var too"
+    assert record["performanceData"] == "/=10%;80;90 /var=2% '/my disk'=7%"
 
 
 def running(pid: int) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from publisher.records import RefusedRecord, Source, read_records
+from publisher import records
+from publisher.records import RefusedRecord, Source, read_blocks, read_records
 from schema.record import Record, write_wlcg
 from tests.builders import NOW, metric_result
 
@@ -84,3 +86,55 @@ def test_a_key_of_json_that_text_cannot_hold_is_refused() -> None:
 
     assert isinstance(refused, RefusedRecord)
     assert refused.reason == "no-key"
+
+
+def in_blocks(file: Path, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
+    return [
+        item
+        for block in read_blocks([str(file)])
+        for item in read_records(block, message_class, NOW)
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 300, 5000])
+def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    details = "first line\nEOT\nhostName is no key here\nEOT\n  \nEOT"
+    texts = [
+        write_wlcg(metric_result(detailsData="a\nb")).replace("a\nb", details),
+        "this is no record\nEOT\n",
+        write_wlcg(metric_result()).replace("\n", "\r\n"),
+        "\n\n",
+        write_wlcg(metric_result(metricStatus="FINE")),
+        write_wlcg(metric_result(hostName="last.example.org")),
+        "\n",
+    ]
+    file = tmp_path / "in.txt"
+    file.write_text("".join(texts * 3), newline="")
+    expected = list(read_records(Source(str(file), file.read_bytes()), "metricOutput", NOW))
+    monkeypatch.setattr(records, "BLOCK_BYTES", size)
+
+    assert in_blocks(file) == expected
+    assert len(expected) > 6
+
+
+def test_a_long_input_is_never_held_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text(write_wlcg(metric_result()) * 1000)
+    monkeypatch.setattr(records, "BLOCK_BYTES", 10_000)
+
+    sizes = [len(block.body) for block in read_blocks([str(file)])]
+
+    assert sum(sizes) == file.stat().st_size
+    assert max(sizes) < 21_000
+
+
+def test_json_is_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(" \n" + json.dumps([metric_result()] * 50))
+    monkeypatch.setattr(records, "BLOCK_BYTES", 100)
+
+    assert len(in_blocks(file)) == 50

@@ -15,7 +15,7 @@ PYSPARK = ("pyspark", "py4j")  # the second comes with the first and raises its 
 # in docs/decisions.md.
 MAY_IMPORT = {
     "schema": set(),
-    "publisher": {"schema", "stomp", "requests", "tomli"},
+    "publisher": {"schema", "tomli"},
     "sql": {"schema", "sqlalchemy", "alembic", "psycopg2", "defusedxml"},
     "consumer": {"schema", "sql", "stomp", "sqlalchemy", "prometheus_client"},
     "spark_jobs": {"schema", "sql", "sqlalchemy", "jinja2", "pyarrow", "psycopg2", *PYSPARK},

@@ -104,8 +104,61 @@ def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
     path = tmp_path / "sam.toml"
     path.write_text("[consumer\n")
 
-    with pytest.raises(ConfigError, match=r"sam\.toml: .*line 1"):
+    with pytest.raises(ConfigError, match=r"sam\.toml:1: Expected"):
         load(path)
+
+
+def test_each_problem_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        "# timeout_s = 1\n[publisher]\ntimeout_s = 2\n\n[consumr] # typo\n"
+        '[consumer]\nbrokers = [\n  "timeout_s = 3",\n]\nname = 1\n  "timeout_s"  = -1\n'
+        "broker = 4\n"
+        '[[consumer.subscription]]\ndestination = "/topic/a"\n'
+        "[[consumer.subscription]]\ndestination = 7\nclas = 1\n"
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        load(path, {"SAM_CONSUMER_SPOOL": ""}, spool=None)
+
+    assert sorted(caught.value.problems) == [
+        f"{path}:10: [consumer] name: want text, not 1",
+        f"{path}:11: [consumer] timeout_s: must be positive",
+        f"{path}:12: [consumer] unknown key broker (did you mean brokers?)",
+        f"{path}:16: [consumer] subscription[2] destination: want text, not 7",
+        f"{path}:17: [consumer] subscription[2] unknown key clas (did you mean class?)",
+        f"{path}:5: unknown section [consumr] (did you mean consumer?)",
+    ]
+
+
+def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Path) -> None:
+    with pytest.raises(ConfigError) as of_variable:
+        load(file, {"SAM_CONSUMER_TIMEOUT_S": "-2"})
+    with pytest.raises(ConfigError) as of_option:
+        load(file, {"SAM_CONSUMER_TIMEOUT_S": "2"}, timeout_s=-3.0)
+
+    assert of_variable.value.problems == ("SAM_CONSUMER_TIMEOUT_S: must be positive",)
+    assert of_option.value.problems == ("command line: timeout_s: must be positive",)
+
+
+def test_what_is_good_can_be_read_beside_what_is_bad(file: Path) -> None:
+    file.write_text(file.read_text().replace('"a"', "7", 1))
+
+    found = config.examine(
+        Settings,
+        "consumer",
+        flags={},
+        path=str(file),
+        environ={"SAM_CONSUMER_EAGER": "yes"},
+        parse_toml=tomllib.loads,
+    )
+
+    assert found.problems == (f"{file}:2: [consumer] name: want text, not 7",)
+    assert found.bad == {"name"}
+    assert found.values["brokers"] == ("x", "y")
+    assert found.place("brokers") == f"{file}:3: [consumer] brokers"
+    assert found.place("eager") == "SAM_CONSUMER_EAGER"
+    assert found.place("timeout_s") == f"{file}: [consumer] timeout_s"
 
 
 def test_state_lives_where_systemd_or_xdg_say() -> None:

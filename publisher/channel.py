@@ -1,0 +1,194 @@
+"""The one way to bytes on a network: whatever the peer does, it costs the deadline, never more."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import socket
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from publisher.address import BrokerAddress
+from publisher.config import PublisherConfig
+from publisher.deadline import Deadline
+from publisher.errors import BrokerUnavailable
+from schema.errors import ConfigError
+
+if TYPE_CHECKING:
+    from publisher.proxy import Proxy
+
+RECEIVE_BYTES = 65536
+MIN_USER_TIMEOUT_MS = 1000
+NO_ANSWER = "no answer in the time it was given"
+TAKES_NOTHING = "it takes no bytes"
+
+
+class Channel:
+    """An open connection whose reads and writes all end at `deadline`, which may be set anew.
+
+    The deadline is one moment: bytes that drip in do not move it. Use from one thread.
+    """
+
+    def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
+        self.socket = opened
+        self._files = 0
+        self._closed = False
+        self.deadline = deadline
+        self.proxy: Optional[Proxy] = None
+        """The proxy that gets absolute URIs; None where bytes reach the broker itself."""
+        self.arrived: Optional[Callable[[bytes], None]] = None
+        """Gets what comes in while the peer takes no bytes: it may wait for us to read."""
+
+    @property
+    def forwarded(self) -> bool:
+        return self.proxy is not None
+
+    def send(self, data: bytes) -> None:
+        """Hand all of it to the kernel.
+
+        Raises:
+            OSError: TimeoutError at the deadline; `words_of` has its words.
+        """
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._when_ready(select.POLLOUT, self.socket.send, rest) :]
+
+    sendall = send
+
+    def receive(self) -> bytes:
+        """What has come, at least one byte; empty when the peer closed.
+
+        Raises:
+            OSError: TimeoutError at the deadline; `words_of` has its words.
+        """
+        if self.deadline.expired:  # a flood of bytes would never have to wait
+            raise TimeoutError(NO_ANSWER)
+        data: bytes = self._when_ready(select.POLLIN, self.socket.recv, RECEIVE_BYTES)
+        return data
+
+    def close(self) -> None:
+        """Let go, as soon as no file of `makefile` is open: http.client closes before it reads."""
+        self._closed = True
+        if not self._files:
+            self.socket.close()
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """The reading side as a file."""
+        self._files += 1
+        return io.BufferedReader(_Reading(self), RECEIVE_BYTES)
+
+    def file_closed(self) -> None:
+        self._files -= 1
+        if self._closed:
+            self.close()
+
+    def finish_connecting(self, code: int) -> None:
+        """Wait for what `connect_ex` began."""
+        if code == errno.EINPROGRESS:
+            self._wait(select.POLLOUT, NO_ANSWER)
+            code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def _when_ready(self, events: int, call: Callable[..., Any], *arguments: object) -> Any:
+        while True:
+            try:
+                return call(*arguments)
+            except BlockingIOError:
+                self._wait(events, NO_ANSWER if events == select.POLLIN else TAKES_NOTHING)
+
+    def _wait(self, events: int, in_vain: str) -> None:
+        if events == select.POLLIN:  # it may keep its next small answer until it has an ACK
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        full = events == select.POLLOUT and self.arrived is not None
+        ready = select.poll()
+        ready.register(self.socket, events | select.POLLIN if full else events)
+        left_ms = self.deadline.remaining() * 1000
+        found = ready.poll(left_ms) if left_ms else []
+        if not found:
+            raise TimeoutError(in_vain)
+        if full and found[0][1] & select.POLLIN:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        try:
+            data = self.socket.recv(RECEIVE_BYTES)
+        except OSError:  # half a TLS record; anything worse shows in the next send
+            return
+        if self.arrived:
+            self.arrived(data)
+
+
+class _Reading(io.RawIOBase):
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._rest or self._channel.receive()
+        size = min(len(data), len(buffer))
+        buffer[:size] = data[:size]
+        self._rest = data[size:]
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._channel.file_closed()
+
+
+def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
+    """A connection to the broker: direct or through the proxy, with TLS where its URL says so.
+
+    A proxy gets absolute URIs from plain-http kinds (`Channel.forwarded`), else a CONNECT.
+
+    Raises:
+        BrokerUnavailable: in words, without any secret.
+    """
+    broker = address.broker
+    proxy = config.proxy_for(broker)
+    try:
+        if proxy is None:
+            channel = connect(address.ip or broker.host, broker.port, deadline)
+        else:
+            from publisher.tunnel import open_tunnel
+
+            channel = open_tunnel(proxy, broker, deadline)
+        if broker.tls:
+            from publisher.tls import secure  # `import ssl` is slow
+
+            channel = secure(channel, broker, config)
+    except (OSError, ConfigError) as error:
+        raise BrokerUnavailable(address, words_of(error)) from error
+    return channel
+
+
+def connect(ip: str, port: int, deadline: Deadline) -> Channel:
+    """A channel to one address.
+
+    Raises:
+        OSError: TimeoutError at the deadline.
+    """
+    opened = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
+    channel = Channel(opened, deadline)
+    try:
+        opened.setblocking(False)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel, too, gives up what a dead broker never took.
+        patience_ms = max(MIN_USER_TIMEOUT_MS, int(deadline.remaining() * 1000))
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
+        channel.finish_connecting(opened.connect_ex((ip, port)))
+    except BaseException:
+        opened.close()
+        raise
+    return channel
+
+
+def words_of(error: Exception) -> str:
+    """What a person reads of it."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return (system or "").lower() or str(error) or type(error).__name__

@@ -1,0 +1,44 @@
+"""What the kinds that speak HTTP share: what a destination names, and which headers travel."""
+
+from __future__ import annotations
+
+import re
+
+from publisher.config import DESTINATION
+from publisher.frame import belongs_to_broker, is_header_name
+from schema.message import Message
+
+TOPIC, QUEUE = "topic", "queue"
+
+# No / . ? > * and the like: they mean different things to different brokers, or many destinations.
+_DESTINATION = re.compile(r"/(topic|queue)/([\w.:$-]+)", re.ASCII)
+_OF_STOMP = {DESTINATION, "persistent"}
+
+
+class CannotTravel(Exception):
+    """This way can't carry the message, or the broker does not want it; the words say why."""
+
+
+def destination_of(message: Message) -> tuple[str, str]:
+    """Topic or queue, and its name.
+
+    Raises:
+        CannotTravel: the destination is neither.
+    """
+    destination = message.headers.get(DESTINATION, "")
+    found = _DESTINATION.fullmatch(destination)
+    if not found:
+        raise CannotTravel(f"destination {destination!r} is no /topic/NAME and no /queue/NAME")
+    return found[1], found[2]
+
+
+def travelling_headers(message: Message) -> dict[str, str]:
+    """The headers that a STOMP consumer gets from a STOMP publisher, but for those of STOMP.
+
+    As there, what brokers would take for their own stays behind.
+    """
+    return {
+        name: value.replace("\0", "")
+        for name, value in message.headers.items()
+        if name not in _OF_STOMP and is_header_name(name) and not belongs_to_broker(name)
+    }

@@ -1,0 +1,205 @@
+"""TLS to a broker: 1.2 or newer, its name checked always, and each refusal in its own words."""
+
+from __future__ import annotations
+
+import select
+import ssl
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from publisher.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
+from publisher.config import PublisherConfig
+from publisher.secrets import problem_of_certificate, problem_of_secret
+from schema.broker import Broker
+from schema.errors import ConfigError
+
+TOO_OLD = "it speaks no TLS from 1.2 on, and nothing older is spoken here"
+NO_TLS = "it speaks no TLS at this port"
+CLOSED = "it closed the connection during the TLS handshake: is TLS spoken at this port?"
+
+# Of OpenSSL, <openssl/x509_vfy.h>.
+UNKNOWN_CA = {2, 18, 19, 20, 21}
+NOT_YET_VALID, EXPIRED, REVOKED = 9, 10, 23
+ANOTHER_HOST = {62, 64}
+
+OLD_PROTOCOL = {"PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL"}
+MISMATCH = "KEY_VALUES_MISMATCH"
+OTHER_PROTOCOL = {
+    "BAD_RECORD_TYPE",
+    "HTTP_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "WRONG_VERSION_NUMBER",
+}
+# What a peer says by an alert, when it is about our certificate.
+ABOUT_US = {
+    "ACCESS_DENIED": "access denied",
+    "BAD_CERTIFICATE": "bad certificate",
+    "CERTIFICATE_EXPIRED": "it has expired",
+    "CERTIFICATE_REQUIRED": "certificate required",
+    "CERTIFICATE_REVOKED": "it is revoked",
+    "CERTIFICATE_UNKNOWN": "it can't be accepted",
+    "HANDSHAKE_FAILURE": "handshake failure",
+    "UNKNOWN_CA": "its CA is not known there",
+    "UNSUPPORTED_CERTIFICATE": "a certificate of this kind is not supported there",
+}
+
+
+def secure(channel: Channel, broker: Broker, config: PublisherConfig) -> Channel:
+    """The channel under TLS; it is closed if that fails.
+
+    Raises:
+        OSError: the broker is another one, or does not want us: in words.
+        ConfigError: a file of ours can't be used.
+    """
+    try:
+        context = tls_context(config)
+        secured = TlsChannel(channel, context, broker.host.rstrip("."), config)
+    except BaseException:
+        channel.close()
+        raise
+    try:
+        secured.shake_hands()
+    except BaseException:
+        secured.close()
+        raise
+    return secured
+
+
+def tls_context(config: PublisherConfig) -> ssl.SSLContext:
+    """What we trust and who we are, read from the files anew.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and host name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _trust(context, config.ca_file)
+    if config.certificate_file:
+        _identify(context, config.certificate_file, config.key_file)
+    return context
+
+
+class TlsChannel(Channel):
+    """Reads and writes under TLS. A refusal of TLS 1.3 comes only with the first bytes read."""
+
+    def __init__(
+        self, channel: Channel, context: ssl.SSLContext, host: str, config: PublisherConfig
+    ) -> None:
+        secured = _wrap(channel, context, host)
+        super().__init__(secured, channel.deadline)
+        self._handshake = secured.do_handshake
+        self._host = host
+        self._config = config
+        self._open = False
+
+    def shake_hands(self) -> None:
+        self._when_ready(select.POLLIN, self._handshake)
+        self._open = True
+
+    def _when_ready(self, events: int, call: Callable[..., Any], *arguments: object) -> Any:
+        while True:
+            try:
+                return call(*arguments)
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN, NO_ANSWER)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT, TAKES_NOTHING)
+            except OSError as error:
+                raise OSError(self._words(error)) from error
+
+    def _words(self, error: OSError) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _about_its_certificate(error, self._host)
+        if isinstance(error, ssl.SSLError):
+            return _about_the_protocol(error, self._config)
+        if not self._open and isinstance(error, ConnectionError):
+            return CLOSED
+        return words_of(error)
+
+
+def _wrap(channel: Channel, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """The socket under TLS; the handshake is still to come."""
+    return context.wrap_socket(
+        channel.socket,
+        server_hostname=host,
+        do_handshake_on_connect=False,
+        # A peer that closes without the farewell of TLS is at its end all the same: frames and
+        # HTTP answers have ends of their own.
+        suppress_ragged_eofs=True,
+    )
+
+
+def _trust(context: ssl.SSLContext, ca_file: Optional[Path]) -> None:
+    """A file of CAs, a hashed directory as IGTF has, or those of the system."""
+    if ca_file is None:
+        context.load_default_certs()
+        return
+    try:
+        if ca_file.is_dir():
+            context.load_verify_locations(capath=ca_file)
+        else:
+            context.load_verify_locations(cafile=ca_file)
+    except OSError as error:
+        raise ConfigError(
+            [f"{ca_file}: {_unusable(error, 'no certificate in PEM form')}"]
+        ) from None
+
+
+def _identify(context: ssl.SSLContext, certificate: Path, key: Optional[Path]) -> None:
+    """Ours; without a `key` the certificate's file holds both, as that of an X.509 proxy does."""
+    for problem in (problem_of_certificate(certificate), problem_of_secret(key) if key else None):
+        if problem:
+            raise ConfigError([problem])
+    try:
+        # A key with a passphrase would be asked for on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as error:
+        wanted = "no certificate and its unencrypted key in PEM form"
+        raise ConfigError([f"{certificate}: {_unusable(error, wanted)}"]) from None
+
+
+def _unusable(error: OSError, wanted: str) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return words_of(error)
+    return "its key belongs to another certificate" if error.reason == MISMATCH else wanted
+
+
+def _about_its_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code = error.verify_code
+    if code in UNKNOWN_CA:
+        return f"its certificate comes from a CA that is not trusted here (ca_file): {_said(error)}"
+    if code in ANOTHER_HOST:
+        return f"its certificate is not for {host}: {_said(error)}"
+    if code == EXPIRED:
+        return "its certificate has expired"
+    if code == NOT_YET_VALID:
+        return "its certificate is not valid yet"
+    if code == REVOKED:
+        return "its certificate is revoked"
+    return f"its certificate can't be trusted: {_said(error)}"
+
+
+def _said(error: ssl.SSLCertVerificationError) -> str:
+    return error.verify_message.rstrip(".").lower()
+
+
+def _about_the_protocol(error: ssl.SSLError, config: PublisherConfig) -> str:
+    reason = (error.reason or "").replace("SSLV3_ALERT_", "").replace("TLSV1_ALERT_", "")
+    reason = reason.replace("TLSV13_ALERT_", "")
+    if reason in ABOUT_US:
+        return _about_our_certificate(ABOUT_US[reason], config.certificate_file)
+    if reason in OTHER_PROTOCOL:
+        return NO_TLS
+    if reason in OLD_PROTOCOL:
+        return TOO_OLD
+    if isinstance(error, ssl.SSLEOFError):
+        return CLOSED
+    return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _about_our_certificate(why: str, certificate: Optional[Path]) -> str:
+    if certificate is None:
+        return f"it wants a certificate of ours and was given none (certificate_file): {why}"
+    return f"it does not accept our certificate {certificate}: {why}"

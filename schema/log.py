@@ -1,0 +1,35 @@
+"""A logger that costs nothing until something is logged.
+
+`import logging` takes longer than a small program's own work; most calls have nothing to say.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logging import Logger
+    from typing import Any, Callable
+
+_set_up: list[Callable[[], None]] = []
+
+
+def lazy_logger(name: str) -> Logger:
+    """What `logging.getLogger` gives, imported when first used."""
+    return _LazyLogger(name)  # type: ignore[return-value]
+
+
+def when_first_used(set_up: Callable[[], None]) -> None:
+    """Have logging set up just before a lazy logger first logs."""
+    _set_up[:] = [set_up]
+
+
+class _LazyLogger:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        from logging import getLogger
+
+        while _set_up:
+            _set_up.pop()()
+        return getattr(getLogger(self._name), method)

@@ -1,0 +1,222 @@
+"""One directory of a queue, open by its descriptor: names, writing, locking, reading.
+
+Everything here is an OSError if the file system refuses.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from schema.element import MAX_BODY_BYTES
+
+GRANULARITY_S = 60
+TEMPORARY_AGE_S = 300
+LOCK_AGE_S = 600
+"""A lock older than this belongs to nobody: who needs longer refreshes it."""
+MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
+
+ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"
+DIRECTORY = "directory"
+ROLES = (DIRECTORY, ELEMENT, LOCK, TEMPORARY, FOREIGN)
+
+_HEX = frozenset("0123456789abcdef")
+_LOCK, _TEMPORARY = ".lck", ".tmp"
+_ROLES = {"": ELEMENT, _LOCK: LOCK, _TEMPORARY: TEMPORARY}
+
+
+class Found(NamedTuple):
+    """A name in the queue, what it is there for, and what the file system says of it."""
+
+    name: str
+    role: str
+    status: os.stat_result
+
+    @property
+    def expired(self) -> bool:
+        """A lock or temporary file that a killed process left.
+
+        One from far in the future counts too: the clock was set back, and whoever lives refreshes.
+        """
+        limit_s = {LOCK: LOCK_AGE_S, TEMPORARY: TEMPORARY_AGE_S}.get(self.role)
+        return limit_s is not None and abs(time.time() - self.status.st_mtime) > limit_s
+
+
+class _Clock:
+    """Microseconds that only grow in this process, also when the clock of the host is set back.
+
+    Names are made of them, and their order is that of the messages.
+    """
+
+    _last_us = 0
+
+    def now_us(self) -> int:
+        self._last_us = max(time.time_ns() // 1000, self._last_us + 1)
+        return self._last_us
+
+
+_clock = _Clock()
+
+
+def directory_of_now() -> str:
+    return f"{_clock.now_us() // 1_000_000 // GRANULARITY_S * GRANULARITY_S:08x}"
+
+
+def _fresh_name() -> str:
+    seconds, microseconds = divmod(_clock.now_us(), 1_000_000)
+    return f"{seconds:08x}{microseconds:05x}{os.getpid() & 15:x}"
+
+
+def is_hex(name: str, length: int) -> bool:
+    return len(name) == length and _HEX.issuperset(name)
+
+
+def role_of(name: str) -> str:
+    """Of a name in a directory of ours; other writers may lengthen those of temporary files."""
+    if name.endswith(_TEMPORARY):
+        return TEMPORARY
+    return _ROLES.get(name[14:], FOREIGN) if is_hex(name[:14], 14) else FOREIGN
+
+
+def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
+    """Write, fsync, give the names, fsync the directory: all of them, or nothing is left."""
+    files: list[int] = []
+    temporary: list[str] = []
+    names: list[str] = []
+    try:
+        for content in contents:
+            name, file = _create(directory)
+            temporary.append(name)
+            files.append(file)
+            write_all(file, content)
+        while files:
+            os.fsync(files[0])
+            os.close(files.pop(0))
+        for name in temporary:
+            names.append(_link(directory, name))
+            os.unlink(name, dir_fd=directory)
+        os.fsync(directory)
+    except BaseException:  # after a failed fsync its pages are not to be trusted either
+        _discard(directory, files, (*temporary, *names))
+        raise
+    return names
+
+
+def _create(directory: int) -> tuple[str, int]:
+    """A temporary file, by name and descriptor."""
+    name = f"{_fresh_name()}{os.getpid():x}{_TEMPORARY}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return name, os.open(name, flags, 0o600, dir_fd=directory)
+
+
+def write_all(file: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _discard(directory: int, files: Sequence[int], names: Sequence[str]) -> None:
+    for file in files:
+        with suppress(OSError):
+            os.close(file)
+    for name in names:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+
+
+def _link(directory: int, temporary: str) -> str:
+    """Give the file the first free name of now.
+
+    A file server may have made the link and still say that it exists, or failed, when the request
+    was repeated on the way: the count of links tells.
+    """
+    while True:
+        name = _fresh_name()
+        try:
+            _hard_link(directory, temporary, name)
+        except OSError as error:
+            if status_of(directory, temporary).st_nlink == 2:
+                return name
+            if not isinstance(error, FileExistsError):
+                raise
+        else:
+            return name
+
+
+def take_lock(directory: int, element: str) -> bool:
+    """The lock shares its time with the element: so it is set before, or the lock is born old.
+
+    And never on an element that is locked: who only tries would keep a dead lock alive.
+    """
+    try:
+        status_of(directory, element + _LOCK)
+    except FileNotFoundError:
+        pass
+    else:
+        return False
+    try:
+        touch(directory, element)
+        _hard_link(directory, element, element + _LOCK)
+    except (FileExistsError, FileNotFoundError):
+        return False
+    except PermissionError:
+        # A directory can't be linked, so anybody may think it is his: `read` calls it damaged.
+        if not stat.S_ISDIR(status_of(directory, element).st_mode):
+            raise
+    return True
+
+
+def unlink_lock(directory: int, element: str) -> None:
+    os.unlink(element + _LOCK, dir_fd=directory)
+
+
+def unlink_element(directory: int, element: str) -> None:
+    """And its lock, which another process may have taken for expired."""
+    with suppress(FileNotFoundError):
+        os.unlink(element, dir_fd=directory)
+    unlink_lock(directory, element)
+
+
+def _hard_link(directory: int, old: str, new: str) -> None:
+    os.link(old, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+
+
+def touch(directory: int, name: str) -> None:
+    os.utime(name, dir_fd=directory, follow_symlinks=False)
+
+
+def status_of(directory: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def content_of(directory: int, element: str) -> bytes:
+    """Raises ValueError: there is no file to read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not make us wait
+    try:
+        descriptor = os.open(element, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ValueError("it is a symbolic link or a socket") from error
+        raise
+    try:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no file")
+    if status.st_size > MAX_ELEMENT_BYTES:
+        raise ValueError(f"{status.st_size} bytes are too many")
+    content = chunk = os.read(descriptor, status.st_size + 1)
+    while chunk and len(content) < status.st_size:
+        chunk = os.read(descriptor, status.st_size - len(content))
+        content += chunk
+    return content

@@ -1,0 +1,152 @@
+"""What one call of `sam-publish result` costs, beside a Python that starts and does nothing.
+
+    python -m tests.benchmarks.publish_start [--rounds N] [--no-broker]
+
+The bare distribution (no editable install, no other package) is installed into an environment of
+its own. There `python -c pass` and the command take turns, pair by pair, so that other load meets
+both; medians of the pairs' ratios count, by the clock on the wall and by processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from deploy.pyz.build import build
+from schema.spool import DirectoryQueue
+from tests.services import ServiceMissing
+from tests.services.activemq import VERSION, running_activemq
+
+ROOT = Path(__file__).parents[2]
+SPOOL_BOUND = 5.0
+BROKER_BOUND = 9.0
+RESULT = "result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE"
+SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+ROOMS = ("schema", "publisher", "sql", "consumer", "spark_jobs")
+
+
+class Cost(NamedTuple):
+    """Seconds of one process."""
+
+    wall: float
+    processor: float
+
+
+class Contest(NamedTuple):
+    """Pairs of what doing nothing and doing it cost."""
+
+    what: str
+    pairs: Sequence[tuple[Cost, Cost]]
+    bound: float | None
+
+    @property
+    def ratios(self) -> Cost:
+        return Cost(*(median(did[at] / bare[at] for bare, did in self.pairs) for at in (0, 1)))
+
+    @property
+    def holds(self) -> bool:
+        return self.bound is None or max(self.ratios) <= self.bound
+
+    def __str__(self) -> str:
+        wall_ms, processor_ms = (median(did[at] for _, did in self.pairs) * 1000 for at in (0, 1))
+        bound = "" if self.bound is None else f"  wanted <= {self.bound:g}"
+        return (
+            f"  {self.what:42} {wall_ms:7.1f} ms {self.ratios.wall:5.2f}"
+            f"   processor {processor_ms:7.1f} ms {self.ratios.processor:5.2f}{bound}"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40, help="pairs (default: 40)")
+    parser.add_argument("--no-broker", action="store_true", help="do not start an ActiveMQ")
+    args = parser.parse_args(argv)
+    with TemporaryDirectory() as name:
+        contests = list(_contests(Path(name), args.rounds, args.no_broker))
+    return 0 if all(contest.holds for contest in contests) else 1
+
+
+def _contests(directory: Path, rounds: int, no_broker: bool) -> Iterator[Contest]:
+    python = _installed(directory / "venv")
+    program = str(Path(python).with_name("sam-publish"))
+    pyz = directory / "sam-publish.pyz"
+    build(pyz)
+    load = os.getloadavg()[0]
+    print(f"{RESULT}; {rounds} pairs with `python -c pass`")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before")
+    state = directory / "state"
+    home = {"PATH": os.environ["PATH"], "HOME": str(directory), "STATE_DIRECTORY": str(state)}
+    os.chdir(directory)
+
+    def contest(what: str, bound: float | None, *command: str) -> Contest:
+        result = Contest(what, _pairs(rounds, [python, "-c", "pass"], command, home), bound)
+        print(result, flush=True)
+        return result
+
+    yield contest("to the spool, fsynced", SPOOL_BOUND, program, *RESULT.split())
+    assert DirectoryQueue(state / "spool").count() == rounds + 1, "each call left a message"
+    yield contest("the same as one file", None, python, str(pyz), *RESULT.split())
+    shutil.rmtree(state)
+    if no_broker:
+        return
+    with _activemq() as url:
+        to_broker = (program, *RESULT.split(), "--no-spool", "--broker", url)
+        what = f"to a receipt of ActiveMQ {VERSION}"
+        yield contest(what, BROKER_BOUND, *to_broker)
+
+
+def _installed(venv: Path) -> str:
+    """The Python of a new environment with the bare distribution in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = str(venv / "bin" / "python")
+    with TemporaryDirectory() as name:
+        copy = Path(name)  # what building leaves behind does not get into our tree
+        for source in SOURCES:
+            shutil.copy(ROOT / source, copy)
+        for room in ROOMS:
+            shutil.copytree(ROOT / room, copy / room)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+        subprocess.run([*pip, "install", "--quiet", "--no-deps", str(copy)], check=True)
+    return python
+
+
+def _pairs(
+    rounds: int, bare: Sequence[str], command: Sequence[str], home: Mapping[str, str]
+) -> list[tuple[Cost, Cost]]:
+    pairs = [(_cost(bare, home), _cost(command, home)) for _ in range(rounds + 1)]
+    return pairs[1:]  # the first one warms the disk cache up
+
+
+def _cost(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
+    silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    started = time.perf_counter()
+    process = os.posix_spawn(command[0], command, environment, file_actions=silence)
+    _, status, usage = os.wait4(process, 0)
+    wall_s = time.perf_counter() - started
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+    return Cost(wall_s, usage.ru_utime + usage.ru_stime)
+
+
+@contextmanager
+def _activemq() -> Iterator[str]:
+    try:
+        with running_activemq() as broker:
+            yield broker.url
+    except ServiceMissing as reason:
+        raise SystemExit(str(reason)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

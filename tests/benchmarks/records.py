@@ -1,0 +1,119 @@
+"""What reading, checking and writing a record costs, in CPU time and beside `json.loads` of it.
+
+    python -m tests.benchmarks.records [--records N] [--rounds R] [--json]
+
+All steps take turns in one process, and the quickest round of each counts, so that other load on
+the machine falls out. The ratio to the yardstick is what two machines can compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from schema.classes import METRIC_OUTPUT
+from schema.decode import decode
+from schema.json_record import read_json, write_json
+from schema.message import Message, new_message, pack
+from schema.normalise import normalise
+from schema.record import ReadRecord, Record, read_wlcg, write_wlcg
+from schema.times import format_time
+from tests.builders import NOW, metric_result
+
+YARDSTICK = "json.loads"
+LIMITS = {"publish": 9.0, "decode, one a message": 8.0}
+"""Times the yardstick, with some room: more is a step back."""
+
+Step = Callable[[], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    inputs = [record(number) for number in range(args.records)]
+    costs = measured(steps(inputs), args.rounds, args.records)
+    if args.json:
+        print(json.dumps({"python": platform.python_version(), "us_per_record": costs}))
+        return
+    text = write_wlcg(inputs[0])
+    print(f"Python {platform.python_version()} on {platform.machine()}; {args.records} records of")
+    print(f"{len(text)} bytes and {len(inputs[0])} keys, best of {args.rounds} rounds:\n")
+    print(f"{'step':<28}{'µs a record':>12}{f'x {YARDSTICK}':>14}")
+    for name, cost in costs.items():
+        ratio = cost / costs[YARDSTICK]
+        limit = f"   (at most {LIMITS[name]:g})" if name in LIMITS else ""
+        print(f"{name:<28}{cost:>12.2f}{ratio:>14.2f}{limit}")
+
+
+def record(number: int) -> Record:
+    """One of a round of probes: hosts, sites and times are shared, texts are not."""
+    return metric_result(
+        hostName=f"ce{number % 200:02}.example.org",
+        siteName=f"EXAMPLE-LCG{number % 50}",
+        summaryData=f"job finished in {number} s",
+        timestamp=format_time(NOW - timedelta(minutes=number % 60)),
+        voFqan="/ops/Role=lcgadmin",
+        performanceData=f"time={number}s;400;600;0",
+        detailsData=f"job {number} was sent\nand came back",
+    )
+
+
+def steps(records: list[Record]) -> dict[str, Step]:
+    texts = [write_wlcg(each) for each in records]
+    bodies = [text.encode() for text in texts]
+    packed = list(pack(records, METRIC_OUTPUT.name))
+    messages = [new_message(METRIC_OUTPUT.name, text, record_count=1) for text in texts]
+    lower = tuple(key.lower() for key in METRIC_OUTPUT.keys)
+    one, many = [json.dumps(each) for each in records], write_json(records).encode()
+    return {
+        YARDSTICK: lambda: [json.loads(text) for text in one],
+        "read, one a body": lambda: [read_wlcg(body) for body in bodies],
+        "read, 100 a body": lambda: [read_wlcg(message.body) for message in packed],
+        "normalise": lambda: [normalised(each) for each in records],
+        "write": lambda: [write_wlcg(each) for each in records],
+        "new message": lambda: [new_message(METRIC_OUTPUT.name, text) for text in texts],
+        "write and pack": lambda: list(pack(records, METRIC_OUTPUT.name)),
+        "publish": lambda: [published(body) for body in bodies],
+        "decode, one a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in messages],
+        "decode, 100 a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in packed],
+        "decode, lower-case columns": lambda: [decoded(each, lower) for each in messages],
+        "read JSON, an array": lambda: read_json(many),
+    }
+
+
+def normalised(fields: Record) -> list[Record]:
+    return normalise(fields, METRIC_OUTPUT.name, {}, NOW)
+
+
+def decoded(message: Message, columns: tuple[str, ...]) -> int:
+    found = decode(message, columns, NOW)
+    assert found.rows and not found.bad
+    return len(found.rows)
+
+
+def published(body: bytes) -> list[Message]:
+    """What `send --one-per-message` does with a record before it goes to a broker."""
+    read = [each for each in read_wlcg(body) if isinstance(each, ReadRecord)]
+    rows = [row for each in read for row in normalised(each.fields)]
+    return [new_message(METRIC_OUTPUT.name, write_wlcg(row), record_count=1) for row in rows]
+
+
+def measured(steps: dict[str, Step], rounds: int, records: int) -> dict[str, float]:
+    best = dict.fromkeys(steps, float("inf"))
+    for _ in range(rounds):
+        for name, step in steps.items():
+            started = time.process_time()
+            step()
+            best[name] = min(best[name], time.process_time() - started)
+    return {name: round(seconds / records * 1e6, 2) for name, seconds in best.items()}
+
+
+if __name__ == "__main__":
+    main()

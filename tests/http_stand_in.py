@@ -1,0 +1,144 @@
+"""An HTTP server in a thread: it answers with the bytes it is told, or misbehaves.
+
+with HttpStandIn(lambda asked: reply(200, b"yes")) as server:
+    ...
+assert server.asked[0].target == "/path"
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+HOST = "127.0.0.1"
+POLL_S = 0.05
+DRIP_S = 0.1
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
+    connection: int
+    """How many connections there were before this one's."""
+
+    @property
+    def form(self) -> dict[str, str]:
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True, strict_parsing=True))
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
+    """The bytes of an answer; a header's `_` stands for `-`."""
+    lines = [f"HTTP/1.1 {status} Reason", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def json_reply(status: int, document: object) -> bytes:
+    return reply(status, json.dumps(document).encode(), Content_Type="application/json")
+
+
+@dataclass
+class HttpStandIn:
+    answer: Callable[[Asked], bytes] = lambda asked: reply(200)
+    """No bytes: it closes instead of answering."""
+    drips: bool = False
+    """Sends a byte every DRIP_S."""
+    closes_when_idle: bool = False
+    """Closes after each answer, without a word of it in the answer."""
+    hears_no_body: bool = False
+    """Answers as soon as it has the headers, and closes."""
+    context: ssl.SSLContext | None = None
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+
+    def __enter__(self) -> HttpStandIn:
+        self._stopping = threading.Event()
+        self.closed = threading.Event()
+        """Set when it closed a connection."""
+        self._listener = socket.create_server((HOST, 0))
+        self._listener.settimeout(POLL_S)
+        self.port = int(self._listener.getsockname()[1])
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                thread = threading.Thread(target=self._serve, args=(connection, self.connections))
+                self.connections += 1
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        connection.settimeout(5)
+        with connection, suppress(OSError, EOFError):
+            if self.context:
+                connection = self.context.wrap_socket(connection, server_side=True)
+            connection.settimeout(POLL_S)
+            with connection:
+                self._converse(connection, number)
+        self.closed.set()
+
+    def _converse(self, connection: socket.socket, number: int) -> None:
+        buffer = b""
+        while not self._stopping.is_set():
+            asked, buffer = self._next(connection, buffer, number)
+            self.asked.append(asked)
+            answer = self.answer(asked)
+            self._say(connection, answer)
+            if self.closes_when_idle or self.hears_no_body or not answer:
+                return
+
+    def _next(self, connection: socket.socket, buffer: bytes, number: int) -> tuple[Asked, bytes]:
+        while True:
+            head, end, rest = buffer.partition(b"\r\n\r\n")
+            if end:
+                first, *lines = head.decode().split("\r\n")
+                method, target, _ = first.split(" ")
+                pairs = (line.split(": ", 1) for line in lines)
+                headers = {name.lower(): value for name, value in pairs}
+                size = 0 if self.hears_no_body else int(headers.get("content-length", "0"))
+                if len(rest) >= size:
+                    return Asked(method, target, headers, rest[:size], number), rest[size:]
+            buffer += self._receive(connection)
+
+    def _receive(self, connection: socket.socket) -> bytes:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                data = connection.recv(65536)
+                if data:
+                    return data
+                break
+        raise EOFError
+
+    def _say(self, connection: socket.socket, answer: bytes) -> None:
+        if not self.drips:
+            connection.sendall(answer)
+            return
+        for byte in answer:
+            connection.sendall(bytes([byte]))
+            if self._stopping.wait(DRIP_S):
+                raise EOFError

@@ -1,0 +1,65 @@
+"""What is in a queue of a real broker, read by stomp.py: no code of ours has a say in it."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import stomp
+
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import ArtemisServer
+from tests.services.rabbitmq import RabbitMQServer
+
+RealBroker = ActiveMQServer | ArtemisServer | RabbitMQServer
+WAIT_S = 20.0
+QUIET_S = 0.2
+
+
+def ids(frames: list[Any]) -> list[str]:
+    return [frame.headers["samMessageId"] for frame in frames]
+
+
+def received(server: RealBroker, destination: str, count: int) -> list[Any]:
+    """So many frames of a queue, and those that came soon after."""
+    return _read(server, destination, lambda frames: len(frames) >= count)
+
+
+def received_ids(server: RealBroker, destination: str, wanted: Iterable[str]) -> list[str]:
+    """The ids of the messages of a queue until all that are wanted came, some perhaps twice."""
+    missing = set(wanted)
+
+    def all_came(frames: list[Any]) -> bool:
+        missing.difference_update(ids(frames[-1:]))
+        return not missing
+
+    return ids(_read(server, destination, all_came))
+
+
+def _read(server: RealBroker, destination: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
+    arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    connection = stomp.Connection12(
+        [(server.host, server.port)], vhost="/", auto_decode=False, try_loopback_connect=False
+    )
+    connection.set_listener("test", _Listener(arrived))
+    connection.connect()
+    connection.subscribe(destination, id="1", ack="auto")
+    frames: list[Any] = []
+    try:
+        while not enough(frames):
+            frames.append(arrived.get(timeout=WAIT_S))
+        while True:
+            frames.append(arrived.get(timeout=QUIET_S))
+    except queue.Empty:
+        return frames
+    finally:
+        connection.transport.disconnect_socket()
+
+
+class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
+    def __init__(self, arrived: queue.SimpleQueue[Any]) -> None:
+        self._arrived = arrived
+
+    def on_message(self, frame: Any) -> None:
+        self._arrived.put(frame)

@@ -1,0 +1,286 @@
+"""What is remembered of brokers, and that nothing depends on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from publisher.address import BrokerAddress
+from publisher.memory import BELIEVED_S, FILE, MAX_FACTS, MAX_REST_S, MIN_REST_S, Memory
+from schema.broker import parse_broker
+
+NOW = 1_763_700_000.0
+FIRST = parse_broker("stomp://msg.example.org")
+SECOND = parse_broker("stomp://msg2.example.org")
+AT_FIRST = BrokerAddress(FIRST, "192.0.2.1")
+AT_SECOND = BrokerAddress(SECOND, "192.0.2.2")
+DAY_S = 86400.0
+
+
+def memory(state: Path | None, now: float = NOW) -> Memory:
+    """As a process that starts at `now` finds it."""
+    found = Memory(state, [FIRST, SECOND], clock=lambda: now)
+    found.refresh()
+    return found
+
+
+def failed(state: Path, times: int = 1, now: float = NOW) -> None:
+    for _ in range(times):
+        known = memory(state, now)
+        known.failed(AT_FIRST, "connection refused")
+        known.save()
+
+
+def worked(state: Path, address: BrokerAddress = AT_FIRST, now: float = NOW) -> None:
+    known = memory(state, now)
+    known.worked(address)
+    known.save()
+
+
+def rest_s(state: Path, now: float = NOW) -> float:
+    fact = memory(state, now).rest_of(AT_FIRST)
+    return fact.rests_until - now if fact else 0.0
+
+
+def test_the_address_that_worked_is_remembered_by_the_next_process(tmp_path: Path) -> None:
+    worked(tmp_path, AT_SECOND)
+
+    assert memory(tmp_path, NOW + 1).last_worked() == (AT_SECOND, True)
+
+
+def test_of_two_that_worked_the_later_counts(tmp_path: Path) -> None:
+    worked(tmp_path, AT_SECOND)
+    worked(tmp_path, AT_FIRST, NOW + 1)
+
+    assert memory(tmp_path, NOW + 2).last_worked() == (AT_FIRST, True)
+
+
+def test_after_an_hour_a_name_is_to_be_looked_up_again(tmp_path: Path) -> None:
+    worked(tmp_path, AT_SECOND)
+
+    assert memory(tmp_path, NOW + BELIEVED_S).last_worked() == (AT_SECOND, False)
+
+
+def test_an_address_that_failed_rests_and_the_next_process_knows_why(tmp_path: Path) -> None:
+    failed(tmp_path)
+
+    fact = memory(tmp_path).rest_of(AT_FIRST)
+
+    assert fact is not None
+    assert (fact.failures, fact.reason) == (1, "connection refused")
+    assert MIN_REST_S / 2 <= rest_s(tmp_path) <= MIN_REST_S
+    assert memory(tmp_path).rest_of(AT_SECOND) is None
+    assert memory(tmp_path, NOW + MIN_REST_S).rest_of(AT_FIRST) is None
+
+
+def test_rests_double_up_to_five_minutes(tmp_path: Path) -> None:
+    longest = []
+    for times in range(1, 12):
+        failed(tmp_path)
+        longest.append(min(MAX_REST_S, MIN_REST_S * 2 ** (times - 1)))
+        assert longest[-1] / 2 <= rest_s(tmp_path) <= longest[-1]
+
+    assert longest[-1] == MAX_REST_S
+
+
+def test_rests_differ_so_that_hosts_do_not_come_back_as_one(tmp_path: Path) -> None:
+    rests = set()
+    for number in range(20):
+        failed(tmp_path / str(number), 3)
+        rests.add(rest_s(tmp_path / str(number)))
+
+    assert len(rests) > 10
+
+
+def test_a_success_forgets_the_failures(tmp_path: Path) -> None:
+    failed(tmp_path, 5)
+    worked(tmp_path)
+    failed(tmp_path)
+
+    assert rest_s(tmp_path) <= MIN_REST_S
+    assert memory(tmp_path).last_worked() is None
+
+
+def test_a_success_forgets_that_the_name_did_not_resolve(tmp_path: Path) -> None:
+    name = BrokerAddress(FIRST)
+    known = memory(tmp_path)
+    known.failed(name, "its name is not resolved")
+    known.worked(AT_FIRST)
+
+    assert known.rest_of(name) is None
+
+
+def test_a_steady_state_writes_nothing(tmp_path: Path) -> None:
+    worked(tmp_path)
+    before = (tmp_path / FILE).stat()
+
+    for second in range(5):
+        worked(tmp_path, AT_FIRST, NOW + second)
+
+    after = (tmp_path / FILE).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_where_there_is_no_choice_nothing_is_written(tmp_path: Path) -> None:
+    spool = parse_broker("spool:///somewhere")
+    known = Memory(tmp_path, [spool])
+
+    known.worked(BrokerAddress(spool))
+    known.save()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_directory_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = memory(None)
+
+    known.failed(AT_FIRST, "refused")
+    known.save()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_ours_alone_and_has_no_other_beside_it(tmp_path: Path) -> None:
+    old_mask = os.umask(0)
+    try:
+        failed(tmp_path / "state")
+    finally:
+        os.umask(old_mask)
+
+    (file,) = (tmp_path / "state").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"\xff\x00",
+        b'{"stomp://msg.example.org:61613 192.0.2.1": 5}',
+        b'{"stomp://msg.example.org:61613 192.0.2.1": {"rests_until": "soon"}}',
+        b'{"stomp://msg.example.org:61613 192.0.2.1": {"worked_at": NaN, "rests_until": NaN}}',
+        b'{"stomp://msg.example.org:61613 192.0.2.1": {"failures": 1e400}}',
+        b'{"stomp://msg.example.org:61613 192.0.2.1": {"worked_at": ' + b"9" * 400 + b"}}",
+        b"[" * 100_000,
+        b'{"no broker": {"worked_at": 1}, " ": {}, "": {}}',
+    ],
+)
+def test_a_damaged_memory_is_no_memory_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / FILE).chmod(0o600)
+
+    found = memory(tmp_path)
+    before = found.last_worked(), found.rest_of(AT_FIRST)
+    worked(tmp_path)
+
+    assert before == (None, None)
+    assert memory(tmp_path).last_worked() == (AT_FIRST, True)
+
+
+def test_a_rest_further_ahead_than_any_can_be_is_not_believed(tmp_path: Path) -> None:
+    """The clock was set back three days after the failure."""
+    failed(tmp_path, 10, NOW + 3 * DAY_S)
+
+    assert memory(tmp_path).rest_of(AT_FIRST) is None
+
+
+def test_a_success_in_the_future_is_not_believed(tmp_path: Path) -> None:
+    worked(tmp_path, AT_FIRST, NOW + DAY_S)
+
+    assert memory(tmp_path).last_worked() is None
+
+
+def test_after_the_clock_was_set_back_rests_are_short_again(tmp_path: Path) -> None:
+    failed(tmp_path, 3, NOW + 3 * DAY_S)
+
+    failed(tmp_path)
+
+    assert 0 < rest_s(tmp_path) <= MAX_REST_S
+
+
+@pytest.mark.parametrize("planted", ["symlink", "directory", "pipe", "of all", "unwritable"])
+def test_a_file_that_is_not_plainly_ours_is_neither_read_nor_followed(
+    tmp_path: Path, planted: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    worked(elsewhere)
+    state = tmp_path / "state"
+    state.mkdir()
+    plants: dict[str, Callable[[Path], object]] = {
+        "symlink": lambda file: file.symlink_to(elsewhere / FILE),
+        "directory": lambda file: file.mkdir(),
+        "pipe": os.mkfifo,
+        "of all": lambda file: (
+            file.write_bytes((elsewhere / FILE).read_bytes()),
+            file.chmod(0o666),
+        ),
+        "unwritable": lambda file: state.rmdir() or state.write_text("a file, no directory"),
+    }
+    before = (elsewhere / FILE).read_bytes()
+    plants[planted](state / FILE)
+
+    known = memory(state)
+    known.failed(AT_SECOND, "refused")
+    known.save()
+
+    assert known.last_worked() is None
+    assert (elsewhere / FILE).read_bytes() == before
+
+
+def test_a_leftover_of_a_killed_writer_does_not_stop_the_next_for_long(tmp_path: Path) -> None:
+    (tmp_path / f"{FILE}.{os.getpid()}.tmp").write_text("half")
+
+    worked(tmp_path)
+    worked(tmp_path)
+
+    assert memory(tmp_path).last_worked() == (AT_FIRST, True)
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+
+
+def test_the_memory_stays_small(tmp_path: Path) -> None:
+    brokers = [parse_broker(f"stomp://h{number}") for number in range(MAX_FACTS * 2)]
+    known = Memory(tmp_path, brokers, clock=lambda: NOW)
+
+    for broker in brokers:
+        known.failed(BrokerAddress(broker), "x" * 10_000)
+    known.save()
+
+    facts = json.loads((tmp_path / FILE).read_text())
+    assert len(facts) == MAX_FACTS
+    assert all(len(fact["reason"]) <= 200 for fact in facts.values())
+
+
+def test_many_processes_at_once_leave_a_whole_file(tmp_path: Path) -> None:
+    children = {_writer(tmp_path, BrokerAddress(FIRST, f"192.0.2.{n}")) for n in range(6)}
+
+    reads = 0
+    while children:
+        children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
+        if (tmp_path / FILE).exists():
+            json.loads((tmp_path / FILE).read_text())  # raises if it is half written
+            reads += 1
+
+    assert reads > 0
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+
+
+def _writer(state: Path, address: BrokerAddress) -> int:
+    child = os.fork()
+    if child == 0:
+        for _ in range(50):
+            known = memory(state)
+            known.failed(address, "refused")
+            known.save()
+        os._exit(0)
+    return child

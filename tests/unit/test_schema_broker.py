@@ -1,0 +1,82 @@
+"""Broker URLs: what each form means, and what is wrong with the others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schema.broker import Broker, parse_broker
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("stomp://msg.example.org", Broker("stomp", "msg.example.org", 61613)),
+        ("stomp+ssl://msg.example.org", Broker("stomp+ssl", "msg.example.org", 61614)),
+        ("stomp://[2001:db8::1]:61000", Broker("stomp", "2001:db8::1", 61000)),
+        (
+            "activemq-rest+http://msg.example.org:8161/api/message",
+            Broker("activemq-rest+http", "msg.example.org", 8161, "/api/message"),
+        ),
+        (
+            "activemq-rest+https://msg.example.org",
+            Broker("activemq-rest+https", "msg.example.org", 8162, "/api/message"),
+        ),
+        (
+            "rabbitmq-api+http://msg.example.org/%2F/amq.topic",
+            Broker("rabbitmq-api+http", "msg.example.org", 15672, "/%2F/amq.topic"),
+        ),
+        (
+            "ams+https://msg.example.org/v1/projects/sam/",
+            Broker("ams+https", "msg.example.org", 443, "/v1/projects/sam"),
+        ),
+        ("spool:///var/spool/sam%20in", Broker("spool", path="/var/spool/sam in")),
+    ],
+)
+def test_a_url_names_one_broker(url: str, broker: Broker) -> None:
+    assert parse_broker(url) == broker
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind", "tls"),
+    [
+        ("stomp", "stomp", False),
+        ("stomp+ssl", "stomp", True),
+        ("activemq-rest+http", "activemq-rest", False),
+        ("rabbitmq-api+https", "rabbitmq-api", True),
+        ("ams+https", "ams", True),
+        ("spool", "spool", False),
+    ],
+)
+def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -> None:
+    broker = Broker(scheme)
+
+    assert (broker.kind, broker.tls) == (kind, tls)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://msg.example.org", "begins with 'http', want one of stomp://, stomp+ssl://"),
+        ("msg.example.org:61613", "want one of"),
+        ("stomp://", "names no host"),
+        ("stomp://msg.example.org/x", "nothing may follow the port"),
+        ("stomp://msg.example.org:0x1", "Port"),
+        ("rabbitmq-api+http://msg.example.org/amq.topic", "want /VHOST/EXCHANGE"),
+        ("ams+https://msg.example.org", "want /v1/projects/PROJECT"),
+        ("ams+https://msg.example.org/v1/projects/sam?key=x", "no ? or #"),
+        ("spool://var/spool", "want three slashes"),
+        ("spool:///", "names no directory"),
+    ],
+)
+def test_a_bad_url_is_refused_with_words(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse_broker(url)
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ValueError, match="password") as refusal:
+        parse_broker("stomp://probe:canary@msg.example.org")
+
+    assert "canary" not in str(refusal.value)

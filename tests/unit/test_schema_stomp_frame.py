@@ -1,0 +1,196 @@
+"""STOMP frames: written so that nothing slips in, read so that nothing overruns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.stomp_frame import Frame, FrameError, FrameReader, encode
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+NAMES = TEXT.filter(lambda name: name not in ("", "content-length"))
+COMMANDS = st.sampled_from(["SEND", "MESSAGE", "RECEIPT", "ERROR", "SUBSCRIBE"])
+PIECES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+
+
+def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame]:
+    reader = reader or FrameReader()
+    return [frame for piece in pieces for frame in reader.feed(piece)]
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The data in pieces of these sizes, again and again."""
+    pieces = []
+    while data:
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces
+
+
+@given(COMMANDS, st.dictionaries(NAMES, TEXT, max_size=5), st.binary(max_size=50), PIECES)
+def test_what_is_written_is_read_again_however_it_is_cut(
+    command: str, headers: dict[str, str], body: bytes, sizes: list[int]
+) -> None:
+    headers = {**headers, "content-length": str(len(body))}
+    data = encode(command, headers, body)
+
+    frames = frames_of(*cut(data + b"\n" + data, sizes))
+
+    assert frames == [Frame(command, headers, body)] * 2
+
+
+@given(st.binary(max_size=200), PIECES)
+def test_no_bytes_raise_anything_but_the_documented_error(data: bytes, sizes: list[int]) -> None:
+    reader = FrameReader(max_head_bytes=50, max_body_bytes=50)
+
+    try:
+        frames = frames_of(*cut(data, sizes), reader=reader)
+    except FrameError as error:
+        assert str(error)
+    else:
+        assert all(isinstance(frame, Frame) for frame in frames)
+
+
+@given(st.binary(max_size=60))
+def test_no_frame_that_begins_well_raises_anything_but_the_documented_error(rest: bytes) -> None:
+    try:
+        frames = frames_of(b"MESSAGE\n" + rest + b"\n\n\0")
+    except FrameError as error:
+        assert str(error)
+    else:
+        assert {frame.command for frame in frames} <= {"MESSAGE", "RECEIPT", "ERROR"}
+
+
+def test_a_header_can_not_bring_another_header_or_frame() -> None:
+    evil = "x\ndestination:/queue/other\r\n\n\0"
+
+    with pytest.raises(ValueError, match="holds a NUL"):
+        encode("SEND", {"note": evil})
+    data = encode("SEND", {"no:te\n": evil.replace("\0", "")})
+
+    assert data == b"SEND\nno\\cte\\n:x\\ndestination\\c/queue/other\\r\\n\\n\n\n\0"
+
+
+def test_connect_is_not_escaped_and_refuses_what_would_need_it() -> None:
+    data = encode("CONNECT", {"passcode": "a:b\\c"})
+
+    assert data == b"CONNECT\npasscode:a:b\\c\n\n\0"
+    for value in ("a\nb", "a\rb", "a\0b"):
+        with pytest.raises(ValueError, match="'passcode'") as caught:
+            encode("CONNECT", {"passcode": value})
+        assert "a" + value[1] not in str(caught.value)
+
+
+def test_connected_is_read_as_it_is() -> None:
+    (frame,) = frames_of(b"CONNECTED\nserver:a\\nb:c\n\n\0")
+
+    assert frame.headers == {"server": "a\\nb:c"}
+
+
+def test_of_a_repeated_header_the_first_counts() -> None:
+    (frame,) = frames_of(b"MESSAGE\ncontent-length:1\ncontent-length:9\na:1\na:2\n\nx\0")
+
+    assert frame.headers == {"content-length": "1", "a": "1"}
+    assert frame.body == b"x"
+
+
+def test_heart_beats_between_frames_are_passed_over() -> None:
+    receipt = b"RECEIPT\nreceipt-id:1\n\n\0"
+
+    frames = frames_of(b"\n\n\r\n", receipt, b"\n", b"\n" + receipt, b"\n")
+
+    assert frames == [Frame("RECEIPT", {"receipt-id": "1"})] * 2
+
+
+def test_lines_may_end_with_carriage_return_and_line_feed() -> None:
+    data = b"MESSAGE\r\na:1\r\nb:2\r\n\r\nx\n\ny\0\r\nRECEIPT\r\nreceipt-id:1\r\n\r\n\0"
+
+    frames = frames_of(*cut(data, [1]))
+
+    assert frames == [
+        Frame("MESSAGE", {"a": "1", "b": "2"}, b"x\n\ny"),
+        Frame("RECEIPT", {"receipt-id": "1"}),
+    ]
+
+
+def test_a_body_with_its_length_may_hold_any_byte() -> None:
+    body = b"\0\n\nRECEIPT\n\n\0"
+
+    (frame,) = frames_of(encode("MESSAGE", {"content-length": str(len(body))}, body))
+
+    assert frame.body == body
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"MESSAGE\ncontent-length:2\n\nabc\0", "does not end after its 2 bytes"),
+        (b"MESSAGE\ncontent-length:4\n\nabc\0MESSAGE\n", "does not end after its 4 bytes"),
+        (b"MESSAGE\ncontent-length:-1\n\nabc\0", "content-length '-1'"),
+        (b"MESSAGE\ncontent-length:\n\nabc\0", "content-length ''"),
+        ("MESSAGE\ncontent-length:٣\n\nabc\0".encode(), "content-length '٣'"),
+        (b"MESSAGE\ncontent-length:" + b"9" * 5000 + b"\n\n", "exceeds 16777216 bytes"),
+        (b"MESSAGE\ncontent-length:16777217\n\n", "exceeds 16777216 bytes"),
+        (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
+        (b"MESSAGE\na:\\t\n\n\0", r"escape '\\\\t'"),
+        (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
+        (b"MESSAGE\na:\xff\n\n\0", "no UTF-8"),
+        (b"MESSAGES\na:1\n\n\0", "no STOMP frame begins 'MESSAGES"),
+    ],
+)
+def test_a_wrong_frame_is_told_in_words(data: bytes, words: str) -> None:
+    with pytest.raises(FrameError) as caught:
+        frames_of(data)
+
+    assert words.replace("\\\\", "\\") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", r"'HTTP/1.1 400 Bad Request\r\n'"),
+        (b"SSH-2.0-OpenSSH", "'SSH-2.0-OpenSSH'"),
+        (b"\x15\x03\x03\x00\x02", r"'\x15\x03\x03\x00\x02'"),
+        (b"x" * 100_000, repr("x" * 40)),
+    ],
+)
+def test_what_is_no_frame_is_told_with_its_first_bytes_at_once(data: bytes, shown: str) -> None:
+    with pytest.raises(FrameError, match="no STOMP frame begins") as caught:
+        frames_of(data)
+
+    assert shown in str(caught.value)
+
+
+def test_headers_without_end_are_an_error() -> None:
+    reader = FrameReader(max_head_bytes=1000)
+
+    with pytest.raises(FrameError, match="headers of ERROR exceed 1000 bytes"):
+        frames_of(b"ERROR\n", *[b"a:1\n"] * 1000, reader=reader)
+
+
+def test_a_body_without_end_is_an_error() -> None:
+    reader = FrameReader(max_body_bytes=1000)
+
+    with pytest.raises(FrameError, match="body of ERROR exceeds 1000 bytes"):
+        frames_of(b"ERROR\n\n", *[b"x"] * 1002, reader=reader)
+
+
+def test_frames_before_the_trouble_are_read() -> None:
+    seen = []
+
+    with pytest.raises(FrameError):
+        seen.extend(FrameReader().feed(b"RECEIPT\nreceipt-id:1\n\n\0garbage"))
+
+    assert seen == [Frame("RECEIPT", {"receipt-id": "1"})]
+
+
+def test_frames_nobody_asked_for_are_kept() -> None:
+    reader = FrameReader()
+    data = b"RECEIPT\nreceipt-id:%d\n\n\0"
+
+    first = next(iter(reader.feed(data % 1 + data % 2)))
+    rest = list(reader.feed(data % 3))
+
+    assert [frame.headers["receipt-id"] for frame in (first, *rest)] == ["1", "2", "3"]
