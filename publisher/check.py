@@ -116,8 +116,10 @@ def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
     try:
         tls_context(config)
     except ConfigError as error:
-        key = "certificate_file" if config.certificate_file else "ca_file"
-        yield from (f"{found.place(key)}: {problem}" for problem in error.problems)
+        for problem in error.problems:
+            about_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")
+            key = "ca_file" if about_ca else "certificate_file"
+            yield f"{found.place(key)}: {problem}"
 
 
 def _bad_way(config: PublisherConfig, broker: Broker, found: Findings) -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from publisher.arguments import PROGRAM, build_parser
-from schema import command
+import gc
+
+gc.set_threshold(50_000)  # a start makes objects and no garbage: to look for it takes time
+
+from publisher.arguments import PROGRAM, build_parser  # noqa: E402
+from schema import command  # noqa: E402
 
 TYPE_CHECKING = False  # `import typing` takes a tenth of the time of a whole call
 if TYPE_CHECKING:

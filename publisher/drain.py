@@ -102,7 +102,8 @@ def drain_in_passing(
             with _sole_drainer(config.spool) as alone:
                 if alone:
                     queue.purge()
-                    _Pass(queue, config, result).send_to(transport, lambda: deadline)
+                    one_pass = _Pass(queue, config, result, rejected_rest=True)
+                    one_pass.send_to(transport, lambda: deadline)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("the spool is not empty yet: %s", error)
     if result.sent:
@@ -152,12 +153,14 @@ class _Pass:
         result: Drain,
         go_on: GoOn = lambda _: True,
         pass_over: Collection[str] = (),
+        rejected_rest: bool = False,
     ) -> None:
         self._queue = queue
         self._config = config
         self._result = result
         self._go_on = go_on
         self._names = (name for name in queue.names() if name not in pass_over)
+        self._rejected_rest = rejected_rest
         self._held: set[str] = set()
 
     def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
@@ -233,7 +236,12 @@ class _Pass:
                 self._reject(name, str(rejection))
 
     def _reject(self, name: str, why: str) -> None:
-        self._let_go(name)
+        if self._rejected_rest:
+            # Its lock stays until it expires: else every call would ask again, and each refusal
+            # costs a connection.
+            self._held.discard(name)
+        else:
+            self._let_go(name)
         self._result.rejected.add(name)
         self._result.rejections[why] = self._result.rejections.get(why, 0) + 1
 

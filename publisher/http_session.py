@@ -97,7 +97,9 @@ class HttpSession:
             answer = self._ask(channel, request)
         except (OSError, HTTPException) as error:
             self.close()
-            raise BrokerUnavailable(self._address, _words_of_failure(error)) from error
+            way = f"{channel.proxy}: " if channel.proxy else ""
+            words = f"{way}{_words_of_failure(error)}"
+            raise BrokerUnavailable(self._address, words) from error
         except BaseException:
             self.close()  # half an answer would be taken for the next one
             raise

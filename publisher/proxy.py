@@ -57,17 +57,17 @@ class Proxy:
 
     def refusal(self, status: int, reason: str, wanted: str = "") -> str:
         """Words for an answer of the proxy itself; `wanted` is its header Proxy-Authenticate."""
-        printable = "".join(filter(str.isprintable, reason))[:MAX_WORDS]
-        said = f"{self} answered {status} {printable}".rstrip()
+        said = f"{self} answered {status} {_printable(reason)}".rstrip()
         if status == 407:
             return f"{said}: {self._about_login(wanted)}"
         return f'{said} (no_proxy, or proxy = "none", go without it)'
 
     def _about_login(self, wanted: str) -> str:
         if wanted and "basic" not in wanted.lower():
-            return f"it wants a login by {wanted.split()[0][:MAX_WORDS]}, only Basic is spoken here"
+            way = _printable(wanted.split()[0])
+            return f"it wants a login by {way}, only Basic is spoken here"
         if self.user is not None:
-            return f"it does not accept the login of {self.user}"
+            return f"it does not accept the login of {_printable(self.user)}"
         return (
             "it wants a login and was given none: "
             "http://USER:PASSWORD@… in the variable, or the keys proxy and proxy_password_file"
@@ -118,11 +118,17 @@ def parse_proxy(url: str, source: str) -> Proxy:
         raise ValueError(f"{source}: is no URL, want http://[USER@]HOST:PORT") from None
     if parts.scheme != "http":
         raise ValueError(f"{source}: a proxy {parts.scheme}://… can't be used, only http://…")
+    if parts.path.strip("/") or parts.query or parts.fragment:  # or a password is cut at its /?#
+        raise ValueError(f"{source}: nothing may follow the port; in a login / ? # are %2F %3F %23")
     if not parts.hostname:
         raise ValueError(f"{source}: names no host, want http://[USER@]HOST:PORT")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password else None
     return Proxy(parts.hostname, port, source, user, password)
+
+
+def _printable(words: str) -> str:
+    return "".join(filter(str.isprintable, words))[:MAX_WORDS]
 
 
 def _by_key(key: str, password_file: Optional[Path]) -> Proxy:
@@ -144,7 +150,7 @@ def _covers(item: str, host: str, port: int) -> bool:
     if item == "*":
         return True
     name, colon, item_port = item.rpartition(":")
-    if colon and item_port.isdigit() and (":" not in name or name.endswith("]")):
+    if colon and item_port.isdecimal() and (":" not in name or name.endswith("]")):
         if int(item_port) != port:
             return False
         item = name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
@@ -101,8 +102,16 @@ def _tell(path: Path, problem: Optional[str]) -> Optional[str]:
 
 def _credential(name: str, environ: Mapping[str, str]) -> Optional[Path]:
     directory = environ.get("CREDENTIALS_DIRECTORY")
-    place = Path(directory, name) if directory else None
-    return place if place and place.exists() else None
+    if not directory:
+        return None
+    place = Path(directory, name)
+    try:
+        place.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # reading it will tell
+        pass
+    return place
 
 
 def _discovered(environ: Mapping[str, str]) -> Optional[Path]:
@@ -111,8 +120,10 @@ def _discovered(environ: Mapping[str, str]) -> Optional[Path]:
     name = f"bt_u{os.geteuid()}"
     for directory in filter(None, (environ.get("XDG_RUNTIME_DIR"), "/tmp")):
         place = Path(directory, name)
-        if place.exists() and place.stat().st_uid in (0, os.geteuid()):  # /tmp is everybody's
-            return place
+        # /tmp is everybody's: a link of somebody else would have us send any file of ours.
+        with suppress(OSError):
+            if place.lstat().st_uid in (0, os.geteuid()):
+                return place
     return None
 
 

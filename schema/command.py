@@ -32,6 +32,10 @@ _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False
 
 logger = lazy_logger(__name__)
 
+# Help and usage are English, like all that we say. Else argparse asks the disk for a catalogue at
+# every word of it, which takes a twentieth of a short call.
+argparse._ = str  # type: ignore[attr-defined]
+
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser whose usage errors exit 64 and whose help keeps its line breaks."""

@@ -7,7 +7,7 @@ problems are reported at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import (
     Any,
@@ -20,13 +20,11 @@ from typing import (
     get_type_hints,
 )
 
+from schema.config_table import Table
 from schema.errors import ConfigError
 
 SECTIONS = ("database", "publisher", "consumer", "report")
 
-# Of lines of the file; compiled where there is a problem to tell, not at each start.
-_HEADER = r"""\s*\[\[?([\w."' -]+)\]\]?\s*(?:#.*)?$"""
-_KEY = r"""\s*(["']?)([\w-]+)\1\s*[=.]"""
 _LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
 
 T = TypeVar("T")
@@ -89,7 +87,7 @@ def examine(
     """
     problems: list[str] = []
     file = find_file(path, environ)
-    table = _Table(file, section, f"[{section}]")
+    table = Table(file, section, f"[{section}]")
     found = _Reader(problems).section(table, parse_toml)
     values = _Reader(problems, file.parent if file else None).table(config_class, found, table)
     places: dict[str, str] = {}
@@ -139,44 +137,6 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "sam"
 
 
-class _Table(NamedTuple):
-    """One table of the file: its `path` in TOML, its `name` for people, its `number` in an array.
-
-    Parsers forget lines, so a key is found again by its text; only problems need that.
-    """
-
-    file: Optional[Path]
-    path: str
-    name: str
-    number: int = 1
-
-    def at(self, key: str, word: str = "") -> str:
-        """Where a key stands, `word` put before its name; without a key, the table itself."""
-        what = f"{self.name} {word}{key}"
-        if self.file is None:
-            return what
-        line = next((at for at, name in self._keys() if name == key), None)
-        return f"{self.file}:{line}: {what}" if line else f"{self.file}: {what}"
-
-    def item(self, key: str, number: int) -> _Table:
-        """A table of the array that is the value of a key."""
-        return _Table(self.file, f"{self.path}.{key}", f"{self.name} {key}[{number}]", number)
-
-    def _keys(self) -> Iterator[tuple[int, str]]:
-        """Line and name of each key of the table, and its own line with an empty name."""
-        import re
-
-        text = self.file.read_text(encoding="utf-8") if self.file else ""
-        seen, inside = 0, False
-        for at, line in enumerate(text.splitlines(), 1):
-            header, key = re.match(_HEADER, line), re.match(_KEY, line)
-            if header:
-                inside = _bare(header[1]) == self.path
-                seen += inside
-            if inside and seen == self.number and (header or key):
-                yield at, key[2] if key else ""
-
-
 class _Reader:
     """Reads values into the types of a dataclass, and collects what is wrong with them."""
 
@@ -184,7 +144,7 @@ class _Reader:
         self._problems = problems
         self._base = base or Path()
 
-    def section(self, table: _Table, parse_toml: ParseToml) -> dict[str, Any]:
+    def section(self, table: Table, parse_toml: ParseToml) -> dict[str, Any]:
         file, name = table.file, table.path
         if file is None:
             return {}
@@ -198,7 +158,7 @@ class _Reader:
             raise ConfigError([f"{where}: {error}"]) from None
         for other in document:
             if other not in SECTIONS:
-                where = _Table(file, other, "unknown section").at("", f"[{other}]")
+                where = Table(file, other, "unknown section").at("", f"[{other}]")
                 self._problems.append(f"{where}{_nearest(other, SECTIONS)}")
         found = document.get(name, {})
         if isinstance(found, dict):
@@ -206,7 +166,7 @@ class _Reader:
         self._problems.append(f"{file}: {name} is no section")
         return {}
 
-    def table(self, config_class: Any, found: Mapping[str, Any], table: _Table) -> dict[str, Any]:
+    def table(self, config_class: Any, found: Mapping[str, Any], table: Table) -> dict[str, Any]:
         known = {_key(item): item for item in _keys(config_class)}
         hints = get_type_hints(config_class)
         values: dict[str, Any] = {}
@@ -232,7 +192,7 @@ class _Reader:
             self._problems.append(f"{variable}: {error}")
             return {}
 
-    def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
+    def _value(self, hint: Any, value: Any, table: Table, key: str) -> Any:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
             return self._items(get_args(kind)[0], value, table, key)
@@ -244,7 +204,7 @@ class _Reader:
             raise ValueError(f"want {_words(kind)}, not {value!r}")
         return value
 
-    def _items(self, kind: Any, value: Any, table: _Table, key: str) -> tuple[Any, ...]:
+    def _items(self, kind: Any, value: Any, table: Table, key: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise ValueError(f"want a list, not {value!r}")
         if not _is_dataclass(kind):
@@ -253,7 +213,7 @@ class _Reader:
             self._nested(kind, item, table.item(key, at)) for at, item in enumerate(value, 1)
         )
 
-    def _nested(self, kind: Any, item: Any, table: _Table) -> Any:
+    def _nested(self, kind: Any, item: Any, table: Table) -> Any:
         if not isinstance(item, dict):
             raise ValueError(f"want a list of tables, not {item!r}")
         before = len(self._problems)
@@ -321,11 +281,6 @@ def _keys(config_class: Any) -> list[_Field]:
 
 def _key(item: _Field) -> str:
     return str(item.metadata.get("key", item.name))
-
-
-def _bare(name: str) -> str:
-    """A name of the file without quotes and blanks."""
-    return "".join(character for character in name if character not in "\"' ")
 
 
 def _plain_type(hint: Any) -> Any:

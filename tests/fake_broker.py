@@ -106,16 +106,21 @@ class FakeBroker:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError, StopIteration):
-            if self.tls:
-                connection.settimeout(HANDSHAKE_S)
-                connection = self.tls.wrap_socket(connection, server_side=True)
-            connection.settimeout(POLL_S)
-            if self.mute or self.greeting:
-                connection.sendall(self.greeting)
-                self._stopping.wait()
-            conversation = _Conversation(self, connection)
-            for frame in _frames(connection, self._stopping):
-                conversation.answer(frame)
+            if self.tls is None:
+                self._converse(connection)
+                return
+            connection.settimeout(HANDSHAKE_S)
+            with self.tls.wrap_socket(connection, server_side=True) as secured:
+                self._converse(secured)
+
+    def _converse(self, connection: socket.socket) -> None:
+        connection.settimeout(POLL_S)
+        if self.mute or self.greeting:
+            connection.sendall(self.greeting)
+            self._stopping.wait()
+        conversation = _Conversation(self, connection)
+        for frame in _frames(connection, self._stopping):
+            conversation.answer(frame)
 
 
 class _Conversation:

@@ -187,6 +187,24 @@ def test_a_rejected_element_stays_and_the_others_are_sent(spool: DirectoryQueue)
     assert result.complete
 
 
+def test_an_element_rejected_in_passing_rests_until_its_lock_expires(
+    spool: DirectoryQueue,
+) -> None:
+    (waiting,) = filled(spool, 1)
+
+    def refuse_it(frame: Frame) -> str:
+        return "access_refused" if frame.headers["samMessageId"] == waiting else ""
+
+    with FakeBroker(rejects=refuse_it) as broker:
+        publish([metric_message()], config_for(spool, broker.url))
+        connections = broker.connections
+        publish([metric_message()], config_for(spool, broker.url))
+
+    assert connections > 1  # the refusal cost one
+    assert broker.connections == connections + 1
+    assert [spool.read(name).message_id for name in spool.names()] == [waiting]
+
+
 def test_an_element_of_a_foreign_writer_travels_with_the_class_and_destination_of_this_one(
     spool: DirectoryQueue,
 ) -> None:
