@@ -11,6 +11,7 @@ PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
+FAULTS := strace=strace tinyproxy=tinyproxy
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish
@@ -42,15 +43,17 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS)
 	@$(BIN)/python -m tests.services.activemq
 	@$(BIN)/python -m tests.services.activemq5
+	@$(BIN)/python -m tests.services.artemis
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
 bench-publish: $(VENV)/.tested ## how quickly the publisher starts, publishes and spools
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.records
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
 	$(BIN)/python -m tests.benchmarks.publish_spool

@@ -42,23 +42,27 @@ class Drain:
 
     def __init__(self) -> None:
         self.sent = 0
-        self.rejections: dict[str, int] = {}
-        """How many were rejected by whom and why; they stay in the spool."""
-        self.rejected: set[str] = set()
-        """The names of those."""
+        self.rejected: dict[str, str] = {}
+        """By name, who rejected an element and why; it stays in the spool."""
         self.set_aside = 0
         """Elements that hold no message, now in the quarantine beside the spool."""
         self.complete = False
         """No broker failed before the last element."""
 
+    @property
+    def rejections(self) -> dict[str, int]:
+        """How many were rejected by whom and why."""
+        counts: dict[str, int] = {}
+        for why in self.rejected.values():
+            counts[why] = counts.get(why, 0) + 1
+        return counts
+
     def add(self, later: Drain) -> None:
         """What became of those of a later round."""
         self.sent += later.sent
-        self.rejected |= later.rejected
+        self.rejected.update(later.rejected)
         self.set_aside += later.set_aside
         self.complete = later.complete
-        for why, count in later.rejections.items():
-            self.rejections[why] = self.rejections.get(why, 0) + count
 
 
 GoOn = Callable[[Drain], bool]
@@ -68,7 +72,7 @@ GoOn = Callable[[Drain], bool]
 def drain(
     config: PublisherConfig, go_on: GoOn = lambda _: True, pass_over: Collection[str] = ()
 ) -> Drain:
-    """Send all elements to the first broker that takes them; the next one gets what it left.
+    """Send all elements to the first broker that takes them; the next gets what it left or refused.
 
     `config.timeout_s` bounds connecting and each batch: as long as a broker confirms, it goes on.
     """
@@ -106,6 +110,7 @@ def drain_in_passing(
                     one_pass.send_to(transport, lambda: deadline)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("the spool is not empty yet: %s", error)
+    _log_rejections(result)
     if result.sent:
         logger.info("drained %s spooled messages to %s", result.sent, address)
     return result.sent
@@ -136,7 +141,14 @@ def _drain_to_any(
             else:
                 route.worked(turn.address)
                 result.complete = True
-                return
+                if not result.rejected:
+                    break
+    _log_rejections(result)
+
+
+def _log_rejections(result: Drain) -> None:
+    for rejection, count in result.rejections.items():
+        logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
 
 
 def _is_at(broker: Broker, spool: Path) -> bool:
@@ -177,8 +189,6 @@ class _Pass:
         finally:
             for name in tuple(self._held):
                 self._let_go(name)
-            for rejection, count in self._result.rejections.items():
-                logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
 
     def _next_batch(self) -> list[tuple[str, Message]]:
         """Locked elements that are ours to send."""
@@ -231,6 +241,7 @@ class _Pass:
             if rejection is None:
                 self._queue.remove(name)
                 self._held.discard(name)
+                self._result.rejected.pop(name, None)
                 self._result.sent += 1
             else:
                 self._reject(name, str(rejection))
@@ -242,8 +253,7 @@ class _Pass:
             self._held.discard(name)
         else:
             self._let_go(name)
-        self._result.rejected.add(name)
-        self._result.rejections[why] = self._result.rejections.get(why, 0) + 1
+        self._result.rejected[name] = why
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 PublishError
 ├── BrokerUnavailable   try the next broker, then the spool
-├── MessageRejected     this broker refuses this message: the others go on, this one is spooled
+├── MessageRejected     this broker refuses this message: others go on, another broker may take it
 ├── NoBrokerTookIt      (publication) some messages are kept nowhere: send them again
 └── NoSuchInput         the input can't be read; nothing was sent
 """

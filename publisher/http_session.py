@@ -24,6 +24,8 @@ HIDDEN = "***"
 NOT_NOW = {401, 407, 408, 429}
 """Client errors that are not about what was asked."""
 BY_A_PROXY = {407, 502, 503, 504}
+MAYBE_BY_A_PROXY = {401, 403}
+"""Tinyproxy refuses a wrong login by 401; a broker's own 403 would be about the message."""
 LOGIN_REFUSED = "it does not accept this login"
 NO_LOGIN = "it wants a login and was given none: keys user and password_file"
 
@@ -134,12 +136,14 @@ class HttpSession:
         return answer
 
     def _refuse(self, answer: Answer, channel: Channel) -> None:
-        if not (300 <= answer.status < 400 or answer.status > 500 or answer.status in NOT_NOW):
-            return
         words = str(answer)
         if channel.proxy and answer.status in BY_A_PROXY:
             wanted = answer.headers.get("proxy-authenticate", "")
             words = channel.proxy.refusal(answer.status, answer.reason, wanted)
+        elif channel.proxy and answer.status in MAYBE_BY_A_PROXY:
+            words = f"{answer} (said by the {channel.proxy}, or by the broker)"
+        elif not (300 <= answer.status < 400 or answer.status > 500 or answer.status in NOT_NOW):
+            return
         elif answer.status == 401:
             words = f"{answer} ({LOGIN_REFUSED if self._headers else NO_LOGIN})"
         elif answer.status < 400:
@@ -150,7 +154,13 @@ class HttpSession:
 
 def _whole(response: HTTPResponse) -> Answer:
     response.begin()
-    body = response.read(MAX_ANSWER_BYTES + 1)
+    try:
+        body = response.read(MAX_ANSWER_BYTES + 1)
+    except OSError:
+        if response.status < 400:
+            raise
+        # A refusal before it read all that we sent: the reset may overtake the words.
+        response.will_close, response.length, body = True, 0, b""
     if len(body) > MAX_ANSWER_BYTES:
         raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
     if response.length:  # http.client says nothing where the size is given to `read`
@@ -212,7 +222,7 @@ def _was_closed(channel: Channel) -> bool:
 
 
 def _words_of_failure(error: Exception) -> str:
-    words = words_of(error)[:MAX_WORDS]
+    words = _one_line(words_of(error))
     if isinstance(error, ConnectionError):
         return f"it closed the connection before it answered ({words})"
     return f"no HTTP, or cut: {words}" if isinstance(error, HTTPException) else words

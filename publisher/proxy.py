@@ -58,7 +58,7 @@ class Proxy:
     def refusal(self, status: int, reason: str, wanted: str = "") -> str:
         """Words for an answer of the proxy itself; `wanted` is its header Proxy-Authenticate."""
         said = f"{self} answered {status} {_printable(reason)}".rstrip()
-        if status == 407:
+        if status in (401, 407):  # tinyproxy answers 401 to a wrong login
             return f"{said}: {self._about_login(wanted)}"
         return f'{said} (no_proxy, or proxy = "none", go without it)'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +34,7 @@ class Receipt(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The broker at `address` refused the message, which is in the spool now."""
+    """No broker took the message, and the one at `address` refused it; the spool has it now."""
 
     message: Message
     address: BrokerAddress
@@ -136,8 +136,9 @@ class Courier:
             trouble = progress.spool(self._config)
         publication = progress.publication(failures)
         _log_rejections(publication.rejections)
-        if progress.missing:
-            raise NoBrokerTookIt(publication, progress.missing, self._config, trouble) from trouble
+        missing = list(progress.missing.values())
+        if missing:
+            raise NoBrokerTookIt(publication, missing, self._config, trouble) from trouble
         return publication
 
     def drain(self, deadline: Deadline) -> int:
@@ -164,34 +165,37 @@ class Courier:
 
     def _publish(self, progress: _Progress, route: Route, deadline: Deadline) -> SpoolError | None:
         """To the brokers, else the spool, else the brokers that were left out for its sake."""
-        if not self._sent_as_before(progress, deadline):
-            self._hand_over(progress, route.turns(), route, deadline)
+        self._send_as_before(progress, deadline)
+        self._hand_over(progress, route.turns(), route, deadline)
         trouble = progress.spool(self._config)
-        if trouble and progress.pending:
+        if trouble:
             self._hand_over(progress, route.left_out(), route, deadline)
         return trouble
 
-    def _sent_as_before(self, progress: _Progress, deadline: Deadline) -> bool:
-        """Whether the open connection, if there is one, could take all."""
-        if not progress.pending:
-            return True
+    def _send_as_before(self, progress: _Progress, deadline: Deadline) -> None:
+        """Over the connection that is open, if there is one."""
         if self._transport is None or self._turn is None:
-            return False
+            return
         try:
             self._send_all(progress, self._turn, deadline)
         except BrokerUnavailable as failure:  # it may have been idle for long: no reason to rest
             logger.info("connection ended: %s", failure)
             self.close()
-        return not progress.pending
 
     def _hand_over(
-        self, progress: _Progress, turns: Iterable[Turn], route: Route, deadline: Deadline
+        self, progress: _Progress, turns: Iterator[Turn], route: Route, deadline: Deadline
     ) -> None:
-        """Until one broker after the other has all that is pending, or the time is up."""
-        for turn in turns:
+        """To one broker after the other: each gets what none before it took."""
+        while progress.missing:
+            turn = next(turns, None)
+            if turn is None:
+                return
+            if turn.address == self._connected_to:
+                continue  # it refused what is left
             if deadline.expired:
                 route.no_time_for(turn.address)
                 continue
+            progress.offer_missing()
             try:
                 self._connect(turn, deadline)
                 self._send_all(progress, turn, deadline)
@@ -200,11 +204,15 @@ class Courier:
                 route.failed(turn.address, failure)
             else:
                 route.worked(turn.address)
-                return
+
+    @property
+    def _connected_to(self) -> BrokerAddress | None:
+        return self._turn.address if self._transport and self._turn else None
 
     def _connect(self, turn: Turn, deadline: Deadline) -> None:
         from publisher.transport import kind_of
 
+        self.close()
         kind = kind_of(turn.address.broker)
         self._transport = kind.connect(turn.address, self._config, deadline.share(turn.of))
         self._turn = turn
@@ -221,30 +229,33 @@ class Courier:
 
 
 class _Progress:
-    """Where each message of a call is by now."""
+    """Where each message of a call is by now, by its position."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.pending = dict(enumerate(messages))
-        """What no broker has or refused."""
-        self._rejections: list[Rejection] = []
+        self.missing = dict(enumerate(messages))
+        """What neither a broker nor the spool has."""
+        self.pending = dict(self.missing)
+        """What the broker whose turn it is has not answered for."""
+        self._refused: dict[int, Rejection] = {}
         self._receipts: list[Receipt] = []
         self._spooled: list[Message] = []
-        self._unkept: dict[int, Message] = {}
-        """What a broker refused and the spool does not have yet."""
 
-    @property
-    def missing(self) -> list[Message]:
-        return [*self._unkept.values(), *self.pending.values()]
+    def offer_missing(self) -> None:
+        """The next broker may take what the one before it refused."""
+        if len(self.pending) < len(self.missing):
+            self.pending = dict(self.missing)
 
     def settle(
         self, position: int, address: BrokerAddress, rejection: MessageRejected | None
     ) -> None:
         message = self.pending.pop(position)
         if rejection is None:
+            del self.missing[position]
             self._receipts.append(Receipt(message, address))
+            if self._refused:
+                self._refused.pop(position, None)
         else:
-            self._rejections.append(Rejection(message, address, rejection.reason))
-            self._unkept[position] = message
+            self._refused[position] = Rejection(message, address, rejection.reason)
 
     def spool(self, config: PublisherConfig) -> SpoolError | None:
         """Keep what no broker has, as far as the spool takes it."""
@@ -253,18 +264,24 @@ class _Progress:
         from publisher.spool_room import SpoolRoom  # most calls reach a broker
 
         room = SpoolRoom(config.spool, config)
+        positions = list(self.missing)
         try:
-            for unsafe in (self._unkept, self.pending):
-                for position, kept in zip(list(unsafe), room.add_all(list(unsafe.values()))):
-                    del unsafe[position]
-                    self._spooled.append(kept)
+            kept = room.add_all(list(self.missing.values()))
+            for position, message in zip(positions, kept):
+                del self.missing[position]
+                self._spooled.append(message)
         except SpoolError as error:
             return error
+        finally:
+            self.offer_missing()
         return None
 
     def publication(self, failures: Sequence[BrokerUnavailable]) -> Publication:
         return Publication(
-            tuple(self._receipts), tuple(self._spooled), tuple(self._rejections), tuple(failures)
+            tuple(self._receipts),
+            tuple(self._spooled),
+            tuple(self._refused.values()),
+            tuple(failures),
         )
 
 

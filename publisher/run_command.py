@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from schema.record import Record
 
+READER_PATIENCE_S = 5.0
+"""How long a reader of our output may take for a piece of it."""
+
 logger = lazy_logger(__name__)
 
 
@@ -31,6 +35,7 @@ def handle(args: argparse.Namespace) -> int:
     """The plugin's exit code, whatever becomes of its result."""
     signal.signal(signal.SIGTERM, _leave)
     run = run_plugin(args.plugin, args.plugin_timeout, _pass_on)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what was found is published: that soon ends
     name = Path(args.plugin[0]).name
     if run.trouble:
         logger.warning("%s %s", name, run.trouble)
@@ -47,9 +52,13 @@ def handle(args: argparse.Namespace) -> int:
 
 
 def _pass_on(chunk: bytes) -> None:
-    with suppress(OSError):  # nobody reads it any more: the result counts all the same
-        while chunk:
-            chunk = chunk[os.write(sys.stdout.fileno(), chunk) :]
+    """Write it out; where nobody reads it any more, the result counts all the same."""
+    output = sys.stdout.fileno()
+    writable = select.poll()
+    writable.register(output, select.POLLOUT)
+    with suppress(OSError):
+        while chunk and writable.poll(READER_PATIENCE_S * 1000):
+            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # so much never blocks
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

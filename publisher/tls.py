@@ -16,6 +16,7 @@ from schema.errors import ConfigError
 TOO_OLD = "it speaks no TLS from 1.2 on, and nothing older is spoken here"
 NO_TLS = "it speaks no TLS at this port"
 CLOSED = "it closed the connection during the TLS handshake: is TLS spoken at this port?"
+NOTHING_IN_COMMON = "it has no cipher in common with us, or refuses us without a reason"
 
 # Of OpenSSL, <openssl/x509_vfy.h>.
 UNKNOWN_CA = {2, 18, 19, 20, 21}
@@ -55,7 +56,7 @@ def secure(channel: Channel, broker: Broker, config: PublisherConfig) -> Channel
     """
     try:
         context = tls_context(config)
-        secured = TlsChannel(channel, context, broker.host.rstrip("."), config)
+        secured = TlsChannel(channel, context, broker.host.rstrip(".") or ".", config)
     except BaseException:
         channel.close()
         raise
@@ -89,14 +90,15 @@ class TlsChannel(Channel):
     ) -> None:
         secured = _wrap(channel, context, host)
         super().__init__(secured, channel.deadline)
-        self._handshake = secured.do_handshake
+        self._secured = secured
         self._host = host
         self._config = config
-        self._open = False
 
     def shake_hands(self) -> None:
-        self._when_ready(select.POLLIN, self._handshake)
-        self._open = True
+        try:
+            self._when_ready(select.POLLIN, self._secured.do_handshake)
+        except ConnectionError as error:
+            raise OSError(CLOSED) from error
 
     def _when_ready(self, events: int, call: Callable[..., Any], *arguments: object) -> Any:
         while True:
@@ -106,24 +108,26 @@ class TlsChannel(Channel):
                 self._wait(select.POLLIN, NO_ANSWER)
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT, TAKES_NOTHING)
-            except OSError as error:
+            except ssl.SSLError as error:
                 raise OSError(self._words(error)) from error
 
-    def _words(self, error: OSError) -> str:
+    def _words(self, error: ssl.SSLError) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             return _about_its_certificate(error, self._host)
-        if isinstance(error, ssl.SSLError):
-            return _about_the_protocol(error, self._config)
-        if not self._open and isinstance(error, ConnectionError):
-            return CLOSED
-        return words_of(error)
+        if _reason(error) == "HANDSHAKE_FAILURE" and self._secured.cipher() is None:
+            return NOTHING_IN_COMMON  # it did not come as far as certificates
+        return _about_the_protocol(error, self._config)
 
 
 def _wrap(channel: Channel, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
     """The socket under TLS; the handshake is still to come."""
+    try:
+        name = host.encode("idna").decode()  # wrap_socket would do it too late: it leaks a socket
+    except UnicodeError as error:
+        raise OSError(f"no certificate can be for {host}: {error}") from None
     return context.wrap_socket(
         channel.socket,
-        server_hostname=host,
+        server_hostname=name,
         do_handshake_on_connect=False,
         # A peer that closes without the farewell of TLS is at its end all the same: frames and
         # HTTP answers have ends of their own.
@@ -186,8 +190,7 @@ def _said(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _about_the_protocol(error: ssl.SSLError, config: PublisherConfig) -> str:
-    reason = (error.reason or "").replace("SSLV3_ALERT_", "").replace("TLSV1_ALERT_", "")
-    reason = reason.replace("TLSV13_ALERT_", "")
+    reason = _reason(error)
     if reason in ABOUT_US:
         return _about_our_certificate(ABOUT_US[reason], config.certificate_file)
     if reason in OTHER_PROTOCOL:
@@ -197,6 +200,12 @@ def _about_the_protocol(error: ssl.SSLError, config: PublisherConfig) -> str:
     if isinstance(error, ssl.SSLEOFError):
         return CLOSED
     return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """OpenSSL's, or that of the peer's alert, whatever version of TLS it belongs to."""
+    reason = error.reason or ""
+    return reason.partition("_ALERT_")[2] or reason
 
 
 def _about_our_certificate(why: str, certificate: Optional[Path]) -> str:

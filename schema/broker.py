@@ -76,12 +76,11 @@ def parse_broker(url: str) -> Broker:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"broker URL: {error}") from None
+        raise ValueError(f"broker URL: {_without_secret(error)}") from None
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise ValueError(
-            f"broker URL begins with {parts.scheme or url[:20]!r}, want one of {known}"
-        )
+        begin = parts.scheme or ("" if "@" in url else url[:20])
+        raise ValueError(f"broker URL begins with {begin!r}, want one of {known}")
     scheme = SCHEMES[parts.scheme]
     if scheme.kind == SPOOL:
         return _spool(parts.netloc, parts.path)
@@ -89,11 +88,19 @@ def parse_broker(url: str) -> Broker:
         raise ValueError(f"broker URL of {parts.hostname}: a password has no place in it")
     if not parts.hostname:
         raise ValueError("broker URL names no host")
+    if "@" in parts.path:  # a password with a slash: the host is none
+        raise ValueError("broker URL: no @ may follow the host, want SCHEME://[USER@]HOST:PORT")
     if parts.query or parts.fragment:
         raise ValueError(f"broker URL of {parts.hostname}: no ? or # may follow the path")
     path = _path(parts.path.rstrip("/"), scheme, parts.hostname)
     user = unquote(parts.username) if parts.username else None
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
+
+
+def _without_secret(error: ValueError) -> str:
+    """Its words may hold a part of a password that has no place in a URL."""
+    words = str(error).partition(" as ")[0]
+    return words if words.startswith("Port") else "want SCHEME://[USER@]HOST:PORT"
 
 
 def _path(path: str, scheme: Scheme, host: str) -> str:
@@ -108,7 +115,8 @@ def _path(path: str, scheme: Scheme, host: str) -> str:
 
 def _spool(netloc: str, path: str) -> Broker:
     if netloc:
-        raise ValueError(f"broker URL spool://{netloc}…: want three slashes, spool:///path")
+        place = netloc.rpartition("@")[2]
+        raise ValueError(f"broker URL spool://{place}…: want three slashes, spool:///path")
     from urllib.parse import unquote
 
     if not path.strip("/"):

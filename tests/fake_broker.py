@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 HOST = "127.0.0.1"
 POLL_S = 0.05
@@ -165,7 +166,7 @@ class _Conversation:
         broker = self._broker
         count = len(broker.taken) + sum(map(len, self._open.values()))
         if count == broker.drops_after:
-            raise StopIteration
+            self._end_after_receipts()
         if count == broker.freezes_after:
             broker._stopping.wait()
             raise StopIteration
@@ -198,6 +199,15 @@ class _Conversation:
             sent = self._broker.queue[0]
             headers = {"subscription": self._subscription, "message-id": "m-1", "ack": "a-1"}
             self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
+
+    def _end_after_receipts(self) -> NoReturn:
+        """Close so that the receipts arrive: bytes that nobody read would make it a reset."""
+        self._connection.shutdown(socket.SHUT_WR)
+        while not self._broker._stopping.is_set():
+            with suppress(TimeoutError):
+                if not self._connection.recv(65536):
+                    break
+        raise StopIteration
 
     def _say(self, frame: Frame) -> None:
         if not self._broker.drips:

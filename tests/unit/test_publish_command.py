@@ -17,6 +17,7 @@ import pytest
 from publisher.announcement import publish_and_tell
 from publisher.config import PublisherConfig
 from schema.message import Message
+from publisher import run_command
 from schema.record import write_wlcg
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message, metric_result
@@ -373,6 +374,39 @@ def test_run_that_is_terminated_takes_the_plugin_along(
 
     assert process.wait(10) == 143
     wait_for(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
+
+
+def test_run_that_is_terminated_while_it_publishes_keeps_the_result(
+    tmp_path: Path, environment: dict[str, str], spool: DirectoryQueue
+) -> None:
+    with FakeBroker(mute=True) as broker:
+        options = ("--broker", broker.url, "--timeout", "1", "--", "sh", "-c", "echo fine; exit 1")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "publisher", "run", *options],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+        )
+        wait_for(lambda: broker.connections > 0, 10)
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(10) == 1
+    assert spool.count() == 1
+
+
+def test_run_does_not_wait_for_a_reader_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_command, "READER_PATIENCE_S", 0.1)
+    reading, writing = os.pipe()
+    with open(reading, "rb"), open(writing, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+
+        run_command._pass_on(b"x" * 1_000_000)
+
+        os.set_blocking(reading, False)
+        assert 0 < len(os.read(reading, 1_000_000)) < 1_000_000
 
 
 @pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check"])

@@ -1,0 +1,155 @@
+"""Certificates of two authorities, made for a test, and how servers and clients use them.
+
+    files = TlsFiles(tmp_path)
+    with FakeBroker(tls=files.server()) as broker:
+        publish([message], PublisherConfig(brokers=(broker.url,), ca_file=files.ca_file))
+
+A client gets the paths of files, a server of ours a context, a server in Java its stores.
+"""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import warnings
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+HOST = "127.0.0.1"
+NOW = datetime.now(UTC)
+YEAR = timedelta(days=365)
+TLS_1_1 = ssl.TLSVersion.TLSv1_1
+TLS_1_2 = ssl.TLSVersion.TLSv1_2
+TLS_1_3 = ssl.TLSVersion.TLSv1_3
+STORE_PASSWORD = "store-secret"
+
+
+class TlsFiles:
+    """`ca` signs for servers and clients alike, `other` is trusted by nobody."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ca = trustme.CA(organization_name="Grid CA")
+        self.other = trustme.CA(organization_name="Other CA")
+        self.ca_file = self.file("ca.pem", self.ca.cert_pem.bytes(), 0o644)
+
+    def file(self, name: str, content: bytes, mode: int = 0o600) -> Path:
+        path = self.directory / name
+        path.write_bytes(content)
+        path.chmod(mode)
+        return path
+
+    def ca_directory(self) -> Path:
+        """The authority as IGTF distributes it: a file that is found by its hash."""
+        directory = self.directory / "certificates"
+        directory.mkdir()
+        (directory / "grid-ca.pem").write_bytes(self.ca.cert_pem.bytes())
+        subprocess.run(["openssl", "rehash", str(directory)], check=True, timeout=30)
+        return directory
+
+    def host(self, name: str = HOST) -> trustme.LeafCert:
+        return self.ca.issue_cert(name)
+
+    def expired_host(self) -> trustme.LeafCert:
+        return self.ca.issue_cert(HOST, not_before=NOW - 2 * YEAR, not_after=NOW - YEAR)
+
+    def future_host(self) -> trustme.LeafCert:
+        return self.ca.issue_cert(HOST, not_before=NOW + YEAR, not_after=NOW + 2 * YEAR)
+
+    def client(self) -> trustme.LeafCert:
+        return self.ca.issue_cert("wn17.example.org", common_name="probe")
+
+    def foreign_client(self) -> trustme.LeafCert:
+        return self.other.issue_cert("wn17.example.org", common_name="probe")
+
+    def certificate_file(self, certificate: trustme.LeafCert) -> Path:
+        return self.file("certificate.pem", certificate.cert_chain_pems[0].bytes(), 0o644)
+
+    def key_file(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
+        return self.file("key.pem", certificate.private_key_pem.bytes(), mode)
+
+    def locked_key_file(
+        self, certificate: trustme.LeafCert, form: serialization.PrivateFormat
+    ) -> Path:
+        """The key under a passphrase."""
+        lock = serialization.BestAvailableEncryption(b"passphrase")
+        key = _key(certificate.private_key_pem)
+        return self.file("key.pem", key.private_bytes(serialization.Encoding.PEM, form, lock))
+
+    def x509_proxy(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
+        """Certificate and key in one file, as those of X.509 proxies are."""
+        pem = certificate.cert_chain_pems[0].bytes() + certificate.private_key_pem.bytes()
+        return self.file("x509up_u1000", pem, mode)
+
+    def server(
+        self,
+        certificate: trustme.LeafCert | None = None,
+        *,
+        version: ssl.TLSVersion = TLS_1_3,
+        wants_ours: bool = False,
+        revoked: trustme.LeafCert | None = None,
+    ) -> ssl.SSLContext:
+        """A server that speaks one version, and may want a certificate of `ca` from us."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.1
+            context.minimum_version = context.maximum_version = version
+        (certificate or self.host()).configure_cert(context)
+        if wants_ours or revoked:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.ca.configure_trust(context)
+        if revoked:
+            context.load_verify_locations(self._revocation_list(revoked))
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return context
+
+    def key_store(self) -> Path:
+        """What a server in Java shows, under STORE_PASSWORD."""
+        host = self.host()
+        certificate = _certificate(host.cert_chain_pems[0])
+        key = _key(host.private_key_pem)
+        return self.file(
+            "key-store.p12",
+            pkcs12.serialize_key_and_certificates(b"host", key, certificate, None, _STORE_LOCK),
+        )
+
+    def trust_store(self) -> Path:
+        """Whom a server in Java trusts, under STORE_PASSWORD."""
+        authority = pkcs12.PKCS12Certificate(_certificate(self.ca.cert_pem), b"grid-ca")
+        return self.file(
+            "trust-store.p12", pkcs12.serialize_java_truststore([authority], _STORE_LOCK)
+        )
+
+    def _revocation_list(self, revoked: trustme.LeafCert) -> Path:
+        number = _certificate(revoked.cert_chain_pems[0]).serial_number
+        entry = x509.RevokedCertificateBuilder(number, NOW).build()
+        crl = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(_certificate(self.ca.cert_pem).subject)
+            .last_update(NOW - YEAR)
+            .next_update(NOW + YEAR)
+            .add_revoked_certificate(entry)
+            .sign(_key(self.ca.private_key_pem), SHA256())
+        )
+        return self.file("crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+
+
+_STORE_LOCK = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+
+
+def _certificate(pem: trustme.Blob) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem.bytes())
+
+
+def _key(pem: trustme.Blob) -> EllipticCurvePrivateKey:
+    return cast(
+        EllipticCurvePrivateKey, serialization.load_pem_private_key(pem.bytes(), password=None)
+    )
