@@ -46,6 +46,12 @@ def _problem_of_url(url: str) -> str | None:
     return None
 
 
+def _without_login(url: str) -> str:
+    login, at, place = url.rpartition("@")
+    scheme, found, _ = login.partition("://")
+    return f"{scheme if found else ''}://{place}" if at else url
+
+
 def _not_above_zero(number: float) -> str | None:
     return None if number > 0 else f"want more than 0, not {number:g}"
 
@@ -107,8 +113,9 @@ class PublisherConfig(NamedTuple):
     """A message that only the spool has is a failure of the call; an option, no key of the file."""
 
     def __repr__(self) -> str:
-        """Without the proxy, whose URL may hold a password."""
-        shown = (f"{name}={value!r}" for name, value in zip(self._fields, self) if name != "proxy")
+        """Without the proxy and the users of brokers, whose URLs may hold a password."""
+        values = {**self._asdict(), "brokers": tuple(map(_without_login, self.brokers))}
+        shown = (f"{name}={value!r}" for name, value in values.items() if name != "proxy")
         return f"PublisherConfig({', '.join(shown)})"
 
     @staticmethod

@@ -81,9 +81,10 @@ def read_records(
     A metricOutput record is checked and normalised; of other classes only the `key: value` form
     counts, since which values they take is known where they are loaded.
     """
+    form = _written_json if _is_json(source.body) else _written
     for item in _read_any(source.body, message_class):
         try:
-            yield from _written(item, message_class, now)
+            yield from form(item, message_class, now)
         except RecordRefused as refusal:
             text = refusal.text.replace(f"line {item.line}: ", "", 1)
             yield RefusedRecord(source.name, source.line - 1 + item.line, refusal.reason, text)
@@ -161,12 +162,17 @@ def _read_any(body: bytes, message_class: str) -> Reading:
     return read_wlcg(body, message_class=built_in(message_class))
 
 
+def _written_json(item: ReadRecord | BadRecord, message_class: str, now: datetime) -> list[Record]:
+    """Keys of JSON may be any text; those of the other form have been looked at."""
+    for key in item.fields if isinstance(item, ReadRecord) else ():
+        if not _KEY.fullmatch(key):
+            raise RecordRefused("no-key", f"{key[:60]!r} can't be a key of a record")
+    return _written(item, message_class, now)
+
+
 def _written(item: ReadRecord | BadRecord, message_class: str, now: datetime) -> list[Record]:
     if isinstance(item, BadRecord):
         raise RecordRefused(item.reason, item.text)
-    for key in item.fields:
-        if not _KEY.fullmatch(key):
-            raise RecordRefused("no-key", f"{key[:60]!r} can't be a key of a record")
     if built_in(message_class) is METRIC_OUTPUT:
         return normalise(item.fields, message_class, {}, now)
     return [item.fields]

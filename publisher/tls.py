@@ -108,6 +108,9 @@ class TlsChannel(Channel):
                 self._wait(select.POLLIN, NO_ANSWER)
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT, TAKES_NOTHING)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                # What it said before may still be read.
+                raise ConnectionAbortedError("it closed the connection") from error
             except ssl.SSLError as error:
                 raise OSError(self._words(error)) from error
 
@@ -197,8 +200,6 @@ def _about_the_protocol(error: ssl.SSLError, config: PublisherConfig) -> str:
         return NO_TLS
     if reason in OLD_PROTOCOL:
         return TOO_OLD
-    if isinstance(error, ssl.SSLEOFError):
-        return CLOSED
     return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
 
 

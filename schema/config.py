@@ -201,12 +201,12 @@ class _Reader:
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind:
-            raise ValueError(f"want {_words(kind)}, not {value!r}")
+            raise ValueError(f"want {_words(kind)}, not {_shown(value)}")
         return value
 
     def _items(self, kind: Any, value: Any, table: Table, key: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise ValueError(f"want a list, not {value!r}")
+            raise ValueError(f"want a list, not {_shown(value)}")
         if not _is_dataclass(kind):
             return tuple(self._value(kind, item, table, key) for item in value)
         return tuple(
@@ -215,7 +215,7 @@ class _Reader:
 
     def _nested(self, kind: Any, item: Any, table: Table) -> Any:
         if not isinstance(item, dict):
-            raise ValueError(f"want a list of tables, not {item!r}")
+            raise ValueError(f"want a list of tables, not {_shown(item)}")
         before = len(self._problems)
         values = self.table(kind, item, table)
         keys = {each.name: _key(each) for each in _fields(kind)}
@@ -310,6 +310,11 @@ def _from_text(kind: Any, text: str) -> Any:
 def _words(kind: Any) -> str:
     names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
     return names.get(kind, "a path")
+
+
+def _shown(value: Any) -> str:
+    """The value, but for a URL that may hold a password."""
+    return "…@…" if "@" in repr(value) else repr(value)
 
 
 def _nearest(name: str, known: Any) -> str:

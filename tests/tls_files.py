@@ -9,6 +9,7 @@ A client gets the paths of files, a server of ours a context, a server in Java i
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import subprocess
 import warnings
@@ -22,6 +23,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import pkcs12
+
+from tests.services import missing
 
 HOST = "127.0.0.1"
 NOW = datetime.now(UTC)
@@ -49,6 +52,8 @@ class TlsFiles:
 
     def ca_directory(self) -> Path:
         """The authority as IGTF distributes it: a file that is found by its hash."""
+        if shutil.which("openssl") is None:
+            missing("openssl", "apt-get install openssl")
         directory = self.directory / "certificates"
         directory.mkdir()
         (directory / "grid-ca.pem").write_bytes(self.ca.cert_pem.bytes())
@@ -70,11 +75,15 @@ class TlsFiles:
     def foreign_client(self) -> trustme.LeafCert:
         return self.other.issue_cert("wn17.example.org", common_name="probe")
 
-    def certificate_file(self, certificate: trustme.LeafCert) -> Path:
-        return self.file("certificate.pem", certificate.cert_chain_pems[0].bytes(), 0o644)
+    def certificate_file(
+        self, certificate: trustme.LeafCert, name: str = "certificate.pem"
+    ) -> Path:
+        return self.file(name, certificate.cert_chain_pems[0].bytes(), 0o644)
 
-    def key_file(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
-        return self.file("key.pem", certificate.private_key_pem.bytes(), mode)
+    def key_file(
+        self, certificate: trustme.LeafCert, mode: int = 0o600, name: str = "key.pem"
+    ) -> Path:
+        return self.file(name, certificate.private_key_pem.bytes(), mode)
 
     def locked_key_file(
         self, certificate: trustme.LeafCert, form: serialization.PrivateFormat

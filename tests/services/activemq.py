@@ -3,6 +3,7 @@
     with running_activemq() as broker:
         publish_to(broker.url)
 
+With `Stores` it has a second STOMP port, over TLS, for clients with a certificate.
 `python -m tests.services.activemq` fetches its jars, which needs Maven and the network once.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
-from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "6.3.1"
@@ -42,7 +43,7 @@ BROKER_XML = """\
         <users><authenticationUser username="{user}" password="{password}" groups="users"/></users>
       </simpleAuthenticationPlugin>
     </plugins>
-    <systemUsage>
+{ssl_context}    <systemUsage>
       <systemUsage>
         <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
         <storeUsage><storeUsage limit="1 gb"/></storeUsage>
@@ -51,9 +52,21 @@ BROKER_XML = """\
     </systemUsage>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
-    </transportConnectors>
+{tls_connector}    </transportConnectors>
   </broker>
 </beans>
+"""
+
+SSL_CONTEXT = """\
+    <sslContext>
+      <sslContext keyStore="file:{key_store}" trustStore="file:{trust_store}"
+                  keyStorePassword="{password}" trustStorePassword="{password}"
+                  keyStoreType="pkcs12" trustStoreType="pkcs12"/>
+    </sslContext>
+"""
+TLS_CONNECTOR = """\
+      <transportConnector name="stomp+ssl"
+                          uri="stomp+ssl://{host}:{port}?transport.needClientAuth=true"/>
 """
 
 LOG4J = """\
@@ -67,8 +80,19 @@ rootLogger.appenderRef.out.ref = out
 
 
 @dataclass(frozen=True)
+class Stores:
+    """Two PKCS12 files under one password: what the broker shows, and whom it trusts."""
+
+    key_store: Path
+    trust_store: Path
+    password: str
+
+
+@dataclass(frozen=True)
 class ActiveMQServer:
     port: int
+    tls_port: int
+    """Nobody listens on it without `Stores`."""
     directory: Path
     process: ServerProcess
     host: str = HOST
@@ -79,6 +103,10 @@ class ActiveMQServer:
     def url(self) -> str:
         """Without a login: anonymous may do everything."""
         return f"stomp://{self.host}:{self.port}"
+
+    @property
+    def tls_url(self) -> str:
+        return f"stomp+ssl://{self.host}:{self.tls_port}"
 
     @property
     def url_with_user(self) -> str:
@@ -95,14 +123,14 @@ class ActiveMQServer:
 
 
 @contextlib.contextmanager
-def running_activemq() -> Iterator[ActiveMQServer]:
+def running_activemq(stores: Stores | None = None) -> Iterator[ActiveMQServer]:
     """A running broker; everything it wrote is gone on leaving the block."""
     java = shutil.which("java")
     if java is None:
         raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
     jars = fetch_jars()
     with tempfile.TemporaryDirectory(prefix="sam-activemq-") as name:
-        broker = _server(java, jars, Path(name))
+        broker = _server(java, jars, Path(name), stores)
         try:
             broker.process.start()
             yield broker
@@ -144,11 +172,10 @@ def _copy_dependencies(maven: str, target: Path) -> list[str]:
     ]
 
 
-def _server(java: str, jars: Path, directory: Path) -> ActiveMQServer:
-    (port,) = free_ports(1)
-    settings = {"directory": directory, "host": HOST, "port": port}
+def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> ActiveMQServer:
+    port, tls_port = free_ports(2)
     broker_xml = directory / "broker.xml"
-    broker_xml.write_text(BROKER_XML.format(user=USER, password=PASSWORD, **settings))
+    broker_xml.write_text(_broker_xml(directory, port, tls_port, stores))
     log4j = directory / "log4j2.properties"
     log4j.write_text(LOG4J)
     process = ServerProcess(
@@ -165,10 +192,22 @@ def _server(java: str, jars: Path, directory: Path) -> ActiveMQServer:
             f"xbean:file:{broker_xml}",
         ],
         log=directory / "log",
-        ready=lambda: stomp_answers(port),
+        ready=lambda: stomp_answers(port) and (stores is None or port_is_open(tls_port)),
         cwd=directory,
     )
-    return ActiveMQServer(port=port, directory=directory, process=process)
+    return ActiveMQServer(port=port, tls_port=tls_port, directory=directory, process=process)
+
+
+def _broker_xml(directory: Path, port: int, tls_port: int, stores: Stores | None) -> str:
+    return BROKER_XML.format(
+        user=USER,
+        password=PASSWORD,
+        directory=directory,
+        host=HOST,
+        port=port,
+        ssl_context=SSL_CONTEXT.format(**vars(stores)) if stores else "",
+        tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if stores else "",
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from publisher import BrokerUnavailable, PublisherConfig, host_name, publish
-from publisher.address import addresses_of
+from publisher.address import BrokerAddress, addresses_of
 from publisher.deadline import Deadline
 from publisher.host_name import this_host
 from schema.broker import Broker, parse_broker
@@ -100,3 +101,94 @@ def test_the_name_of_this_host_is_the_fullest_that_is_no_localhost(
     monkeypatch.setattr(host_name, "_full_name", lambda name: full)
 
     assert this_host() == expected
+
+
+def never(*arguments: Any) -> Any:
+    raise AssertionError(f"asked the resolver for {arguments[0]}")
+
+
+def test_a_broker_behind_a_proxy_has_one_address_and_its_name_is_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    broker = parse_broker("stomp://msg.example.org")
+
+    assert addresses_of(broker, Deadline.after(5), via_proxy=True) == [BrokerAddress(broker)]
+    assert str(BrokerAddress(broker)) == "stomp://msg.example.org:61613"
+
+
+def test_a_spool_has_one_address_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    broker = parse_broker("spool:///var/spool/sam")
+
+    assert addresses_of(broker, Deadline.after(5)) == [BrokerAddress(broker)]
+
+
+@pytest.mark.parametrize("url", ["stomp://192.0.2.7", "stomp://[2001:db8::7]"])
+def test_an_ip_address_needs_no_resolver_and_no_time(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    def only_numbers(host: str, port: int, *arguments: Any) -> Any:
+        assert arguments[-1] == socket.AI_NUMERICHOST
+        return real_getaddrinfo(host, port, *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_numbers)
+    broker = parse_broker(url)
+
+    (address,) = addresses_of(broker, Deadline.after(-1))
+
+    assert address.ip == broker.host
+    assert str(address) == f"{url}:61613"
+
+
+def test_many_addresses_of_both_families_are_those_of_ipv4(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolves_to(monkeypatch, "2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2")
+
+    assert ips_of(parse_broker("stomp://msg.example.org")) == ["192.0.2.1", "192.0.2.2"]
+
+
+@pytest.mark.parametrize(
+    "name", ["msg.invalid", "a..b", "x" * 64 + ".example.org"], ids=["unknown", "dots", "long"]
+)
+def test_a_name_that_is_not_resolved_is_a_broker_that_is_unavailable(name: str) -> None:
+    broker = parse_broker(f"stomp://{name}")
+
+    with pytest.raises(BrokerUnavailable, match="its name is not resolved: ") as refusal:
+        addresses_of(broker, Deadline.after(5))
+
+    assert refusal.value.broker == f"stomp://{name}:61613"
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_the_same_broker_by_two_names_has_one_identity() -> None:
+    one, other = (parse_broker(f"stomp://{name}.example.org") for name in ("one", "other"))
+    rest = parse_broker("activemq-rest+http://one.example.org:61613")
+
+    assert BrokerAddress(one, "192.0.2.1").identity == BrokerAddress(other, "192.0.2.1").identity
+    assert BrokerAddress(one, "192.0.2.1").identity != BrokerAddress(one, "192.0.2.2").identity
+    assert BrokerAddress(one).identity != BrokerAddress(other).identity
+    assert BrokerAddress(one, "192.0.2.1").identity != BrokerAddress(rest, "192.0.2.1").identity
+
+
+def test_a_resolver_that_hangs_leaves_the_next_broker_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = threading.Event()
+
+    def hang(host: str, port: int, *arguments: Any) -> Any:
+        if host == "msg.example.org" and not arguments[-1] & socket.AI_NUMERICHOST:
+            over.wait(5)
+        return real_getaddrinfo(host, port, *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        with FakeBroker() as broker:
+            config = PublisherConfig(("stomp://msg.example.org", broker.url), timeout_s=0.6)
+            publication = publish([metric_message()], config)
+    finally:
+        over.set()
+
+    assert len(publication.receipts) == 1
+    assert "not resolved: no answer in time" in publication.failures[0].reason

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from publisher import run_command
 from publisher.announcement import publish_and_tell
 from publisher.config import PublisherConfig
 from schema.message import Message
-from publisher import run_command
 from schema.record import write_wlcg
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message, metric_result

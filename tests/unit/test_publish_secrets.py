@@ -18,7 +18,7 @@ from schema.errors import ConfigError
 from tests.fake_broker import HOST, FakeBroker
 from tests.http_stand_in import HttpStandIn, reply
 
-BROKER = parseparse_broker("stomp://sam@msg.example.org")
+BROKER = parse_broker("stomp://sam@msg.example.org")
 
 
 @pytest.fixture(autouse=True)
@@ -232,8 +232,8 @@ def test_a_certificate_that_holds_its_key_is_a_secret_one_alone_is_none(tmp_path
 def test_without_a_user_no_password_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(secrets.PASSWORD, "canary")
 
-    assert PublisherConfig().login(parseparse_broker("stomp://msg.example.org")) == (None, None)
-    assert PublisherConfig(user="sam").login(parseparse_broker("stomp://msg.example.org")) == (
+    assert PublisherConfig().login(parse_broker("stomp://msg.example.org")) == (None, None)
+    assert PublisherConfig(user="sam").login(parse_broker("stomp://msg.example.org")) == (
         "sam",
         "canary",
     )
@@ -245,7 +245,7 @@ def test_a_file_that_cant_be_used_now_makes_the_broker_unavailable(tmp_path: Pat
 
     with pytest.raises(BrokerUnavailable, match="gone: no such file or directory"):
         config.login(BROKER)
-    with pytest.raises(BrokerUnavailable, match="bearer token: .*gone: no such file"):
+    with pytest.raises(BrokerUnavailable, match=r"bearer token: .*gone: no such file"):
         config.token()
 
 

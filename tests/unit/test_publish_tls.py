@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ SLACK_S = 0.7
 PATIENCE_S = 10.0
 CLIENT_HELLO = 22
 PROTOCOL_VERSION_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+CLOSE_NOTIFY_ALERT = b"\x15\x03\x03\x00\x02\x01\x00"
 LARGE_HANDSHAKE_RECORD = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc"
 # A ServerHello of TLS 1.1: version, random, no session, a cipher, no compression.
 SERVER_HELLO_1_1 = b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02" + bytes(32) + b"\x00\x00\x2f\x00"
@@ -392,8 +393,11 @@ def test_a_peer_that_speaks_no_tls_never_sees_a_word_in_the_clear(
     assert b"CONNECT" not in hello
 
 
-def test_a_peer_that_closes_instead_of_an_answer_is_told(config: PublisherConfig) -> None:
-    peer = Peer(says(b""))
+@pytest.mark.parametrize("answer", [b"", CLOSE_NOTIFY_ALERT], ids=["at once", "with a farewell"])
+def test_a_peer_that_closes_instead_of_an_answer_is_told(
+    config: PublisherConfig, answer: bytes
+) -> None:
+    peer = Peer(says(answer))
 
     with peer.running() as url:
         publication = publish_one(config, url)
@@ -489,6 +493,19 @@ def test_a_broker_that_freezes_under_tls_ends_at_the_deadline(
     assert elapsed_s < 1.0 + 2 * SLACK_S  # and thirty times a megabyte goes to the spool
 
 
+@BOTH_VERSIONS
+def test_a_broker_that_closes_later_without_the_farewell_of_tls_is_told(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    with FakeBroker(tls=files.server(version=version), drops_after=1) as broker:
+        config = config._replace(brokers=(broker.url,))
+        publication = publish([metric_message(), metric_message()], config)
+
+    assert "it closed the connection" in why(publication)
+    assert "handshake" not in why(publication)
+    assert len(publication.receipts) == 1
+
+
 # Files of ours
 
 
@@ -540,7 +557,7 @@ def test_a_key_with_a_passphrase_is_told_and_nobody_is_asked_for_it(
     options = {"key_file": files.locked_key_file(client, form), "certificate_file": certificate}
 
     with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, shown):
-        done = sam_publish(files, broker.url, *ON_A_TERMINAL, terminal=end, **options)
+        done = sam_publish(files, broker.url, options, *ON_A_TERMINAL, stdin=end)
         seen = shown()
 
     assert done.returncode == 0
@@ -562,7 +579,7 @@ def test_a_secret_that_others_may_read_is_refused_at_the_start(
     path = exposed[key]()
 
     with FakeBroker(tls=files.server()) as broker:
-        done = sam_publish(files, broker.url, **{key: path})
+        done = sam_publish(files, broker.url, {key: path})
 
     assert done.returncode == 78
     assert f"{path}: others may use it (mode 0644): chmod 600" in done.stderr
@@ -593,7 +610,11 @@ def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
 
 
 def sam_publish(
-    files: TlsFiles, url: str, *before: str, terminal: int = subprocess.DEVNULL, **options: Path
+    files: TlsFiles,
+    url: str,
+    options: Mapping[str, Path],
+    *before: str,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.CompletedProcess[str]:
     """One result published by the program, configured by a file."""
     keys = {"ca_file": files.ca_file, "spool": files.directory / "spool", **options}
@@ -602,7 +623,7 @@ def sam_publish(
     result = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
     return subprocess.run(
         [*before, sys.executable, "-m", "publisher", *result],
-        stdin=terminal,
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=20,
