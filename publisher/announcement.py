@@ -8,6 +8,7 @@ import time
 from publisher.config import DESTINATION
 from publisher.deadline import Deadline
 from publisher.publication import BATCH, Courier, NoBrokerTookIt
+from publisher.read_ahead import ReadAhead
 from schema.command import BAD_DATA, OK, TRY_LATER
 
 TYPE_CHECKING = False
@@ -76,7 +77,7 @@ class Report:
         self.spooled = 0
         self.drained = 0
         self.elapsed_s = 0.0
-        """Of publishing; the time in which the messages were read is not counted."""
+        """Of publishing; the time in which nothing was done but read is not counted."""
 
     def add(self, publication: Publication) -> None:
         """What became of the next messages."""
@@ -147,7 +148,8 @@ def _publish(
     messages: Iterator[Message], config: PublisherConfig, report: Report
 ) -> NoBrokerTookIt | None:
     """All of them, batch by batch, all within the time that was given for publishing."""
-    with Courier(config) as courier:
+    meanwhile = messages.work if isinstance(messages, ReadAhead) else None
+    with Courier(config, meanwhile) as courier:
         for batch in _batches(messages):
             started = time.monotonic()
             deadline = Deadline.after(config.timeout_s - report.elapsed_s)

@@ -67,6 +67,10 @@ class Channel:
         data: bytes = self._when_ready(select.POLLIN, self.socket.recv, RECEIVE_BYTES)
         return data
 
+    def has_arrived(self) -> bool:
+        """Whether `receive` would not have to wait."""
+        return bool(select.select([self.socket], [], [], 0)[0])
+
     def close(self) -> None:
         """Let go, as soon as no file of `makefile` is open: http.client closes before it reads."""
         self._closed = True

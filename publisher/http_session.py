@@ -160,11 +160,12 @@ def _whole(response: HTTPResponse) -> Answer:
         if response.status < 400:
             raise
         # A refusal before it read all that we sent: the reset may overtake the words.
-        response.will_close, response.length, body = True, 0, b""
+        response.will_close, body = True, b""
     if len(body) > MAX_ANSWER_BYTES:
         raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
-    if response.length:  # http.client says nothing where the size is given to `read`
-        raise HTTPException(f"{response.length} bytes are missing")
+    cut = response.length  # http.client says nothing where the size is given to `read`
+    if cut and response.status < 400:
+        raise HTTPException(f"{cut} bytes are missing")
     headers = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, response.reason, headers, body)
 

@@ -14,6 +14,8 @@ from schema.log import lazy_logger
 from schema.message import Message
 
 if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and no brokers
+    from typing import Callable
+
     from publisher.address import BrokerAddress
     from publisher.config import PublisherConfig
     from publisher.memory import Memory
@@ -108,8 +110,12 @@ class Courier:
     Whatever breaks, each message keeps its id, and what was confirmed is not sent again.
     """
 
-    def __init__(self, config: PublisherConfig) -> None:
+    def __init__(
+        self, config: PublisherConfig, meanwhile: Callable[[], bool] | None = None
+    ) -> None:
+        """While a broker is at work, `meanwhile` is called until it says that nothing is left."""
         self._config = config
+        self._meanwhile = meanwhile
         self._memory: Memory | None = None
         self._turn: Turn | None = None
         self._transport: Transport | None = None
@@ -216,6 +222,8 @@ class Courier:
         kind = kind_of(turn.address.broker)
         self._transport = kind.connect(turn.address, self._config, deadline.share(turn.of))
         self._turn = turn
+        if self._meanwhile:
+            self._transport.meanwhile = self._meanwhile
 
     def _send_all(self, progress: _Progress, turn: Turn, deadline: Deadline) -> None:
         from publisher.transport import outcomes

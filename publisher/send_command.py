@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from publisher.announcement import publish_and_tell
 from publisher.options import config_of, headers_of
+from publisher.publication import BATCH
+from publisher.read_ahead import ReadAhead
 from publisher.records import RefusedRecord, raw_message, read_blocks, read_records, read_sources
 from schema.message import MAX_RECORDS, pack
 
@@ -24,6 +27,8 @@ def handle(args: argparse.Namespace) -> int:
     config = config_of(args)
     refused: list[RefusedRecord] = []
     messages = _raw(args, config) if args.raw else _packed(args, config, refused)
+    if args.files and all(map(os.path.isfile, args.files)):  # a pipe could hold us up
+        messages = ReadAhead(messages, BATCH)
     return publish_and_tell(messages, config, args, refused)
 
 

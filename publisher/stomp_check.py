@@ -12,6 +12,7 @@ from publisher.errors import BrokerUnavailable
 from publisher.frame import RECEIPT, send_headers
 from publisher.stomp_session import SessionEnded, StompSession
 from publisher.stomp_transport import MISSING, judged, says
+from publisher.transport import nothing_else
 from schema.message import MESSAGE_ID, Message
 from schema.stomp_frame import Frame, encode
 
@@ -112,5 +113,5 @@ class _Check:
     def _ask(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         frame = encode(command, {**headers, RECEIPT: command}, body)
         self._session.send(frame, self._deadline)
-        while command not in self._session.receipts(self._deadline):
+        while command not in self._session.receipts(self._deadline, nothing_else):
             pass

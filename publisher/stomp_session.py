@@ -7,7 +7,7 @@ heart-beats: nobody listens longer than a deadline here.
 from __future__ import annotations
 
 from collections import deque
-from typing import Optional
+from typing import Callable, Optional
 
 from publisher.address import BrokerAddress
 from publisher.channel import open_channel, words_of
@@ -68,13 +68,17 @@ class StompSession:
         except OSError as error:
             self._broken = words_of(error)
 
-    def receipts(self, deadline: Deadline) -> list[str]:
+    def receipts(self, deadline: Deadline, meanwhile: Callable[[], bool]) -> list[str]:
         """The ids of the receipts that came since the last call, at least one.
+
+        Until then `meanwhile` is called, as long as it had something to do.
 
         Raises:
             SessionEnded: none will come.
         """
         while not self._receipts:
+            while not self._channel.has_arrived() and meanwhile():
+                pass
             self._receive(deadline)
         found, self._receipts = self._receipts, []
         return found

@@ -12,6 +12,7 @@ from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.frame import RECEIPT, TRANSACTION, send_headers
 from publisher.stomp_session import SessionEnded, StompSession
+from publisher.transport import nothing_else
 from schema.broker import Broker
 from schema.message import Message
 from schema.stomp_frame import encode
@@ -76,6 +77,7 @@ class StompTransport:
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
         self._config = config
+        self.meanwhile = nothing_else
         self._receipts = map(str, itertools.count(1))
         self._forbidden: dict[str, list[str]] = {}
         """By destination, the words of the broker that refused us there."""
@@ -122,7 +124,7 @@ class StompTransport:
                 self._launch(messages, fresh, waiting, deadline)
             if not waiting:
                 return
-            for receipt in self._session.receipts(deadline):
+            for receipt in self._session.receipts(deadline, self.meanwhile):
                 yield from waiting.pop(receipt, ())
 
     def _launch(

@@ -100,6 +100,9 @@ class TlsChannel(Channel):
         except ConnectionError as error:
             raise OSError(CLOSED) from error
 
+    def has_arrived(self) -> bool:
+        return self._secured.pending() > 0 or super().has_arrived()
+
     def _when_ready(self, events: int, call: Callable[..., Any], *arguments: object) -> Any:
         while True:
             try:

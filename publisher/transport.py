@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import Optional, Protocol, cast
+from typing import Callable, Optional, Protocol, cast
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
@@ -25,8 +25,16 @@ KINDS = {
 Outcome = tuple[int, Optional[MessageRejected]]
 
 
+def nothing_else() -> bool:
+    """The work of a process that only waits."""
+    return False
+
+
 class Transport(Protocol):
     """An open way to one broker."""
+
+    meanwhile: Callable[[], bool]
+    """A piece of work to do while the broker is at work; False: there is none. Not all do it."""
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         """The position of each message as the broker confirms it, in any order.

@@ -72,6 +72,10 @@ class TlsFiles:
     def client(self) -> trustme.LeafCert:
         return self.ca.issue_cert("wn17.example.org", common_name="probe")
 
+    def delegated_client(self) -> trustme.LeafCert:
+        """Signed by one whom the authority signed, and whom no server knows by itself."""
+        return self.ca.create_child_ca().issue_cert("wn17.example.org", common_name="proxy")
+
     def foreign_client(self) -> trustme.LeafCert:
         return self.other.issue_cert("wn17.example.org", common_name="probe")
 
@@ -94,9 +98,10 @@ class TlsFiles:
         return self.file("key.pem", key.private_bytes(serialization.Encoding.PEM, form, lock))
 
     def x509_proxy(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
-        """Certificate and key in one file, as those of X.509 proxies are."""
-        pem = certificate.cert_chain_pems[0].bytes() + certificate.private_key_pem.bytes()
-        return self.file("x509up_u1000", pem, mode)
+        """One file as that of an X.509 proxy: certificate, key, then who signed it."""
+        first, *signers = certificate.cert_chain_pems
+        pems = [first, certificate.private_key_pem, *signers]
+        return self.file("x509up_u1000", b"".join(pem.bytes() for pem in pems), mode)
 
     def server(
         self,

@@ -419,6 +419,14 @@ def test_a_proxy_that_answers_garbage_is_named(url: str, says: bytes) -> None:
     assert len(failure) < 500
 
 
+def test_a_refusal_whose_page_is_cut_is_told_all_the_same() -> None:
+    head = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 900\r\n\r\n<html"
+    with ProxyServer(says=head) as proxy:
+        failure = failure_of(REST, proxy.url)
+
+    assert failure.startswith(f"proxy {proxy.url} ([publisher] proxy) answered 407 No: it wants a")
+
+
 def test_a_proxy_that_sends_more_than_its_answer_is_not_taken_for_the_broker() -> None:
     with ProxyServer(says=b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0") as proxy:
         failure = failure_of(STOMP, proxy.url)

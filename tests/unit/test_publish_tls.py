@@ -172,10 +172,10 @@ def test_a_broker_that_wants_a_certificate_gets_ours(
     assert len(broker.taken) == 1
 
 
-def test_certificate_and_key_may_be_in_one_file_as_those_of_an_x509_proxy(
+def test_certificate_key_and_signers_may_be_in_one_file_as_those_of_an_x509_proxy(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
-    config = config._replace(certificate_file=files.x509_proxy(files.client()))
+    config = config._replace(certificate_file=files.x509_proxy(files.delegated_client()))
 
     with FakeBroker(tls=files.server(wants_ours=True)) as broker:
         publish_one(config, broker.url)
