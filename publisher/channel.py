@@ -69,7 +69,9 @@ class Channel:
 
     def has_arrived(self) -> bool:
         """Whether `receive` would not have to wait."""
-        return bool(select.select([self.socket], [], [], 0)[0])
+        arrived = select.poll()
+        arrived.register(self.socket, select.POLLIN)
+        return bool(arrived.poll(0))
 
     def close(self) -> None:
         """Let go, as soon as no file of `makefile` is open: http.client closes before it reads."""
