@@ -9,11 +9,7 @@ import select
 import socket
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
 from publisher.deadline import Deadline
-from publisher.errors import BrokerUnavailable
-from schema.errors import ConfigError
 
 if TYPE_CHECKING:
     from publisher.proxy import Proxy
@@ -145,32 +141,6 @@ class _Reading(io.RawIOBase):
         if not self.closed:
             super().close()
             self._channel.file_closed()
-
-
-def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
-    """A connection to the broker: direct or through the proxy, with TLS where its URL says so.
-
-    A proxy gets absolute URIs from plain-http kinds (`Channel.forwarded`), else a CONNECT.
-
-    Raises:
-        BrokerUnavailable: in words, without any secret.
-    """
-    broker = address.broker
-    proxy = config.proxy_for(broker)
-    try:
-        if proxy is None:
-            channel = connect(address.ip or broker.host, broker.port, deadline)
-        else:
-            from publisher.tunnel import open_tunnel
-
-            channel = open_tunnel(proxy, broker, deadline)
-        if broker.tls:
-            from publisher.tls import secure  # `import ssl` is slow
-
-            channel = secure(channel, broker, config)
-    except (OSError, ConfigError) as error:
-        raise BrokerUnavailable(address, words_of(error)) from error
-    return channel
 
 
 def connect(ip: str, port: int, deadline: Deadline) -> Channel:

@@ -10,8 +10,9 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple, Optional, cast
 
 from publisher.address import BrokerAddress
-from publisher.channel import Channel, open_channel, words_of
+from publisher.channel import Channel, words_of
 from publisher.config import PublisherConfig
+from publisher.connection import open_channel
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.broker import Broker

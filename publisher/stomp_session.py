@@ -10,8 +10,9 @@ from collections import deque
 from typing import Callable, Optional
 
 from publisher.address import BrokerAddress
-from publisher.channel import open_channel, words_of
+from publisher.channel import words_of
 from publisher.config import PublisherConfig
+from publisher.connection import open_channel
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.stomp_frame import Frame, FrameError, FrameReader, encode

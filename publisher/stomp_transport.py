@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from publisher.address import BrokerAddress
 from publisher.config import DESTINATION, PublisherConfig
 from publisher.deadline import Deadline
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from publisher.errors import MessageRejected, PublishError
 from publisher.frame import RECEIPT, TRANSACTION, send_headers
+from publisher.stomp_refusal import FORBIDDEN, judged, says
 from publisher.stomp_session import SessionEnded, StompSession
 from publisher.transport import nothing_else
 from schema.broker import Broker
@@ -21,15 +21,6 @@ WRITE_BYTES = 64 * 1024
 """Frames are joined up to this: one write for many."""
 
 ENOUGH_REFUSALS = 3
-
-# What brokers say when the message or its destination is the trouble. With any other words the
-# broker is: then the next one is tried.
-MISSING = r"not.?found|no such|unknown (exchange|destination)"
-FORBIDDEN = r"not authorized|access.?refused|denied|permission"
-_REFUSAL = (
-    rf"{MISSING}|{FORBIDDEN}|too (large|big|long)|maximum .*(length|size)"
-    r"|inequivalent|precondition|invalid|illegal"
-)
 
 UNDER_WAY = 500
 """Messages that are sent and not confirmed: more are not quicker, and after a break in doubt."""
@@ -58,17 +49,6 @@ def round_trip(
     from publisher.stomp_check import round_trip  # publishing does not need it
 
     return round_trip(address, config, message, deadline)
-
-
-def says(pattern: str, words: object) -> bool:
-    return re.search(pattern, str(words), re.IGNORECASE) is not None
-
-
-def judged(address: BrokerAddress, position: int, end: SessionEnded) -> PublishError:
-    """Whether the end of a session, while one message was under way, is its fault."""
-    if end.by_error and says(_REFUSAL, end):
-        return MessageRejected(address, position, str(end))
-    return BrokerUnavailable(address, str(end))
 
 
 class StompTransport:

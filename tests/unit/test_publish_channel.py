@@ -14,8 +14,9 @@ from typing import Any, cast
 import pytest
 
 from publisher.address import BrokerAddress
-from publisher.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, open_channel, words_of
+from publisher.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
 from publisher.config import PublisherConfig
+from publisher.connection import open_channel
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.broker import parse_broker

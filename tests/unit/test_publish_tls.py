@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from publisher import PublisherConfig, publish
 from publisher.address import BrokerAddress
-from publisher.channel import open_channel
+from publisher.connection import open_channel
 from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.publication import Publication

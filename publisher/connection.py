@@ -1,0 +1,36 @@
+"""The connection to a broker: direct or through a proxy, in plain text or under TLS."""
+
+from __future__ import annotations
+
+from publisher.address import BrokerAddress
+from publisher.channel import Channel, connect, words_of
+from publisher.config import PublisherConfig
+from publisher.deadline import Deadline
+from publisher.errors import BrokerUnavailable
+from schema.errors import ConfigError
+
+
+def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
+    """A connection to the broker: direct or through the proxy, with TLS where its URL says so.
+
+    A proxy gets absolute URIs from plain-http kinds (`Channel.forwarded`), else a CONNECT.
+
+    Raises:
+        BrokerUnavailable: in words, without any secret.
+    """
+    broker = address.broker
+    proxy = config.proxy_for(broker)
+    try:
+        if proxy is None:
+            channel = connect(address.ip or broker.host, broker.port, deadline)
+        else:
+            from publisher.tunnel import open_tunnel
+
+            channel = open_tunnel(proxy, broker, deadline)
+        if broker.tls:
+            from publisher.tls import secure  # `import ssl` is slow
+
+            channel = secure(channel, broker, config)
+    except (OSError, ConfigError) as error:
+        raise BrokerUnavailable(address, words_of(error)) from error
+    return channel
