@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Optional
 from urllib.parse import quote, quote_plus
@@ -20,8 +19,7 @@ from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.http_session import Answer, HttpSession, Request, login_headers, login_shown
 from publisher.http_session import preview as preview_request
-from publisher.rest import TOPIC, CannotTravel, destination_of, travelling_headers
-from publisher.transport import nothing_else
+from publisher.rest import TOPIC, CannotTravel, OneByOne, destination_of, travelling_headers
 from schema.broker import Broker
 from schema.message import MESSAGE_ID, Message
 
@@ -75,24 +73,14 @@ def round_trip(
         return "round trip"
 
 
-class ActiveMQRest:
+class ActiveMQRest(OneByOne):
     """One HTTP session and one `clientId`: without it each message would get a broker session."""
-
-    meanwhile = staticmethod(nothing_else)
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
         self._client_id = _new_client_id()
         login = login_headers(address.broker, config)
         self._session = HttpSession(address, config, deadline, login)
-
-    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        for position, message in enumerate(messages):
-            try:
-                self._publish(message, deadline)
-            except CannotTravel as error:
-                raise MessageRejected(self._address, position, str(error)) from error
-            yield position
 
     def close(self) -> None:
         """End the broker session of the `clientId`, which would last as long as the broker."""

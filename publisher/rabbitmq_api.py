@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +18,7 @@ from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.http_session import Answer, HttpSession, Request, login_headers, login_shown
 from publisher.http_session import preview as preview_request
-from publisher.rest import QUEUE, CannotTravel, destination_of, travelling_headers
-from publisher.transport import nothing_else
+from publisher.rest import QUEUE, CannotTravel, OneByOne, destination_of, travelling_headers
 from schema.broker import Broker
 from schema.message import CONTENT_TYPE, MESSAGE_ID, Message
 
@@ -58,23 +57,13 @@ def round_trip(
         return transport.prove(message, deadline)
 
 
-class RabbitMQApi:
+class RabbitMQApi(OneByOne):
     """One HTTP session; each message has an answer of its own."""
-
-    meanwhile = staticmethod(nothing_else)
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
         login = login_headers(address.broker, config)
         self._session = HttpSession(address, config, deadline, login)
-
-    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        for position, message in enumerate(messages):
-            try:
-                self._publish(message, deadline)
-            except CannotTravel as error:
-                raise MessageRejected(self._address, position, str(error)) from error
-            yield position
 
     def close(self) -> None:
         self._session.close()

@@ -1,11 +1,19 @@
-"""What the kinds that speak HTTP share: what a destination names, and which headers travel."""
+"""What the kinds that speak HTTP share: what a destination names, which headers travel, and how
+messages are sent that have an answer each.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 
+from publisher.address import BrokerAddress
 from publisher.config import DESTINATION
+from publisher.deadline import Deadline
+from publisher.errors import MessageRejected
 from publisher.frame import belongs_to_broker, is_header_name
+from publisher.transport import nothing_else
 from schema.message import Message
 
 TOPIC, QUEUE = "topic", "queue"
@@ -17,6 +25,25 @@ _OF_STOMP = {DESTINATION, "persistent"}
 
 class CannotTravel(Exception):
     """This way can't carry the message, or the broker does not want it; the words say why."""
+
+
+class OneByOne(ABC):
+    """A transport on which each message has an answer of its own."""
+
+    meanwhile = staticmethod(nothing_else)
+    _address: BrokerAddress
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        for position, message in enumerate(messages):
+            try:
+                self._publish(message, deadline)
+            except CannotTravel as error:
+                raise MessageRejected(self._address, position, str(error)) from error
+            yield position
+
+    @abstractmethod
+    def _publish(self, message: Message, deadline: Deadline) -> None:
+        """Return when the broker has it; raises CannotTravel and BrokerUnavailable."""
 
 
 def destination_of(message: Message) -> tuple[str, str]:
