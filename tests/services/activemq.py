@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
+from tests.services.broker import PASSWORD, USER, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "6.3.1"
 POM = Path(__file__).with_name("activemq-pom.xml")
 JARS = Path(__file__).parents[2] / ".cache" / f"activemq-{VERSION}"
-USER = "sam"
-PASSWORD = "sam-secret"
 
 BROKER_XML = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -88,38 +87,14 @@ class Stores:
     password: str
 
 
-@dataclass(frozen=True)
-class ActiveMQServer:
-    port: int
+@dataclass(frozen=True, kw_only=True)
+class ActiveMQServer(StompServer):
     tls_port: int
     """Nobody listens on it without `Stores`."""
-    directory: Path
-    process: ServerProcess
-    host: str = HOST
-    user: str = USER
-    password: str = PASSWORD
-
-    @property
-    def url(self) -> str:
-        """Without a login: anonymous may do everything."""
-        return f"stomp://{self.host}:{self.port}"
 
     @property
     def tls_url(self) -> str:
         return f"stomp+ssl://{self.host}:{self.tls_port}"
-
-    @property
-    def url_with_user(self) -> str:
-        return f"stomp://{self.user}@{self.host}:{self.port}"
-
-    def kill(self) -> None:
-        """SIGKILL; what was stored stays."""
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and port."""
-        self.process.kill()
-        self.process.start()
 
 
 @contextlib.contextmanager

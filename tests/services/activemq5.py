@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
+from tests.services.broker import PASSWORD, USER, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "5.18.3"
 ARTIFACT = f"org.apache.activemq:apache-activemq:{VERSION}:tar.gz:bin"
 HOME = Path(__file__).parents[2] / ".cache" / f"activemq-{VERSION}"
-USER = "sam"
-PASSWORD = "sam-secret"
 
 BROKER_XML = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -67,34 +66,14 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
-@dataclass(frozen=True)
-class ActiveMQ5Server:
-    port: int
+@dataclass(frozen=True, kw_only=True)
+class ActiveMQ5Server(StompServer):
     rest_port: int
-    directory: Path
-    process: ServerProcess
-    host: str = HOST
-    user: str = USER
-    password: str = PASSWORD
-
-    @property
-    def url(self) -> str:
-        """STOMP, without a login: anonymous may do everything."""
-        return f"stomp://{self.host}:{self.port}"
 
     @property
     def rest_url(self) -> str:
         """The message servlet, which wants the login."""
         return f"activemq-rest+http://{self.user}@{self.host}:{self.rest_port}/api/message"
-
-    def kill(self) -> None:
-        """SIGKILL; what was stored stays."""
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and ports."""
-        self.process.kill()
-        self.process.start()
 
 
 @contextlib.contextmanager

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
+from tests.services.broker import PASSWORD, USER, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "2.56.0"
 ARTIFACT = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
 HOME = Path(__file__).parents[2] / ".cache" / f"artemis-{VERSION}"
-USER = "sam"
-PASSWORD = "sam-secret"
 FORBIDDEN = "forbidden."
 """Destinations that begin so can't be sent to."""
 SILENT = "silent."
@@ -103,32 +102,9 @@ rootLogger.appenderRef.out.ref = out
 }
 
 
-@dataclass(frozen=True)
-class ArtemisServer:
-    port: int
-    directory: Path
-    process: ServerProcess
-    host: str = HOST
-    user: str = USER
-    password: str = PASSWORD
-
-    @property
-    def url(self) -> str:
-        """Without a login: anonymous may do everything."""
-        return f"stomp://{self.host}:{self.port}"
-
-    @property
-    def url_with_user(self) -> str:
-        return f"stomp://{self.user}@{self.host}:{self.port}"
-
-    def kill(self) -> None:
-        """SIGKILL; what was stored stays."""
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and port."""
-        self.process.kill()
-        self.process.start()
+@dataclass(frozen=True, kw_only=True)
+class ArtemisServer(StompServer):
+    """Nothing of its own."""
 
 
 @contextlib.contextmanager

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
+from tests.services.broker import PASSWORD, USER, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
 # Not the one on PATH: Debian's wrapper changes the account and the directory.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-USER = "sam"
-PASSWORD = "sam-secret"
 
 CONFIG = """\
 listeners.tcp = none
@@ -39,26 +38,11 @@ log.file = false
 """
 
 
-@dataclass(frozen=True)
-class RabbitMQServer:
-    port: int
+@dataclass(frozen=True, kw_only=True)
+class RabbitMQServer(StompServer):
     management_port: int
-    directory: Path
-    process: ServerProcess
     epmd: ServerProcess
-    host: str = HOST
-    user: str = USER
-    password: str = PASSWORD
     virtual_host: str = "/"
-
-    @property
-    def url(self) -> str:
-        """Without a login: anonymous is taken for `sam`."""
-        return f"stomp://{self.host}:{self.port}"
-
-    @property
-    def url_with_user(self) -> str:
-        return f"stomp://{self.user}@{self.host}:{self.port}"
 
     @property
     def management_url(self) -> str:
@@ -68,15 +52,6 @@ class RabbitMQServer:
     def api_url(self) -> str:
         """Of the publisher's REST way to the virtual host `/`; destinations choose exchanges."""
         return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
-
-    def kill(self) -> None:
-        """SIGKILL; what was stored stays."""
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and ports."""
-        self.process.kill()
-        self.process.start()
 
 
 @contextlib.contextmanager
