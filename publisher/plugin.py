@@ -52,13 +52,16 @@ def run_plugin(
 ) -> PluginRun:
     """Run the plugin in a process group of its own, killed when the time is up or we are."""
     started_at = datetime.now(timezone.utc)
+    release = _hold_back(signal.SIGTERM)  # between start and block, it would leave the plugin
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
+        release()
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
     output = _Output(process, pass_on)
     with _ended(process, output):
+        release()
         _follow(process, output, Deadline.after(timeout_s))
         code, trouble = _exit_of(process.poll(), timeout_s)
     return PluginRun(started_at, code, bytes(output.head), trouble)
@@ -78,6 +81,19 @@ def record_of(run: PluginRun, name: str) -> Record:
     if trouble:
         record.update(summaryData=f"{name} {trouble}", detailsData=text.rstrip())
     return record
+
+
+def _hold_back(number: int) -> Callable[[], None]:
+    """Keep a signal from its handler until what this gives is called."""
+    came: list[int] = []
+    handler = signal.signal(number, lambda number, _: came.append(number))
+
+    def release() -> None:
+        signal.signal(number, handler)
+        if came:
+            os.kill(os.getpid(), number)
+
+    return release
 
 
 class _Output:

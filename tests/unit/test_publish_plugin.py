@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -198,3 +202,28 @@ def running(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_a_signal_that_comes_while_the_plugin_starts_still_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def start_and_be_terminated(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*words, **settings))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[0]
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_terminated)
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit):
+            run_plugin(["sleep", "60"], 60.0, lambda chunk: None)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert started[0].returncode is not None
