@@ -68,21 +68,39 @@ CREATE TABLE endpoint (
 );
 COMMENT ON TABLE endpoint IS 'A service flavour on a host, at whatever site.';
 
+CREATE TABLE instance_status (
+    status_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    metric_id integer NOT NULL REFERENCES metric,
+    vo_id integer NOT NULL REFERENCES vo,
+    status smallint,
+    since timestamptz,
+    measured_at timestamptz,
+    other_at timestamptz,
+    summary text,
+    UNIQUE (endpoint_id, metric_id, vo_id)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE instance_status IS
+    'The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; '
+    'other_at is the newest time with another status. Follows the results by load_news.';
+
 CREATE TABLE metric_instance (
     instance_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
     metric_id integer NOT NULL REFERENCES metric,
     vo_id integer NOT NULL REFERENCES vo,
     fqan_id integer NOT NULL REFERENCES fqan,
-    names text COLLATE "C" NOT NULL UNIQUE,
+    status_id integer NOT NULL REFERENCES instance_status,
     UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
 );
 COMMENT ON TABLE metric_instance IS
-    'A metric of an endpoint, as seen by one VO and FQAN. names joins host, flavour, metric, VO '
-    'and FQAN by unit separators: a result looks its instance up in one index instead of seven.';
+    'A metric of an endpoint, as seen by one VO and FQAN: what results are results of.';
+CREATE INDEX metric_instance_status ON metric_instance (status_id);
+COMMENT ON INDEX metric_instance_status IS 'The instances whose newest result is one status.';
 
-CREATE TABLE result_origin (
-    origin_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+CREATE TABLE result_source (
+    source_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    instance_id integer NOT NULL REFERENCES metric_instance,
     service_uri text COLLATE "C" NOT NULL,
     service_type text COLLATE "C" NOT NULL,
     site_name text COLLATE "C" NOT NULL,
@@ -92,38 +110,56 @@ CREATE TABLE result_origin (
     role text COLLATE "C" NOT NULL,
     nagios_name text COLLATE "C" NOT NULL,
     encrypted text COLLATE "C" NOT NULL,
-    UNIQUE (
-        service_uri, nagios_name, monitoring_host, site_name, service_type,
-        metric_type, data_type, role, encrypted
-    )
+    names text[] COLLATE "C" NOT NULL,
+    EXCLUDE USING hash (names WITH =)
 );
-COMMENT ON TABLE result_origin IS
-    'What a result says about where it comes from: texts that hardly ever change, stored once.';
+COMMENT ON TABLE result_source IS
+    'What a result says about itself that hardly ever changes, stored once. names are all these '
+    'texts and those of the instance: a result finds both by one look-up. Unique by a hash, '
+    'which takes texts of any length.';
 
+-- Partitions by UTC day, metric_result_20261121: made when a result needs one, emptied and
+-- dropped by `sam-db prune`.
 CREATE TABLE metric_result (
-    result_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    instance_id integer NOT NULL,
+    result_id bigint GENERATED ALWAYS AS IDENTITY,
     measured_at timestamptz NOT NULL,
+    instance_id integer NOT NULL,
     gatherer_id integer NOT NULL,
+    source_id integer NOT NULL,
     status smallint NOT NULL,
-    origin_id integer NOT NULL,
     summary text,
     performance_data text,
     message_id text,
     UNIQUE (instance_id, measured_at, gatherer_id)
-);
+) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result IS
     'One result of a probe. No foreign keys and no checks: they would cost as much as the row, '
-    'and its only writer is the trigger that has just looked everything up.';
-CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
-COMMENT ON INDEX metric_result_measured_at IS 'Reports read a window of time.';
+    'and its only writer is the function that has just looked everything up.';
+CREATE INDEX metric_result_measured_at ON metric_result USING brin (measured_at);
+COMMENT ON INDEX metric_result_measured_at IS 'Reports read parts of a day side by side.';
 
 CREATE TABLE metric_result_detail (
-    result_id bigint PRIMARY KEY REFERENCES metric_result ON DELETE CASCADE,
-    details text NOT NULL
-);
+    measured_at timestamptz NOT NULL,
+    instance_id integer NOT NULL,
+    gatherer_id integer NOT NULL,
+    status smallint NOT NULL,
+    details text NOT NULL,
+    PRIMARY KEY (instance_id, measured_at, gatherer_id)
+) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result_detail IS
-    'The long text of a result, kept apart: no report reads it.';
+    'The long text of a result, kept apart: no report reads it, and it may be forgotten earlier. '
+    'It belongs to the result of the same status: a worse one that replaced it has its own.';
+
+CREATE TABLE load_news (
+    news_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    instance_ids integer[] NOT NULL,
+    measured_ats timestamptz[] NOT NULL,
+    statuses smallint[] NOT NULL,
+    summaries text[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+COMMENT ON TABLE load_news IS
+    'What each batch has stored, until fold_news() has brought instance_status and changed_day '
+    'up to it. A batch that did so itself would wait for all others at the same rows.';
 
 -- Topology and downtimes ------------------------------------------------------------------------
 
@@ -175,6 +211,25 @@ COMMENT ON TABLE announced_downtime IS
     'An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without '
     'an id the epoch second of the start, else 0, as a downtime with an id may move.';
 
+-- What has changed since reports were made -----------------------------------------------------
+
+CREATE TABLE changed_day (
+    day date PRIMARY KEY,
+    change_no bigint
+);
+COMMENT ON TABLE changed_day IS
+    'Days whose results, topology or downtimes changed. A run of a report numbers the changes it '
+    'is going to read; without a number: changed after any run. The first day with results is '
+    'the first of all.';
+CREATE INDEX changed_day_change_no ON changed_day (change_no);
+COMMENT ON INDEX changed_day_change_no IS 'The newest number, and the days without one.';
+
+CREATE TABLE horizon (
+    day date PRIMARY KEY
+);
+COMMENT ON TABLE horizon IS
+    'One row at most: results before this day were pruned, and its reports are frozen.';
+
 -- What could not be loaded ----------------------------------------------------------------------
 
 CREATE TABLE dead_letter (
@@ -216,11 +271,13 @@ CREATE TABLE run (
     input_digest text,
     profile text,
     software_version text,
-    who text
+    who text,
+    change_no bigint
 );
 COMMENT ON TABLE run IS
     'A computation of one report for one day and what it read; results_ignored is JSON '
-    '{"reason": count}, until is the time of the run where the day was still open.';
+    '{"reason": count}, until is the time of the run where the day was still open, change_no the '
+    'newest change of changed_day that it has read.';
 CREATE INDEX run_report_day ON run (report, day);
 COMMENT ON INDEX run_report_day IS 'The runs of one day.';
 

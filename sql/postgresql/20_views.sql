@@ -25,32 +25,36 @@ COMMENT ON VIEW metric_instance_name IS 'Metric instances with their names.';
 CREATE VIEW metricOutput AS
 SELECT
     n.host_name AS hostName,
-    NULLIF(o.service_uri, '') AS serviceURI,
+    NULLIF(k.service_uri, '') AS serviceURI,
     n.service_flavour AS serviceFlavour,
-    NULLIF(o.service_type, '') AS serviceType,
-    NULLIF(o.site_name, '') AS siteName,
+    NULLIF(k.service_type, '') AS serviceType,
+    NULLIF(k.site_name, '') AS siteName,
     n.metric_name AS metricName,
-    NULLIF(o.metric_type, '') AS metricType,
+    NULLIF(k.metric_type, '') AS metricType,
     s.name AS metricStatus,
-    NULLIF(o.data_type, '') AS dataType,
+    NULLIF(k.data_type, '') AS dataType,
     r.performance_data AS performanceData,
     r.measured_at AS timestamp,
     NULLIF(g.name, '') AS gatheredAt,
-    NULLIF(o.monitoring_host, '') AS monitoringHost,
+    NULLIF(k.monitoring_host, '') AS monitoringHost,
     r.summary AS summaryData,
     d.details AS detailsData,
     NULLIF(n.vo, '') AS voName,
     NULLIF(n.fqan, '') AS voFqan,
-    NULLIF(o.role, '') AS role,
-    NULLIF(o.nagios_name, '') AS nagiosName,
-    NULLIF(o.encrypted, '') AS encrypted,
+    NULLIF(k.role, '') AS role,
+    NULLIF(k.nagios_name, '') AS nagiosName,
+    NULLIF(k.encrypted, '') AS encrypted,
     r.message_id AS messageId
 FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
 JOIN host AS g ON g.host_id = r.gatherer_id
-JOIN result_origin AS o ON o.origin_id = r.origin_id
-LEFT JOIN metric_result_detail AS d ON d.result_id = r.result_id;
+JOIN result_source AS k ON k.source_id = r.source_id
+LEFT JOIN metric_result_detail AS d
+    ON d.instance_id = r.instance_id
+    AND d.measured_at = r.measured_at
+    AND d.gatherer_id = r.gatherer_id
+    AND d.status = r.status;
 COMMENT ON VIEW metricOutput IS 'Class: results of probes.';
 
 CREATE VIEW serviceEndpoint AS
@@ -122,7 +126,7 @@ SELECT
     CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
     s.name AS status,
     g.name AS gathered_at,
-    o.monitoring_host,
+    k.monitoring_host,
     r.summary,
     r.performance_data,
     r.message_id
@@ -130,7 +134,7 @@ FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
 JOIN host AS g ON g.host_id = r.gatherer_id
-JOIN result_origin AS o ON o.origin_id = r.origin_id;
+JOIN result_source AS k ON k.source_id = r.source_id;
 COMMENT ON VIEW report_result IS 'Results with the ids and names that reports read.';
 
 CREATE VIEW report_topology AS
@@ -190,6 +194,23 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 COMMENT ON VIEW report_site_group IS 'Sites of groups, as announced.';
+
+CREATE VIEW report_newest_result AS
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS result_id
+FROM metric_result_result_id_seq;
+COMMENT ON VIEW report_newest_result IS
+    'The last number given to a result: a run reads none that comes later.';
+
+CREATE VIEW report_changed_day AS
+SELECT day, change_no FROM changed_day;
+COMMENT ON VIEW report_changed_day IS
+    'Days whose results, topology or downtimes changed; no number: since any run looked. A day is '
+    'due for a report whose published run has a smaller change_no.';
+
+CREATE VIEW report_horizon AS
+SELECT day FROM horizon;
+COMMENT ON VIEW report_horizon IS
+    'The first day that can be recomputed, once results have been pruned; else no row.';
 
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the run that is published for a report and day.
@@ -329,54 +350,6 @@ JOIN timeline_segment AS t ON t.run_id = p.run_id;
 COMMENT ON VIEW status_timeline IS 'Who had which status from when to when, clipped to the day.';
 
 CREATE VIEW current_status AS
-WITH moment AS (
-    -- Several results of one moment: the worse counts.
-    SELECT i.endpoint_id, i.metric_id, i.vo_id, r.measured_at, max(r.status) AS status
-    FROM metric_result AS r
-    JOIN metric_instance AS i ON i.instance_id = r.instance_id
-    GROUP BY i.endpoint_id, i.metric_id, i.vo_id, r.measured_at
-),
-step AS (
-    SELECT
-        moment.*,
-        lag(status) OVER (
-            PARTITION BY endpoint_id, metric_id, vo_id ORDER BY measured_at
-        ) AS status_before
-    FROM moment
-),
-newest AS (
-    SELECT
-        endpoint_id,
-        metric_id,
-        vo_id,
-        max(measured_at) AS measured_at,
-        max(CASE WHEN status_before = status THEN NULL ELSE measured_at END) AS since
-    FROM step
-    GROUP BY endpoint_id, metric_id, vo_id
-),
-told AS (
-    SELECT
-        newest.*,
-        r.status,
-        r.summary,
-        row_number() OVER (
-            PARTITION BY newest.endpoint_id, newest.metric_id, newest.vo_id
-            ORDER BY r.status DESC, r.result_id
-        ) AS place
-    FROM newest
-    JOIN metric_instance AS i
-        ON i.endpoint_id = newest.endpoint_id
-        AND i.metric_id = newest.metric_id
-        AND i.vo_id = newest.vo_id
-    JOIN metric_result AS r
-        ON r.instance_id = i.instance_id AND r.measured_at = newest.measured_at
-),
-home AS (
-    SELECT DISTINCT m.endpoint_id, s.name AS site
-    FROM endpoint_membership AS m
-    JOIN site AS s ON s.site_id = m.site_id
-    WHERE m.valid_from <= now() AND (m.valid_to IS NULL OR m.valid_to > now())
-)
 SELECT
     coalesce(home.site, '') AS site,
     f.name AS service_flavour,
@@ -384,18 +357,22 @@ SELECT
     m.name AS metric_name,
     v.name AS vo,
     s.name AS status,
-    told.since,
-    told.measured_at,
-    told.summary
-FROM told
-JOIN metric_status AS s ON s.status = told.status
-JOIN endpoint AS e ON e.endpoint_id = told.endpoint_id
+    i.since,
+    i.measured_at,
+    i.summary
+FROM instance_status AS i
+JOIN metric_status AS s ON s.status = i.status
+JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-JOIN metric AS m ON m.metric_id = told.metric_id
-JOIN vo AS v ON v.vo_id = told.vo_id
-LEFT JOIN home ON home.endpoint_id = told.endpoint_id
-WHERE told.place = 1;
+JOIN metric AS m ON m.metric_id = i.metric_id
+JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN (
+    SELECT DISTINCT p.endpoint_id, t.name AS site
+    FROM endpoint_membership AS p
+    JOIN site AS t ON t.site_id = p.site_id
+    WHERE p.valid_from <= now() AND (p.valid_to IS NULL OR p.valid_to > now())
+) AS home ON home.endpoint_id = i.endpoint_id;
 COMMENT ON VIEW current_status IS
     'The newest status of everything and since when it holds; no site: not in the topology now.';
 
@@ -418,7 +395,8 @@ SELECT
     input_digest,
     profile,
     software_version,
-    who
+    who,
+    change_no
 FROM run;
 COMMENT ON VIEW report_run IS 'Every run of every report: what it read, and what became of it.';
 
