@@ -80,8 +80,8 @@ def prune(task: Task) -> Pruned:
     return Pruned(
         _removed(set(plan.of(RESULTS)) - set(left), now),
         _removed(set(plan.of(DETAILS)) - set(left), now),
-        left=[one.name for one in left],
-        not_dropped=[one.name for one in not_dropped],
+        left=tuple(one.name for one in left),
+        not_dropped=tuple(one.name for one in not_dropped),
     )
 
 
