@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
@@ -27,6 +28,7 @@ from tests.integration.old_results import (
     horizon,
     results_by_age,
 )
+from tests.integration.sql_rows import query
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 HANGS_S = 2.0
@@ -196,6 +198,32 @@ def test_a_reader_that_leaves_in_time_is_waited_for(partitioned: Engine) -> None
 
     assert (done.left, done.not_dropped, len(pauses)) == ((), (), 1)
     assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+
+
+def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(partitioned: Engine) -> None:
+    fill(partitioned, range(6))
+    with held(partitioned, READ_DAY, **read_day(1)):  # so that empty partitions stay
+        prune_now(partitioned, results=3)
+    new_name = metric_result(hostName="new.example.org", timestamp=f"{days_ago(5)}T08:00:00Z")
+
+    with ThreadPoolExecutor(1) as beside:
+        with held(partitioned, "SELECT lock_names()"):
+            late = beside.submit(
+                load, partitioned, Catalogue(partitioned), [metric_message(new_name)], NOW
+            )
+            wait_for_a_loader_at_the_names(partitioned)
+            prune_now(partitioned, results=3)
+        loaded = late.result(timeout=30)
+
+    assert (loaded.rows, loaded.dead_letters) == (1, {})
+    assert results_by_age(partitioned)[5] == 1
+
+
+def wait_for_a_loader_at_the_names(engine: Engine) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    deadline = monotonic() + 10
+    while query(engine, waiting) == [(0,)]:
+        assert monotonic() < deadline
 
 
 def test_two_prunes_at_once_do_what_one_does(engine: Engine) -> None:
