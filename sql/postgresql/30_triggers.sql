@@ -163,6 +163,19 @@ DECLARE
     staging CONSTANT text := 'staged_' || class;
     done CONSTANT text := 'sam.stored_' || class;
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_trigger
+        WHERE tgrelid = CAST(quote_ident(class) AS regclass)
+            AND tgname = class || '_insert'
+            AND tgenabled <> 'D'
+    ) THEN
+        RAISE EXCEPTION 'view % has no trigger %_insert', class, class
+            USING ERRCODE = 'undefined_object';
+    END IF;
+    IF NOT has_table_privilege(session_user, quote_ident(class), 'INSERT') THEN
+        RAISE EXCEPTION 'permission denied for view %', class
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     IF make_temporary(staging, CASE class
         WHEN 'metricoutput' THEN
             'names text COLLATE "C", gatheredAt text COLLATE "C", metricStatus text,
@@ -178,8 +191,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION open_staging IS
-    'Make this session''s table pg_temp.staged_<class>, or empty it of rows that were stored. It '
-    'has the columns of the view; but of metricOutput the names are joined, as source_names() does.';
+    'Make this session''s table pg_temp.staged_<class>, or empty it of rows that were stored; for '
+    'those who may insert into the view. It has the columns of the view; but of metricOutput the '
+    'names are joined, as source_names() does.';
 
 CREATE FUNCTION close_staging(class text) RETURNS void
 LANGUAGE plpgsql AS $$
