@@ -8,8 +8,10 @@ from sqlalchemy import Connection, Engine, text
 
 from sql.engine import reading, writing
 
-# Two prunes at once: the second reads the horizon when the first has moved it.
+# PostgreSQL. Two prunes at once: the second reads the horizon when the first has moved it. And
+# all who mark days lock them in their order: in another one we would deadlock.
 _LOCK = text("LOCK TABLE horizon IN SHARE ROW EXCLUSIVE MODE")
+_LOCK_CHANGES = text("SELECT FROM changed_day WHERE day < :day ORDER BY day FOR UPDATE")
 _READ = text("SELECT max(day) FROM horizon")
 _FORGET = text("DELETE FROM horizon")
 _SET = text("INSERT INTO horizon (day) VALUES (:day)")
@@ -27,13 +29,16 @@ def move_horizon(engine: Engine, day: date) -> date:
     Changes of days before it make no report due any more: they are forgotten.
     """
     with writing(engine) as connection:
-        if connection.dialect.name == "postgresql":
+        on_postgresql = connection.dialect.name == "postgresql"
+        if on_postgresql:
             connection.execute(_LOCK)
         before = _horizon(connection)
         horizon = max(before or day, day)
         if horizon != before:
             connection.execute(_FORGET)
             connection.execute(_SET, {"day": str(horizon)})
+        if on_postgresql:
+            connection.execute(_LOCK_CHANGES, {"day": str(horizon)})
         connection.execute(_FORGET_CHANGES, {"day": str(horizon)})
         return horizon
 
