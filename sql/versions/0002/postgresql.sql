@@ -575,12 +575,12 @@ COMMENT ON FUNCTION metricOutput_check IS 'Refuse the first staged result that i
 CREATE FUNCTION metricOutput_names() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    PERFORM make_temporary('new_source', '
+    PERFORM make_temporary('sam_sources', '
         parts text[] COLLATE "C", names text COLLATE "C",
         endpoint_id integer, metric_id integer, vo_id integer, fqan_id integer
     ');
     PERFORM make_names('host', array_agg(gatheredAt)) FROM pg_temp.staged_metricoutput;
-    INSERT INTO pg_temp.new_source (parts, names)
+    INSERT INTO pg_temp.sam_sources (parts, names)
     SELECT string_to_array(names, E'\x1f'), names
     FROM (SELECT DISTINCT names FROM pg_temp.staged_metricoutput) AS s
     WHERE (SELECT k.source_id FROM result_source AS k WHERE k.names = s.names) IS NULL;
@@ -589,11 +589,11 @@ BEGIN
     END IF;
 
     PERFORM lock_names();
-    PERFORM make_endpoints(array_agg(parts[1]), array_agg(parts[2])) FROM pg_temp.new_source;
-    PERFORM make_names('metric', array_agg(parts[3])) FROM pg_temp.new_source;
-    PERFORM make_names('vo', array_agg(parts[4])) FROM pg_temp.new_source;
-    PERFORM make_names('fqan', array_agg(parts[5])) FROM pg_temp.new_source;
-    UPDATE pg_temp.new_source SET
+    PERFORM make_endpoints(array_agg(parts[1]), array_agg(parts[2])) FROM pg_temp.sam_sources;
+    PERFORM make_names('metric', array_agg(parts[3])) FROM pg_temp.sam_sources;
+    PERFORM make_names('vo', array_agg(parts[4])) FROM pg_temp.sam_sources;
+    PERFORM make_names('fqan', array_agg(parts[5])) FROM pg_temp.sam_sources;
+    UPDATE pg_temp.sam_sources SET
         endpoint_id = (
             SELECT e.endpoint_id FROM endpoint AS e
             WHERE e.host_id = (SELECT h.host_id FROM host AS h WHERE h.name = parts[1])
@@ -606,7 +606,7 @@ BEGIN
         fqan_id = (SELECT q.fqan_id FROM fqan AS q WHERE q.name = parts[5]);
 
     INSERT INTO instance_status (endpoint_id, metric_id, vo_id)
-    SELECT DISTINCT endpoint_id, metric_id, vo_id FROM pg_temp.new_source ORDER BY 1, 2, 3
+    SELECT DISTINCT endpoint_id, metric_id, vo_id FROM pg_temp.sam_sources ORDER BY 1, 2, 3
     ON CONFLICT (endpoint_id, metric_id, vo_id) DO NOTHING;
     INSERT INTO metric_instance (endpoint_id, metric_id, vo_id, fqan_id, status_id)
     SELECT
@@ -617,7 +617,7 @@ BEGIN
                 AND i.metric_id = n.metric_id
                 AND i.vo_id = n.vo_id
         )
-    FROM (SELECT DISTINCT endpoint_id, metric_id, vo_id, fqan_id FROM pg_temp.new_source) AS n
+    FROM (SELECT DISTINCT endpoint_id, metric_id, vo_id, fqan_id FROM pg_temp.sam_sources) AS n
     ORDER BY 1, 2, 3, 4
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
     INSERT INTO result_source (
@@ -634,9 +634,9 @@ BEGIN
         ),
         parts[6], parts[7], parts[8], parts[9], parts[10],
         parts[11], parts[12], parts[13], parts[14], names
-    FROM pg_temp.new_source AS n
+    FROM pg_temp.sam_sources AS n
     ON CONFLICT DO NOTHING;
-    DELETE FROM pg_temp.new_source;
+    DELETE FROM pg_temp.sam_sources;
 END
 $$;
 COMMENT ON FUNCTION metricOutput_names IS 'Create whatever names the staged results bring.';
@@ -1221,7 +1221,7 @@ DECLARE
     folded integer;
     late integer[];
 BEGIN
-    PERFORM make_temporary('news', '
+    PERFORM make_temporary('sam_news', '
         status_id integer, measured_at timestamptz, status smallint, summary text, place bigint
     ');
     WITH taken AS (
@@ -1230,7 +1230,7 @@ BEGIN
         RETURNING *
     ),
     unpacked AS (
-        INSERT INTO pg_temp.news
+        INSERT INTO pg_temp.sam_news
         SELECT
             (SELECT i.status_id FROM metric_instance AS i WHERE i.instance_id = n.instance_id),
             n.measured_at, n.status, n.summary, row_number() OVER (ORDER BY news_id, n.place)
@@ -1242,7 +1242,7 @@ BEGIN
 
     -- Sub-queries with a limit are looked up by index, whatever the statistics say.
     SELECT array_agg(DISTINCT k.status_id) INTO late
-    FROM pg_temp.news AS n
+    FROM pg_temp.sam_news AS n
     JOIN LATERAL (
         SELECT * FROM instance_status AS i WHERE i.status_id = n.status_id LIMIT 1
     ) AS k ON true
@@ -1254,7 +1254,7 @@ BEGIN
         SELECT DISTINCT ON (k.status_id, n.measured_at)
             k.status_id, n.measured_at, n.status, n.summary,
             k.status AS held, k.measured_at AS held_at
-        FROM pg_temp.news AS n
+        FROM pg_temp.sam_news AS n
         JOIN LATERAL (
             SELECT * FROM instance_status AS i WHERE i.status_id = n.status_id LIMIT 1
         ) AS k ON true
@@ -1297,14 +1297,14 @@ BEGIN
     INSERT INTO changed_day (day)
     SELECT DISTINCT day
     FROM (
-        SELECT CAST(measured_at AS date) AS day FROM pg_temp.news
+        SELECT CAST(measured_at AS date) AS day FROM pg_temp.sam_news
         UNION ALL
-        SELECT CAST(measured_at AS date) + 1 FROM pg_temp.news
+        SELECT CAST(measured_at AS date) + 1 FROM pg_temp.sam_news
     ) AS touched
     WHERE day <= today AND day >= coalesce(frozen, day)
     ORDER BY day
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
-    DELETE FROM pg_temp.news;
+    DELETE FROM pg_temp.sam_news;
     RETURN folded;
 END
 $$;
