@@ -691,6 +691,8 @@ CREATE FUNCTION metricOutput_merge() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     PERFORM metricOutput_check();
+    -- Prune must not drop a partition that is there when we look, before our rows are in it.
+    LOCK TABLE ONLY metric_result, ONLY metric_result_detail IN ROW EXCLUSIVE MODE;
     PERFORM make_partitions(array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)))
     FROM pg_temp.staged_metricoutput;
     PERFORM metricOutput_names();

@@ -1,0 +1,120 @@
+"""`sam-db prune`: remove whole days of results and details that are old enough."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from schema.command import OK, to_json
+from sql.config import load_database
+from sql.engine import make_engine, name_of
+from sql.prune import prune
+from sql.pruning import Bounds, Pruned, Removed, bounds_of
+from sql.version import require_current
+
+EXAMPLES = """\
+examples:
+  sam-db prune --keep-results 400d --keep-details 60d
+  sam-db prune --keep-results 400d --dry-run
+  sam-db prune --keep-details 60d --json
+
+Whole UTC days before today are counted. Reports of the days pruned stay as they are: `sam-report
+run` refuses those days. Stopped at any moment, the next prune completes it.
+"""
+
+_AGE = re.compile("([1-9][0-9]{0,4})d")
+
+logger = logging.getLogger(__name__)
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `prune`."""
+    words = "remove whole days of results and details that are old enough"
+    command = commands.add_parser(
+        "prune",
+        parents=[common],
+        help=words,
+        description=f"{words.capitalize()}.",
+        epilog=EXAMPLES,
+    )
+    for what in ("results", "details"):
+        command.add_argument(
+            f"--keep-{what}",
+            metavar="AGE",
+            type=age,
+            help=f"how many days before today keep their {what}, as in 400d",
+        )
+    command.add_argument("--dry-run", action="store_true", help="tell what would go, and stop")
+    command.set_defaults(handler=run_prune, usage_error=command.error)
+
+
+def age(word: str) -> int:
+    """Days, of `400d`; at least one, as yesterday's report is made of yesterday's results."""
+    found = _AGE.fullmatch(word)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"want whole days, 1d to 99999d, not {word!r}")
+    return int(found[1])
+
+
+def run_prune(args: argparse.Namespace) -> int:
+    if args.keep_results is None and args.keep_details is None:
+        args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or both")
+    engine = make_engine(load_database(args).url)
+    require_current(engine)
+    bounds = bounds_of(datetime.now(UTC).date(), args.keep_results, args.keep_details)
+    pruned = prune(engine, bounds, dry_run=args.dry_run, told=_show_progress)
+    _show_progress("")
+    _warn(pruned)
+    if args.json:
+        print(to_json(_document(name_of(engine), bounds, pruned, args.dry_run)))
+    else:
+        for line in _lines(bounds, pruned, args.dry_run):
+            print(f"{name_of(engine)}: {line}")
+    return OK
+
+
+def _document(database: str, bounds: Bounds, pruned: Pruned, dry_run: bool) -> dict[str, object]:
+    return {
+        "database": database,
+        "dry_run": dry_run,
+        "results": {"before": bounds.results, **asdict(pruned.results)},
+        "details": {"before": bounds.details, **asdict(pruned.details)},
+        "left": list(pruned.left),
+        "not_dropped": list(pruned.not_dropped),
+    }
+
+
+def _lines(bounds: Bounds, pruned: Pruned, dry_run: bool) -> Iterator[str]:
+    verb = "would remove" if dry_run else "removed"
+    if bounds.results:
+        yield f"{verb} results before {bounds.results}: {_amount(pruned.results)}"
+    if bounds.details:
+        yield f"{verb} details before {bounds.details}: {_amount(pruned.details)}"
+
+
+def _amount(removed: Removed) -> str:
+    if removed.partitions is None:
+        return f"{removed.rows} rows"
+    return f"{removed.partitions} days, {removed.bytes} bytes"
+
+
+def _warn(pruned: Pruned) -> None:
+    if pruned.left:
+        names = ", ".join(pruned.left)
+        logger.warning("in use, left for the next prune: %s", names)
+    if pruned.not_dropped:
+        names = ", ".join(pruned.not_dropped)
+        logger.warning("emptied, but the table is in use; the next prune drops: %s", names)
+
+
+def _show_progress(words: str) -> None:
+    """One line on a terminal, overwritten; elsewhere nothing."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{words[:79]}\x1b[K")
+        sys.stderr.flush()

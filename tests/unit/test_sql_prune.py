@@ -1,0 +1,134 @@
+"""How much `sam-db prune` keeps, and what it and `sam-db partitions` refuse to begin."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from schema.command import OK, USAGE
+from sql.cli import main
+from sql.partitions import coming_days
+from sql.prune_command import age
+from sql.pruning import Bounds, Task, bounds_of
+
+TODAY = date(2026, 11, 20)
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new SQLite file with a schema; its name as commands tell it."""
+    url = f"sqlite:///{tmp_path}/sam.db"
+    monkeypatch.setenv("SAM_DATABASE_URL", url)
+    assert main(["upgrade", "-q"]) == OK
+    return url
+
+
+def task(bounds: Bounds, horizon: date | None) -> Task:
+    return Task(None, bounds, horizon, False, print, print)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("word", "days"), [("1d", 1), ("60d", 60), ("99999d", 99_999)])
+def test_an_age_is_whole_days(word: str, days: int) -> None:
+    assert age(word) == days
+
+
+@pytest.mark.parametrize(
+    "word", ["0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "100000d", "1d "]
+)
+@pytest.mark.parametrize("option", ["--keep-results", "--keep-details"])
+def test_anything_else_is_refused(
+    option: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["prune", f"{option}={word}"])
+
+    assert caught.value.code == USAGE
+    assert f"want whole days, 1d to 99999d, not {word!r}" in capsys.readouterr().err
+
+
+def test_a_prune_that_keeps_everything_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["prune"])
+
+    assert caught.value.code == USAGE
+    assert "--keep-results 400d" in capsys.readouterr().err
+
+
+def test_today_and_so_many_days_before_it_are_kept() -> None:
+    assert bounds_of(TODAY, 400, 60) == Bounds(date(2025, 10, 16), date(2026, 9, 21))
+
+
+def test_details_go_with_their_results_at_the_latest() -> None:
+    ten_days_ago = TODAY - timedelta(days=10)
+
+    assert bounds_of(TODAY, 10, 60) == Bounds(ten_days_ago, ten_days_ago)
+    assert bounds_of(TODAY, 10, None) == Bounds(ten_days_ago, ten_days_ago)
+
+
+def test_details_alone_leave_the_results() -> None:
+    assert bounds_of(TODAY, None, 60) == Bounds(None, date(2026, 9, 21))
+
+
+def test_an_age_of_centuries_is_a_bound_as_well() -> None:
+    assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
+
+
+def test_the_newest_results_stay_on_the_day_before_the_horizon() -> None:
+    bounds = bounds_of(TODAY, 10, None)
+
+    assert task(bounds, horizon=bounds.results).last_pruned == date(2026, 11, 9)
+
+
+def test_before_a_later_horizon_no_day_keeps_its_newest_results() -> None:
+    assert task(bounds_of(TODAY, 10, None), horizon=date(2026, 11, 15)).last_pruned is None
+
+
+def test_the_coming_days_begin_today() -> None:
+    assert coming_days(TODAY, 2) == [date(2026, 11, 20), date(2026, 11, 21), date(2026, 11, 22)]
+
+
+@pytest.mark.parametrize("word", ["-1", "367", "x", "", "1.5", "9" * 5000])
+def test_so_many_days_ahead_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["partitions", f"--ahead={word}"])
+
+    assert caught.value.code == USAGE
+    assert "want 0 to 366 days" in capsys.readouterr().err
+
+
+def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions"]) == OK
+    assert main(["partitions", "--json"]) == OK
+
+    line, document = capsys.readouterr().out.splitlines()
+    assert line == f"{database}: no partitions; SQLite keeps all days in one table"
+    assert document == "[]"
+
+
+def test_an_empty_database_has_nothing_to_prune(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prune", "--keep-results", "400d", "--keep-details", "60d", "--json"]) == OK
+
+    today = datetime.now(UTC).date()
+    assert json.loads(capsys.readouterr().out) == {
+        "database": database,
+        "dry_run": False,
+        "results": {
+            "before": str(today - timedelta(days=400)),
+            "rows": 0,
+            "partitions": None,
+            "bytes": None,
+        },
+        "details": {
+            "before": str(today - timedelta(days=60)),
+            "rows": 0,
+            "partitions": None,
+            "bytes": None,
+        },
+        "left": [],
+        "not_dropped": [],
+    }
