@@ -398,6 +398,16 @@ END
 $$;
 COMMENT ON FUNCTION make_endpoints IS 'Create those of the services on hosts that are not known.';
 
+CREATE FUNCTION has_relation(name text) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    -- Not to_regclass(): that may ask a cache which has not heard of others' commits.
+    SELECT EXISTS (
+        SELECT FROM pg_class AS c
+        WHERE c.relname = name AND c.relnamespace = CAST(current_schema() AS regnamespace)
+    )
+$$;
+COMMENT ON FUNCTION has_relation IS 'Whether there is a table of that name, committed or ours.';
+
 CREATE FUNCTION make_partitions(days date[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -413,10 +423,9 @@ BEGIN
         ORDER BY d, p
     LOOP
         partition := parent || to_char(day, '_YYYYMMDD');
-        IF to_regclass(quote_ident(partition)) IS NULL THEN
-            PERFORM lock_names();
-        END IF;
-        CONTINUE WHEN to_regclass(quote_ident(partition)) IS NOT NULL;
+        CONTINUE WHEN has_relation(partition);
+        PERFORM lock_names();
+        CONTINUE WHEN has_relation(partition);  -- made while we waited
         -- Made apart and then attached: those who read and write other days need not wait.
         EXECUTE format(
             'CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)',
