@@ -89,9 +89,16 @@ class Loop:
     """Runs in the main thread; everything else only feeds its inbox and executes its acks."""
 
     def __init__(
-        self, inbox: Inbox, load: Load, patience: Patience, rule: BatchRule, stop: threading.Event
+        self,
+        inbox: Inbox,
+        load: Load,
+        patience: Patience,
+        rule: BatchRule,
+        stop: threading.Event,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self.tally = Tally()
+        self._between = between
         self._inbox = inbox
         self._load = load
         self._patience = patience
@@ -105,6 +112,7 @@ class Loop:
             batch = self._inbox.take(self._rule.size, IDLE_S, SILENCE_S, self._rule.age_s)
             if batch:
                 self._commit(batch)
+            self._between()
             news = bool(batch)
 
     def _commit(self, batch: Sequence[Delivery]) -> None:

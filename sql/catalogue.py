@@ -16,7 +16,13 @@ MESSAGE_ID = "messageId"
 """The one column that the loader fills by itself."""
 
 _POSTGRESQL = text("""
-    SELECT c.relname, array_agg(CAST(a.attname AS text) ORDER BY a.attnum)
+    SELECT
+        c.relname,
+        array_agg(CAST(a.attname AS text) ORDER BY a.attnum),
+        EXISTS (
+            SELECT FROM pg_proc AS p
+            WHERE p.pronamespace = c.relnamespace AND p.proname = c.relname || '_load'
+        )
     FROM pg_class AS c
     JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     WHERE c.relkind = 'v'
@@ -45,12 +51,19 @@ class ClassView:
     """The view of a message class, in the database's own spelling.
 
     `columns` are those a record can fill; `problem` says why the view can't be used at all.
+    `bulk`: it has a staging table beside its trigger.
     """
 
     name: str
     columns: tuple[str, ...]
     message_id_column: str | None
     problem: str | None = None
+    bulk: bool = False
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Those of the record, and the one of the message's id if there is one."""
+        return (*self.columns, *filter(None, [self.message_id_column]))
 
 
 class Catalogue:
@@ -77,7 +90,7 @@ def class_views(engine: Engine) -> list[ClassView]:
     with reading(engine) as connection:
         if connection.dialect.name == "postgresql":
             rows = connection.execute(_POSTGRESQL)
-            return [_class_view(name, columns) for name, columns in rows]
+            return [_class_view(name, columns, bulk) for name, columns, bulk in rows]
         return list(_sqlite_views(connection))
 
 
@@ -94,7 +107,8 @@ def _sqlite_views(connection: Connection) -> Iterator[ClassView]:
             yield _class_view(name, columns)
 
 
-def _class_view(name: str, columns: Iterable[str]) -> ClassView:
+def _class_view(name: str, columns: Iterable[str], bulk: bool = False) -> ClassView:
     names = tuple(columns)
     ours = next((column for column in names if column.lower() == MESSAGE_ID.lower()), None)
-    return ClassView(name, tuple(column for column in names if column != ours), ours)
+    others = tuple(column for column in names if column != ours)
+    return ClassView(name, others, ours, bulk=bulk)

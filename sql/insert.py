@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, column, insert, table
 
 from sql.batch import Batch, Failure, Pending, ViewBatch
 from sql.catalogue import ClassView
 from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
+from sql.staging import store
 
 REFUSED = "refused-by-database"
-
-_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 class _ClassBroken(Exception):
@@ -82,33 +79,14 @@ def _refused(one: Pending, text: str) -> Failure:
 
 
 def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
-    names = [*view.columns, view.message_id_column] if view.message_id_column else view.columns
     if connection.dialect.name == "postgresql":
-        _copy(connection, view.name, names, [_values(view, one) for one in rows])
-    else:
-        into = insert(table(view.name, *map(column, names)))
-        connection.execute(
-            into, [dict(zip(names, _values(view, one), strict=True)) for one in rows]
-        )
+        store(connection, view, [(one.row.values, one.message.message_id) for one in rows])
+        return
+    names = view.all_columns
+    into = insert(table(view.name, *map(column, names)))
+    connection.execute(into, [dict(zip(names, _values(view, one), strict=True)) for one in rows])
 
 
 def _values(view: ClassView, one: Pending) -> list[str | None]:
     values: list[str | None] = [one.row.values.get(name) for name in view.columns]
     return [*values, one.message.message_id] if view.message_id_column else values
-
-
-def _copy(
-    connection: Connection, view: str, names: Sequence[str], rows: Sequence[Sequence[str | None]]
-) -> None:
-    """COPY into the view: its trigger sees each row; four times quicker to send than INSERT."""
-    quote = connection.dialect.identifier_preparer.quote
-    statement = f"COPY {quote(view)} ({', '.join(map(quote, names))}) FROM STDIN"
-    lines = ("\t".join(map(_copy_field, row)) for row in rows)
-    driver: Any = connection.connection
-    with driver.cursor() as cursor:
-        # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
-        cursor.copy_expert(statement, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
-
-
-def _copy_field(value: str | None) -> str:
-    return r"\N" if value is None else value.translate(_COPY_ESCAPES)

@@ -32,7 +32,8 @@ _POSTGRESQL = text("""
     JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
     LEFT JOIN pg_collation AS o ON o.oid = a.attcollation
-    WHERE c.relkind = 'r' AND c.relnamespace = CAST(:schema AS regnamespace)
+    WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+        AND c.relnamespace = CAST(:schema AS regnamespace)
     GROUP BY c.relname
     UNION ALL
     SELECT 'constraint', concat_ws('.', c.relname, k.conname), pg_get_constraintdef(k.oid)

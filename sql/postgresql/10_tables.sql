@@ -110,13 +110,13 @@ CREATE TABLE result_source (
     role text COLLATE "C" NOT NULL,
     nagios_name text COLLATE "C" NOT NULL,
     encrypted text COLLATE "C" NOT NULL,
-    names text[] COLLATE "C" NOT NULL,
+    names text COLLATE "C" NOT NULL,
     EXCLUDE USING hash (names WITH =)
 );
 COMMENT ON TABLE result_source IS
-    'What a result says about itself that hardly ever changes, stored once. names are all these '
-    'texts and those of the instance: a result finds both by one look-up. Unique by a hash, '
-    'which takes texts of any length.';
+    'What a result says about itself that hardly ever changes, stored once. names joins these texts '
+    'and those of the instance: a result finds both by one look-up. Unique by a hash, which takes '
+    'texts of any length.';
 
 -- Partitions by UTC day, metric_result_20261121: made when a result needs one, emptied and
 -- dropped by `sam-db prune`.

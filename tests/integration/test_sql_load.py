@@ -92,11 +92,11 @@ def test_a_bad_record_never_takes_its_neighbours_along(engine: Engine) -> None:
 
 def test_a_record_the_database_refuses_is_found_among_many(engine: Engine) -> None:
     # A name of this size fits into no index of PostgreSQL; SQLite is told to mind as well.
-    refuse_long_sites(engine)
+    refuse_long_metrics(engine)
     names = [f"host{number:03d}.example.org" for number in range(100)]
     records = [metric_result(hostName=name) for name in names]
-    records[41] = metric_result(hostName=names[41], siteName=incompressible(9000))
-    records[77] = metric_result(hostName=names[77], siteName=incompressible(9000))
+    records[41] = metric_result(hostName=names[41], metricName=incompressible(9000))
+    records[77] = metric_result(hostName=names[77], metricName=incompressible(9000))
 
     loaded = load_now(engine, metric_message(*records[:50]), metric_message(*records[50:]))
 
@@ -115,12 +115,12 @@ def test_the_error_of_a_refused_record_names_class_and_column(engine: Engine) ->
     assert "weight" in letter.error
 
 
-def refuse_long_sites(engine: Engine) -> None:
+def refuse_long_metrics(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         execute(
             engine,
-            "CREATE TRIGGER no_long_site BEFORE INSERT ON result_origin"
-            " WHEN length(NEW.site_name) > 2000 BEGIN SELECT RAISE(ABORT, 'too long'); END",
+            "CREATE TRIGGER no_long_metric BEFORE INSERT ON metric"
+            " WHEN length(NEW.name) > 2000 BEGIN SELECT RAISE(ABORT, 'too long'); END",
         )
 
 

@@ -76,7 +76,8 @@ def test_every_object_has_a_comment(engine: Engine) -> None:
 
 UNCOMMENTED = """
     SELECT relname FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')
+        AND NOT relispartition
         AND relname <> 'alembic_version' AND obj_description(oid, 'pg_class') IS NULL
     UNION ALL
     SELECT proname FROM pg_proc

@@ -1,0 +1,57 @@
+"""What was loaded makes statuses newer and reports due: keeps both up to it.
+
+On SQLite the triggers do so at once. On PostgreSQL a batch only notes what it stored, as batches
+that kept the same rows would wait for each other; somebody folds these notes in, the loaders
+about once a second.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, text
+
+from sql.engine import writing
+
+_FOLD = text("SELECT fold_news()")
+_TAKE = text("SELECT take_changes()")
+# Of both: days are forgotten by prune, and no number is given again.
+_NEWEST = text("""
+    SELECT max(
+        (SELECT coalesce(max(change_no), 0) FROM changed_day),
+        (SELECT coalesce(max(change_no), 0) FROM run)
+    )
+""")
+_NUMBER = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NULL")
+
+
+def fold(engine: Engine) -> int:
+    """Bring current_status and the changed days up to some more batches; how many these were.
+
+    Raises:
+        DatabaseAway
+    """
+    if engine.dialect.name == "sqlite":
+        return 0
+    with writing(engine) as connection:
+        return int(connection.execute(_FOLD).scalar_one())
+
+
+def fold_all(engine: Engine) -> None:
+    """Bring both up to everything that was loaded, unless another loader is just doing so.
+
+    Raises:
+        DatabaseAway
+    """
+    while fold(engine):
+        pass
+
+
+def take_changes(connection: Connection) -> int:
+    """Number the changes that a run of a report is going to read; the newest number, 0 at first.
+
+    To be committed before anything is read.
+    """
+    if connection.dialect.name == "postgresql":
+        return int(connection.execute(_TAKE).scalar_one())
+    newest = int(connection.execute(_NEWEST).scalar_one())
+    numbered = connection.execute(_NUMBER, {"number": newest + 1}).rowcount
+    return newest + 1 if numbered else newest

@@ -1,0 +1,113 @@
+"""The bulk door of PostgreSQL: COPY into the staging table of a class, then store all as a set.
+
+Passes the trigger by, which would stage row by row what arrives in bulk. The tables and functions
+are those of 30_triggers.sql, so what becomes of a row is the same through either door.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from schema.classes import METRIC_OUTPUT
+from sql.catalogue import ClassView
+
+Row = Mapping[str, str]
+"""Texts by column of the view; what is absent has no key."""
+
+SEPARATOR = "\x1f"
+
+_OPEN = text("SELECT open_staging(:class)")
+_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+# As source_names() in 30_triggers.sql joins them, host and flavour before.
+_NAMES = (
+    "metricname",
+    "voname",
+    "vofqan",
+    "serviceuri",
+    "servicetype",
+    "sitename",
+    "metrictype",
+    "datatype",
+    "monitoringhost",
+    "role",
+    "nagiosname",
+    "encrypted",
+)
+_RESULT = (
+    "names",
+    "gatheredat",
+    "metricstatus",
+    "timestamp",
+    "summarydata",
+    "performancedata",
+    "detailsdata",
+    "messageid",
+)
+
+
+def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
+    """Store rows, each with the id of its message, in the caller's transaction."""
+    quote = connection.dialect.identifier_preparer.quote
+    if not view.bulk:
+        _copy(connection, quote(view.name), view.all_columns, _as_view(view, rows))
+        return
+    connection.execute(_OPEN, {"class": view.name})
+    staging = f"pg_temp.{quote(f'staged_{view.name}')}"
+    if view.name == METRIC_OUTPUT.name.lower():
+        _copy(connection, staging, _RESULT, (_staged_result(row, id_) for row, id_ in rows))
+    else:
+        _copy(connection, staging, view.all_columns, _as_view(view, rows))
+    connection.execute(text(f"SELECT {quote(f'{view.name}_load')}()"))
+
+
+def _copy(
+    connection: Connection, into: str, names: Sequence[str], rows: Iterable[Sequence[str | None]]
+) -> None:
+    """COPY: four times quicker to send than INSERT."""
+    quote = connection.dialect.identifier_preparer.quote
+    statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN"
+    lines = ("\t".join(map(_field, row)) for row in rows)
+    driver: Any = connection.connection
+    with driver.cursor() as cursor:
+        # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
+        cursor.copy_expert(statement, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
+
+
+def _as_view(view: ClassView, rows: Iterable[tuple[Row, str]]) -> Iterable[Sequence[str | None]]:
+    for row, message_id in rows:
+        values = [row.get(name) for name in view.columns]
+        yield [*values, message_id] if view.message_id_column else values
+
+
+def _staged_result(row: Row, message_id: str) -> Sequence[str | None]:
+    get = row.get
+    flavour = get("serviceflavour", get("servicetype", ""))
+    names = [_lower(get("hostname", "")), flavour, *[get(name, "") for name in _NAMES]]
+    return (
+        SEPARATOR.join(names),
+        get("gatheredat", ""),
+        _upper(get("metricstatus", "")),
+        get("timestamp"),
+        get("summarydata"),
+        get("performancedata"),
+        get("detailsdata"),
+        message_id,
+    )
+
+
+def _lower(value: str) -> str:
+    """In ASCII alone, as the database does."""
+    return value.lower() if value.isascii() else value.encode().lower().decode()
+
+
+def _upper(value: str) -> str:
+    return value.upper() if value.isascii() else value.encode().upper().decode()
+
+
+def _field(value: str | None) -> str:
+    return r"\N" if value is None else value.translate(_COPY_ESCAPES)
