@@ -24,17 +24,40 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--month", type=_month, metavar="YYYY-MM")
 
 
+def add_due_option(parser: argparse.ArgumentParser) -> None:
+    """--due, instead of a period."""
+    parser.add_argument(
+        "--due",
+        action="store_true",
+        help="instead of a period: every closed day since the first result that was never computed,"
+        " or whose inputs changed since",
+    )
+
+
+def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
+    """The period on the command line, or none: what is due.
+
+    Raises:
+        ReportUsage: as asked_period; both, or --force without a period.
+    """
+    if not args.due:
+        return asked_period(args, today)
+    if any(_given(args)):
+        raise ReportUsage(_wanted(args))
+    if args.force:
+        raise ReportUsage("--force needs a period: --due leaves frozen days as they are")
+    return None
+
+
 def asked_period(args: argparse.Namespace, today: date) -> Period:
     """The period on the command line; a month that still runs ends today.
 
     Raises:
         ReportUsage: no period, more than one, a reversed one, or one with days in the future.
     """
-    options: Any = (getattr(args, name, None) for name in ("day", "first", "last", "month"))
-    day, first, last, month = options
-    given = [day is not None, first is not None or last is not None, month is not None]
-    if sum(given) != 1 or (first is None) != (last is None):
-        raise ReportUsage("want one of --day D, --from D --to D, --month M")
+    day, first, last, month = _options(args)
+    if sum(_given(args)) != 1 or (first is None) != (last is None):
+        raise ReportUsage(_wanted(args))
     if month is not None:
         period = Period(month.first, max(month.first, min(month.last, today)))
     else:
@@ -53,6 +76,22 @@ def day_argument(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no day: {error}") from None
+
+
+def _given(args: argparse.Namespace) -> list[bool]:
+    """Which of the three ways to name a period are used."""
+    day, first, last, month = _options(args)
+    return [day is not None, first is not None or last is not None, month is not None]
+
+
+def _options(args: argparse.Namespace) -> Any:
+    """The day, the first, the last and the month; a command need not have them all."""
+    return [getattr(args, name, None) for name in ("day", "first", "last", "month")]
+
+
+def _wanted(args: argparse.Namespace) -> str:
+    ways = ["--day D", "--from D --to D", "--month M", *(["--due"] if "due" in args else [])]
+    return f"want one of {', '.join(ways)}"
 
 
 def _month(text: str) -> Period:

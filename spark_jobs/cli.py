@@ -6,7 +6,7 @@ import argparse
 import logging
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,23 @@ from sqlalchemy import Engine
 
 from schema.command import OK, CommandParser, common_options, run, to_json
 from spark_jobs import explain, show
-from spark_jobs.arguments import add_period_options, asked_period, day_argument
+from spark_jobs.arguments import (
+    add_due_option,
+    add_period_options,
+    asked_or_due,
+    asked_period,
+    day_argument,
+)
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
+from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage
 from spark_jobs.levels import NAMES, SITE
+from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
 from sql.config import load_database
-from sql.engine import make_engine, reading
+from sql.engine import make_engine, reading, writing
+from sql.news import take_changes
 from sql.version import require_current
 
 PROGRAM = "sam-report"
@@ -38,6 +47,7 @@ RUN_EXAMPLES = """\
 examples:
   sam-report run --profile critical.toml --day 2026-11-07
   sam-report run --month 2026-11                    the profiles of [report] in sam.toml
+  sam-report run --due                              nightly: what is new, late or changed
   sam-report run --day 2026-11-07 --master local[8] --conf spark.driver.memory=8g
 
 All days of a period are published together; a day that is still open counts until now.
@@ -101,6 +111,10 @@ def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
         help="default: [report] profiles",
     )
     add_period_options(command)
+    add_due_option(command)
+    command.add_argument(
+        "--force", action="store_true", help="compute days, too, whose results were pruned"
+    )
     command.add_argument("--master", default="local[*]", help="of Spark (default: %(default)s)")
     command.add_argument(
         "--conf", action="append", default=[], metavar="K=V", help="a setting of Spark; repeatable"
@@ -154,12 +168,37 @@ def _add_report(command: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from spark_jobs.run_command import run_reports  # Spark is slow to import
-
     paths = load_report(args).profiles
     if not paths:
         raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
-    return run_reports(args, read_profiles(paths), _period(args), _engine(args))
+    profiles, today = read_profiles(paths), _today()
+    asked, engine = asked_or_due(args, today), _engine(args)
+    with writing(engine) as connection:  # before anything is read
+        change_no = take_changes(connection)
+    with reading(engine) as connection:
+        if asked is None:
+            tasks = due_tasks(connection, profiles, today)
+        else:
+            tasks = asked_tasks(connection, profiles, asked, force=args.force)
+    _tell_idle(args, profiles, tasks)
+    if not tasks:
+        return OK
+    from spark_jobs.run_command import run_reports  # Spark is slow to import
+
+    return run_reports(args, tasks, change_no, engine)
+
+
+def _tell_idle(
+    args: argparse.Namespace, profiles: Sequence[Profile], tasks: Sequence[Task]
+) -> None:
+    """Say which reports have nothing to compute."""
+    busy = {task.profile.name for task in tasks}
+    if not args.json:
+        for profile in profiles:
+            if profile.name not in busy:
+                print(f"{profile.name}: nothing is due")
+    elif not tasks:
+        print(to_json([]))
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -224,7 +263,11 @@ def _engine(args: argparse.Namespace) -> Engine:
 
 
 def _period(args: argparse.Namespace) -> Period:
-    return asked_period(args, datetime.fromtimestamp(time.time(), UTC).date())
+    return asked_period(args, _today())
+
+
+def _today() -> date:
+    return datetime.fromtimestamp(time.time(), UTC).date()
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:

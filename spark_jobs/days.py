@@ -38,5 +38,10 @@ def day_start(day: date) -> int:
     return day_number(day) * DAY_S
 
 
+def as_day(value: str | date) -> date:
+    """A day as the database gives it: text on SQLite, a date on PostgreSQL."""
+    return date.fromisoformat(value) if isinstance(value, str) else value
+
+
 def moment(second: int) -> datetime:
     return datetime.fromtimestamp(second, UTC)

@@ -78,10 +78,13 @@ def run(
     engine: Engine,
     profile: Profile,
     period: Period,
+    change_no: int,
     clock: Callable[[], int],
     progress: Progress,
 ) -> Summary:
     """Compute the days of the period and publish them together.
+
+    `change_no` is what sql.news.take_changes gave before.
 
     Raises:
         MixedVOs: results of several VOs meet, and the profile names none.
@@ -94,7 +97,7 @@ def run(
         frames = _Frames.of(Storage(spark, engine), expected, profile, period, now, keep)
         progress("counting results")
         facts = _facts(engine, expected, frames.counts(profile), profile, now)
-        run_ids = run_record.begin(engine, profile, facts, now)
+        run_ids = run_record.begin(engine, profile, facts, change_no, now)
         with _failing(engine, run_ids):
             progress(f"folding {sum(each.results_read for each in facts)} results")
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}

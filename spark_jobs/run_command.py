@@ -1,4 +1,4 @@
-"""`sam-report run`: one session, one report after the other, a line for each."""
+"""`sam-report run`: one session, one task after the other, a line for each."""
 
 from __future__ import annotations
 
@@ -19,29 +19,37 @@ from schema.times import format_time
 from spark_jobs import session
 from spark_jobs.config import find_java, prepare_workers
 from spark_jobs.database_inputs import count_results
-from spark_jobs.days import Period, moment
+from spark_jobs.days import moment
+from spark_jobs.due import Task
 from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
-from spark_jobs.profile import Profile
 from sql.engine import reading
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 def run_reports(
-    args: argparse.Namespace, profiles: Sequence[Profile], period: Period, engine: Engine
+    args: argparse.Namespace, tasks: Sequence[Task], change_no: int, engine: Engine
 ) -> int:
-    """Compute every report, and print what was done."""
+    """Do every task, and print what was done."""
     settings = _settings(args.conf)
     stages = Stages()
     stages("starting Spark")
     prepare_workers()
-    spark = session.start(args.master, settings, find_java(), results=_results(engine, period))
+    spark = session.start(args.master, settings, find_java(), results=_results(engine, tasks))
     try:
         done = []
-        for profile in profiles:
+        for task in tasks:
             began = time.monotonic()
-            summary = run(spark, engine, profile, period, lambda: int(time.time()), stages)
+            summary = run(
+                spark,
+                engine,
+                task.profile,
+                task.period,
+                change_no,
+                lambda: int(time.time()),
+                stages,
+            )
             stages.end()
             done.append((summary, time.monotonic() - began))
             if not args.json:
@@ -56,10 +64,13 @@ def run_reports(
     return OK
 
 
-def _results(engine: Engine, period: Period) -> int:
-    """About how many results there are to read: exact up to the number that matters."""
+def _results(engine: Engine, tasks: Sequence[Task]) -> int:
+    """About how many results the largest task reads: exact up to the number that matters."""
     with reading(engine) as connection:
-        return count_results(connection, period, at_most=session.MANY_RESULTS)
+        return max(
+            count_results(connection, period, at_most=session.MANY_RESULTS)
+            for period in {task.period for task in tasks}
+        )
 
 
 class Stages:

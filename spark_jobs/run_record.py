@@ -72,15 +72,18 @@ class DayFacts:
     members: Sequence[Member]
 
 
-def begin(engine: Engine, profile: Profile, facts: Sequence[DayFacts], now: int) -> list[int]:
+def begin(
+    engine: Engine, profile: Profile, facts: Sequence[DayFacts], change_no: int, now: int
+) -> list[int]:
     """Record that a run of each day begins; the numbers of the runs.
 
+    `change_no` is the newest change that was there before anything was read.
     Also sweeps the rows of runs that no view has shown since an earlier run.
     """
     with writing(engine) as connection:
         for table in REPORT_TABLES:
             connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
-        return [_insert_run(connection, profile, each, now) for each in facts]
+        return [_insert_run(connection, profile, each, change_no, now) for each in facts]
 
 
 def publish(
@@ -104,7 +107,9 @@ def fail(engine: Engine, run_ids: Iterable[int]) -> None:
             connection.execute(text(statement), {"run_id": run_id})
 
 
-def _insert_run(connection: Connection, profile: Profile, facts: DayFacts, now: int) -> int:
+def _insert_run(
+    connection: Connection, profile: Profile, facts: DayFacts, change_no: int, now: int
+) -> int:
     topology = _sha256(facts.topology_digest, *(str(astuple(each)) for each in facts.members))
     digests = (facts.results_digest, topology, facts.downtimes_digest, profile.digest)
     row = {
@@ -124,6 +129,7 @@ def _insert_run(connection: Connection, profile: Profile, facts: DayFacts, now: 
         "profile": profile.document,
         "software_version": version("sam-pipeline"),
         "who": _who(),
+        "change_no": change_no,
     }
     run_id: int = connection.execute(_insert("run", row, " RETURNING run_id"), row).scalar_one()
     return run_id

@@ -41,8 +41,7 @@ _RESULTS = f"""
 SELECT host_name, service_flavour, metric_name, {_PACKED} AS packed
 FROM report_result
 """
-# Not max(): through the view that would read every row.
-_NEWEST = "SELECT result_id FROM report_result ORDER BY result_id DESC LIMIT 1"
+_NEWEST = "SELECT result_id FROM report_newest_result"
 _TALLY = f"""
 SELECT measured_at_s / {DAY_S} AS day,
     min(host_name), min(service_flavour), min(metric_name), min(vo), min(fqan),

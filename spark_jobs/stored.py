@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from schema.times import parse_time
-from spark_jobs.days import Period
+from spark_jobs.days import Period, as_day
 from spark_jobs.errors import ReportUsage
 from spark_jobs.figures import Seconds
 from spark_jobs.groups import Member
@@ -86,12 +86,11 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     """The runs behind the figures, a day each."""
     columns = (
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
-        " software_version, who"
+        " software_version, who, profile"
     )
     found = connection.execute(
         text(
-            f"SELECT {columns}, (SELECT profile FROM run WHERE run.run_id = report_run.run_id)"
-            " FROM report_run WHERE report = :report AND state = 'published'"
+            f"SELECT {columns} FROM report_run WHERE report = :report AND state = 'published'"
             " AND day BETWEEN :first AND :last ORDER BY day"
         ),
         {"report": report, **_bounds(period)},
@@ -115,7 +114,7 @@ def day_figures(
     for row in found:
         end = 2 + len(names)
         seconds = Seconds(*row[end:])
-        yield DayFigure(_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
+        yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
 
 
 def metric_figures(connection: Connection, report: str, period: Period) -> Iterator[DayFigure]:
@@ -140,7 +139,7 @@ def day_members(
         ),
         {"report": report, **_bounds(period)},
     )
-    return ((_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in found)
+    return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in found)
 
 
 def timeline(
@@ -171,7 +170,7 @@ def timeline(
 def _run(row: tuple[Any, ...]) -> Run:
     return Run(
         run_id=row[0],
-        day=_day(row[1]),
+        day=as_day(row[1]),
         finished_at=_told(row[2]),
         until=_second_or_none(row[3]),
         results_read=row[4] or 0,
@@ -188,15 +187,11 @@ def _segment(row: tuple[Any, ...]) -> Segment:
     level = row[1]
     named = dict(zip(ALL_NAMES, row[2:7], strict=True))
     names = tuple(named[name] for name in NAMES[level])
-    return Segment(_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
+    return Segment(as_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
 
 
 def _bounds(period: Period) -> dict[str, str]:
     return {"first": period.first.isoformat(), "last": period.last.isoformat()}
-
-
-def _day(value: str | date) -> date:
-    return date.fromisoformat(value) if isinstance(value, str) else value
 
 
 def _second(value: str | datetime) -> int:

@@ -48,7 +48,7 @@ def run(
     period: Period = ONE_DAY,
     now: int = LATER,
 ) -> Summary:
-    return job.run(spark, grid.engine, using, period, lambda: now, lambda stage: None)
+    return job.run(spark, grid.engine, using, period, 0, lambda: now, lambda stage: None)
 
 
 def seconds(grid: Grid, level: str, period: Period = ONE_DAY) -> dict[str, Seconds]:

@@ -7,12 +7,13 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from spark_jobs.arguments import asked_period
+from spark_jobs.arguments import asked_or_due
 from spark_jobs.cli import main, make_parser
 from spark_jobs.days import Period
 from spark_jobs.errors import ReportUsage
-from sql.engine import make_engine
+from sql.engine import make_engine, writing
 from sql.version import upgrade
 
 TODAY = date(2026, 11, 20)
@@ -31,8 +32,8 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def asked(*arguments: str) -> Period:
-    return asked_period(make_parser().parse_args(["run", *arguments]), TODAY)
+def asked(*arguments: str) -> Period | None:
+    return asked_or_due(make_parser().parse_args(["run", *arguments]), TODAY)
 
 
 def error_of(capsys: pytest.CaptureFixture[str]) -> str:
@@ -48,7 +49,11 @@ def test_a_period_is_a_day_a_range_or_a_month() -> None:
     assert asked("--day", "2026-11-14") == Period(day, day)
     assert asked("--from", "2026-11-14", "--to", "2026-11-20") == Period(day, TODAY)
     assert asked("--month", "2026-02") == Period(date(2026, 2, 1), date(2026, 2, 28))
-    assert asked("--month", "2024-02").last == date(2024, 2, 29)
+    assert asked("--month", "2024-02") == Period(date(2024, 2, 1), date(2024, 2, 29))
+
+
+def test_what_is_due_needs_no_period() -> None:
+    assert asked("--due") is None
 
 
 def test_the_month_that_runs_ends_today() -> None:
@@ -64,7 +69,9 @@ def test_the_month_that_runs_ends_today() -> None:
         (["--from", "2026-11-14", "--to", "2026-11-13"], "lies before"),
         (["--from", "2026-11-14"], "want one of"),
         (["--day", "2026-11-14", "--month", "2026-11"], "want one of"),
-        ([], "want one of"),
+        ([], "want one of --day D, --from D --to D, --month M, --due"),
+        (["--due", "--day", "2026-11-14"], "want one of"),
+        (["--due", "--force"], "--due leaves frozen days as they are"),
     ],
 )
 def test_other_periods_are_refused(arguments: list[str], words: str) -> None:
@@ -148,6 +155,36 @@ def test_a_database_without_schema_exits_78(
 
     assert main(["--config", str(config), "show", "--day", "2026-11-14"]) == 78
     assert "sam-db upgrade" in error_of(capsys)
+
+
+def test_a_run_with_nothing_due_starts_no_spark(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    assert main(["--config", str(config), "run", "--due"]) == 0
+    assert capsys.readouterr().out == "x: nothing is due\n"
+    assert main(["--config", str(config), "run", "--due", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_day_whose_results_were_pruned_is_refused(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with writing(make_engine(f"sqlite:///{tmp_path}/sam.db")) as connection:
+        connection.execute(text("INSERT INTO horizon (day) VALUES ('2026-11-10')"))
+
+    code = main(["--config", str(config), "run", "--from", "2026-11-01", "--to", "2026-11-14"])
+
+    assert code == 64
+    assert error_of(capsys) == (
+        "sam-report: error: 2026-11-01 to 2026-11-09: frozen, as results before 2026-11-10 were"
+        " pruned; --force computes from what is left"
+    )
 
 
 def test_without_java_a_run_exits_69_and_names_the_package(
