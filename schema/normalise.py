@@ -17,6 +17,7 @@ from schema.classes import (
     DETAILS,
     DOWNTIME,
     METRIC_OUTPUT,
+    SITE_GROUP,
     TIME_KEYS,
     MessageClass,
     Names,
@@ -85,6 +86,8 @@ def normalise(
         _check_age(record, now, limits)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
+    if message_class is SITE_GROUP and "weight" in record:
+        _check_weight(record["weight"])
     rows = _by_flavour(record)
     _require(rows[0], message_class)
     return rows
@@ -221,6 +224,11 @@ def _host(value: str) -> str:
     if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is no host name")
     return host.lower()
+
+
+def _check_weight(value: str) -> None:
+    if not re.fullmatch("[0-9]{1,9}", value):  # below 2^31, what PostgreSQL calls an integer
+        raise RecordRefused("bad-weight", f"weight {value[:40]!r} is no whole number")
 
 
 def _by_flavour(record: Record) -> list[Record]:

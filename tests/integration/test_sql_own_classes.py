@@ -12,10 +12,11 @@ from schema.message import Message, new_message
 from sql.catalogue import Catalogue, ClassView, class_views
 from sql.check import find_problems
 from sql.dead_letter import list_dead_letters
-from sql.engine import make_engine, writing
+from sql.engine import make_engine
 from sql.load import Loaded, load
 from sql.version import upgrade
 from tests.builders import NOW, metric_message
+from tests.integration.own_class import add_trigger, make_class, run
 from tests.integration.sql_rows import query
 
 
@@ -26,37 +27,6 @@ def postgresql(postgres_url: str) -> Iterator[Engine]:
     upgrade(engine)
     yield engine
     engine.dispose()
-
-
-def run(engine: Engine, *statements: str) -> None:
-    with writing(engine) as connection:
-        for statement in statements:
-            # Without parameters: a % is a %.
-            connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-
-
-def make_class(engine: Engine, view: str, **columns: str) -> None:
-    """A table, its view, and a trigger that stores every row; all names as quoted in SQL."""
-    columns = columns or {"words": "text"}
-    table = f'"kept {view.strip(chr(34))}"'
-    types = ", ".join(f"{name} {type_name}" for name, type_name in columns.items())
-    values = ", ".join(f"NEW.{name}" for name in columns)
-    run(engine, f"CREATE TABLE {table} ({types})", f"CREATE VIEW {view} AS SELECT * FROM {table}")
-    add_trigger(engine, view, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values});")
-
-
-def add_trigger(engine: Engine, view: str, into: str) -> None:
-    name = f'"{view.strip(chr(34))} insert"'
-    instead = f"CREATE TRIGGER {name} INSTEAD OF INSERT ON {view}"
-    if engine.dialect.name == "sqlite":
-        run(engine, f"{instead} BEGIN {into} END")
-        return
-    run(
-        engine,
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql"
-        f" AS $$ BEGIN {into} RETURN NEW; END $$",
-        f"{instead} FOR EACH ROW EXECUTE FUNCTION {name}()",
-    )
 
 
 def note(class_name: str = "note", **values: str) -> Message:
