@@ -33,6 +33,7 @@ ROLES = """
         GRANT SELECT ON alembic_version TO sam_loader;
         GRANT SELECT, INSERT, UPDATE ON dead_letter TO sam_loader;
         GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
+        GRANT SELECT ON metricOutput, current_status, site_availability TO sam_reader;
     END
     $$
 """
