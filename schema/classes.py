@@ -132,4 +132,14 @@ KNOWN_KEYS = Names(key for message_class in BUILT_IN.values() for key in message
 
 def built_in(name: str | None) -> MessageClass | None:
     """The built-in class of that name, in any case; None for a site's own class."""
-    return BUILT_IN.get(name.lower()) if name else None
+    return BUILT_IN.get(folded(name)) if name else None
+
+
+def folded(class_name: str) -> str:
+    """The name as SQL compares unquoted identifiers: only ASCII letters have a case.
+
+    `lower` alone would take a KELVIN SIGN for a k.
+    """
+    if class_name.isascii():
+        return class_name.lower()
+    return "".join(letter.lower() if letter.isascii() else letter for letter in class_name)

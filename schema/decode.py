@@ -11,7 +11,7 @@ from schema.classes import KNOWN_KEYS, Names, built_in
 from schema.errors import RecordRefused
 from schema.json_record import read_json
 from schema.message import Message
-from schema.normalise import Limits, normalise
+from schema.normalise import NO_TIMES, Limits, normalise
 from schema.record import BadRecord, Reading, Record, read_wlcg
 
 
@@ -57,8 +57,9 @@ def decode(
     columns: Sequence[str],
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
-    """The rows of a message for a view with these columns."""
+    """The rows of a message for a view with these columns; `times`: see normalise."""
     column_of = _columns(tuple(columns))
     class_name, headers = message.message_class or "", message.headers
     rows: list[Row] = []
@@ -69,7 +70,7 @@ def decode(
             bad.append(Refused(number, record.reason, record.text, record.raw))
             continue
         try:
-            found = normalise(record.fields, class_name, headers, now, limits)
+            found = normalise(record.fields, class_name, headers, now, limits, times)
         except RecordRefused as error:
             bad.append(Refused(number, error.reason, error.text, record.raw))
             continue

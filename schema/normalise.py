@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from schema.classes import (
     DETAILS,
     DOWNTIME,
     METRIC_OUTPUT,
+    SITE_GROUP,
     TIME_KEYS,
     MessageClass,
     Names,
@@ -30,6 +31,11 @@ STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """By the exit code of a monitoring plugin."""
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
+
+MOMENT, DAY, CLOCK = "moment", "day", "clock"
+"""What a column of a site's own class may hold: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
+
+NO_TIMES: Mapping[str, str] = {}
 
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
 _LONGEST_HOST = 300  # with final dots: what is longer need not be remembered
@@ -58,17 +64,19 @@ def normalise(
     headers: Mapping[str, str],
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    times: Mapping[str, str] = NO_TIMES,
 ) -> list[Record]:
     """The rows of one record: one, or one per flavour of a comma list; empty values left out.
 
-    `headers` are the message's; `now` is aware.
+    `headers` are the message's; `now` is aware; `times` tells, for a site's own class, which keys
+    (in lower case) besides TIME_KEYS hold a MOMENT, a DAY or a time of day (CLOCK).
 
     Raises:
         RecordRefused: the record can never be loaded.
     """
     message_class = built_in(class_name)
     if message_class is None:
-        return [_own(fields)]
+        return [_own(fields, times)]
     record = _spelled(fields, message_class)
     for key in TIME_KEYS:
         if key in record:
@@ -78,6 +86,8 @@ def normalise(
         _check_age(record, now, limits)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
+    if message_class is SITE_GROUP and "weight" in record:
+        _check_weight(record["weight"])
     rows = _by_flavour(record)
     _require(rows[0], message_class)
     return rows
@@ -101,14 +111,15 @@ def host_of_uri(uri: str) -> str:
     return match.group(1).strip("[]") if match else ""
 
 
-def _own(fields: Mapping[str, str]) -> Record:
+def _own(fields: Mapping[str, str], times: Mapping[str, str]) -> Record:
     """A record of a site's own class."""
-    stripped = ((key, value.strip(BLANKS)) for key, value in fields.items())
-    return {
-        key: _time(key, value) if key.lower() in _TIMES else value
-        for key, value in stripped
-        if value
-    }
+    record: Record = {}
+    for key, value in fields.items():
+        value = value.strip(BLANKS)
+        kind = times.get(key.lower()) or (MOMENT if key.lower() in _TIMES else None)
+        if value:
+            record[key] = _OF_KIND[kind](key, value) if kind else value
+    return record
 
 
 def _spelled(fields: Mapping[str, str], message_class: MessageClass) -> Record:
@@ -144,6 +155,24 @@ def _time(key: str, value: str) -> str:
         return _utc(value)
     except ValueError as error:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
+
+
+def _day(key: str, value: str) -> str:
+    try:
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+            return date.fromisoformat(value).isoformat()
+    except ValueError:
+        pass
+    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is no day YYYY-MM-DD")
+
+
+def _clock(key: str, value: str) -> str:
+    if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", value, re.ASCII):
+        return value
+    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is no time of day hh:mm:ss")
+
+
+_OF_KIND = {MOMENT: _time, DAY: _day, CLOCK: _clock}
 
 
 @lru_cache(maxsize=_SHARED)
@@ -195,6 +224,11 @@ def _host(value: str) -> str:
     if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is no host name")
     return host.lower()
+
+
+def _check_weight(value: str) -> None:
+    if not re.fullmatch("[0-9]{1,9}", value):  # below 2^31, what PostgreSQL calls an integer
+        raise RecordRefused("bad-weight", f"weight {value[:40]!r} is no whole number")
 
 
 def _by_flavour(record: Record) -> list[Record]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from schema.classes import CHECK_CLASS, built_in
+from schema.classes import CHECK_CLASS, built_in, folded
 from schema.decode import Decoded, Row, decode
 from schema.message import Message
 from schema.normalise import Limits
@@ -83,17 +83,17 @@ def read_batch(
 ) -> Batch:
     """The messages, decoded for the views of their classes."""
     batch = Batch()
-    classes = dict.fromkeys((message.message_class or "").lower() for message in messages)
+    classes = dict.fromkeys(folded(message.message_class or "") for message in messages)
     views = {name: catalogue.find(name) for name in classes if name != CHECK_CLASS}
     for message in messages:
-        name = (message.message_class or "").lower()
+        name = folded(message.message_class or "")
         view = views.get(name)
         if name == CHECK_CLASS:
             batch.checks += 1
         elif view is None or view.problem:
             batch.failures.append(_no_view(message, view))
         else:
-            found = decode(message, view.columns, now, limits)
+            found = decode(message, view.columns, now, limits, view.times)
             batch.by_view.setdefault(view.name, ViewBatch(view)).decoded.append((message, found))
             batch.ignored_keys.update(found.ignored)
     return batch

@@ -3,42 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from schema.classes import built_in, folded
+from sql.class_problems import TIMES, Column, View, problem_of
 from sql.engine import reading
 from sql.errors import Kind, kind_of, words_of
+from sql.script import view_names
 
 MESSAGE_ID = "messageId"
 """The one column that the loader fills by itself."""
 
 _POSTGRESQL = text("""
+    WITH RECURSIVE plain (type, base) AS (
+        SELECT oid, oid FROM pg_type WHERE typtype <> 'd'
+        UNION ALL
+        SELECT d.oid, p.base FROM pg_type AS d JOIN plain AS p ON p.type = d.typbasetype
+        WHERE d.typtype = 'd'
+    )
     SELECT
-        c.relname,
+        CAST(c.relname AS text),
         array_agg(CAST(a.attname AS text) ORDER BY a.attnum),
+        array_agg(
+            CASE b.typtype WHEN 'e' THEN 'enum' WHEN 'b' THEN CAST(b.typname AS text) ELSE '' END
+            ORDER BY a.attnum
+        ),
+        array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum),
+        ARRAY(
+            -- 68 = INSTEAD OF and INSERT; D and R = not for an ordinary session
+            SELECT t.tgenabled NOT IN ('D', 'R') FROM pg_trigger AS t
+            WHERE t.tgrelid = c.oid AND t.tgtype & 68 = 68
+        ),
         EXISTS (
-            SELECT FROM pg_proc AS p
-            WHERE p.pronamespace = c.relnamespace AND p.proname = c.relname || '_load'
+            SELECT FROM pg_proc AS f
+            WHERE f.pronamespace = c.relnamespace AND f.proname = c.relname || '_load'
         )
     FROM pg_class AS c
     JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN plain AS p ON p.type = a.atttypid
+    JOIN pg_type AS b ON b.oid = p.base
     WHERE c.relkind = 'v'
         AND c.relnamespace = CAST(CAST(current_schema() AS text) AS regnamespace)
-        AND EXISTS (
-            -- 68 = INSTEAD OF and INSERT
-            SELECT FROM pg_trigger AS t
-            WHERE t.tgrelid = c.oid AND t.tgtype & 68 = 68 AND t.tgenabled <> 'D'
-        )
     GROUP BY c.oid, c.relname
     ORDER BY c.relname
 """)
 _SQLITE_VIEWS = text("""
     SELECT v.name, t.sql
     FROM sqlite_schema AS v
-    JOIN sqlite_schema AS t ON t.type = 'trigger' AND t.tbl_name = v.name COLLATE NOCASE
+    LEFT JOIN sqlite_schema AS t ON t.type = 'trigger' AND t.tbl_name = v.name COLLATE NOCASE
     WHERE v.type = 'view'
     ORDER BY v.name
 """)
@@ -50,14 +67,17 @@ _INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 class ClassView:
     """The view of a message class, in the database's own spelling.
 
-    `columns` are those a record can fill; `problem` says why the view can't be used at all.
-    `bulk`: it has a staging table beside its trigger.
+    `columns` are those a record can fill, `times` those of them that hold times (by their key in
+    lower case: schema.normalise); `problem` says why the view can't be used at all. `bulk`: it has
+    a staging table beside its trigger.
     """
 
     name: str
     columns: tuple[str, ...]
     message_id_column: str | None
+    has_trigger: bool = True
     problem: str | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
     bulk: bool = False
 
     @property
@@ -74,10 +94,15 @@ class Catalogue:
         self._views: dict[str, ClassView] = {}
 
     def find(self, class_name: str | None) -> ClassView | None:
-        """The view of a class, whose name compares as SQL compares unquoted identifiers."""
-        name = (class_name or "").lower()
+        """The view of a class, whose name compares as SQL compares unquoted identifiers.
+
+        A view of the site's own without a trigger is found too, with that as its problem.
+        """
+        name = folded(class_name or "")
         if name and name not in self._views:
-            self._views = {view.name.lower(): view for view in class_views(self._engine)}
+            # Of two views that differ in case alone one that works is the class.
+            views = sorted(_read(self._engine), key=lambda view: view.problem is None)
+            self._views = {folded(view.name): view for view in views}
         return self._views.get(name)
 
     def forget(self) -> None:
@@ -86,29 +111,58 @@ class Catalogue:
 
 
 def class_views(engine: Engine) -> list[ClassView]:
-    """All class views of the database, by name."""
+    """The views that are classes, or are meant to be, by name."""
+    return [view for view in _read(engine) if view.has_trigger or built_in(view.name)]
+
+
+def _read(engine: Engine) -> list[ClassView]:
+    """All views but those of the schema that are no classes."""
     with reading(engine) as connection:
-        if connection.dialect.name == "postgresql":
-            rows = connection.execute(_POSTGRESQL)
-            return [_class_view(name, columns, bulk) for name, columns, bulk in rows]
-        return list(_sqlite_views(connection))
+        dialect = connection.dialect.name
+        read = _postgresql_views if dialect == "postgresql" else _sqlite_views
+        views = list(read(connection))
+    schemas_own = view_names(dialect)
+    rivals = {view.name for view in views if view.enabled or built_in(view.name)}
+    return [
+        _class_view(view, problem_of(view, rivals, schemas_own))
+        for view in views
+        if view.enabled or built_in(view.name) or view.name not in schemas_own
+    ]
 
 
-def _sqlite_views(connection: Connection) -> Iterator[ClassView]:
+def _postgresql_views(connection: Connection) -> Iterator[View]:
+    for name, columns, bases, type_names, enabled, bulk in connection.execute(_POSTGRESQL):
+        found = map(Column, columns, bases, type_names)
+        yield View(name, tuple(found), tuple(enabled), bulk=bulk)
+
+
+def _sqlite_views(connection: Connection) -> Iterator[View]:
     triggers = connection.execute(_SQLITE_VIEWS).all()
-    for name in dict.fromkeys(n for n, body in triggers if _INSTEAD_OF_INSERT.search(body)):
+    for name, rows in groupby(triggers, lambda row: str(row[0])):
+        enabled = tuple(True for _, body in rows if _INSTEAD_OF_INSERT.search(body or ""))
         try:
             columns = connection.execute(_SQLITE_COLUMNS, {"view": name}).scalars().all()
         except DBAPIError as error:
             if kind_of(error) is Kind.RETRY:
                 raise
-            yield ClassView(name, (), None, problem=words_of(error))
+            yield View(name, (), enabled, error=words_of(error))
         else:
-            yield _class_view(name, columns)
+            yield View(name, tuple(map(Column, columns)), enabled)
 
 
-def _class_view(name: str, columns: Iterable[str], bulk: bool = False) -> ClassView:
-    names = tuple(columns)
-    ours = next((column for column in names if column.lower() == MESSAGE_ID.lower()), None)
-    others = tuple(column for column in names if column != ours)
-    return ClassView(name, others, ours, bulk=bulk)
+def _class_view(view: View, problem: str | None) -> ClassView:
+    names = tuple(column.name for column in view.columns)
+    ours = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
+    return ClassView(
+        view.name,
+        tuple(name for name in names if name != ours),
+        ours,
+        has_trigger=bool(view.enabled),
+        problem=problem,
+        bulk=view.bulk,
+        times={
+            column.name.lower(): TIMES[column.base]
+            for column in view.columns
+            if column.base in TIMES
+        },
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from schema.classes import BUILT_IN
+from schema.classes import built_in
 from schema.command import (
     OK,
     CommandParser,
@@ -43,7 +43,7 @@ COMMANDS = {
     "upgrade": "bring the schema to this program's version; makes the SQLite file",
     "current": "tell the schema's version; exit 78 if it is not this program's",
     "check": "tell every problem of schema and settings at once; exit 78 if there is one",
-    "classes": "list the message classes: views that take inserts, with their columns",
+    "classes": "list the message classes: views that take inserts, their columns and problems",
 }
 
 
@@ -117,11 +117,12 @@ def run_check(args: argparse.Namespace) -> int:
 def run_classes(args: argparse.Namespace) -> int:
     with _database(args) as engine:
         require_current(engine)
-        views = [_spelled(view) for view in class_views(engine)]
+        views = [(*_spelled(view), view.problem) for view in class_views(engine)]
+    columns = ("class", "columns", "problem")
     if args.json:
-        print(to_json([{"class": name, "columns": columns} for name, columns in views]))
+        print(to_json([dict(zip(columns, view, strict=True)) for view in views]))
     else:
-        print(text_table(["class", "columns"], [(name, " ".join(cs)) for name, cs in views]))
+        print(text_table(columns, [(name, " ".join(of), problem) for name, of, problem in views]))
     return OK
 
 
@@ -136,8 +137,8 @@ def _database(args: argparse.Namespace, create: bool = False) -> Iterator[Engine
 
 def _spelled(view: ClassView) -> tuple[str, list[str]]:
     """Name and columns as people write them: PostgreSQL folds them to lower case."""
-    known = BUILT_IN.get(view.name.lower())
-    if known is None:
+    known = built_in(view.name)
+    if known is None or view.problem:
         return view.name, list(view.columns)
     spelling = {key.lower(): key for key in known.keys}
     return known.name, [spelling.get(column.lower(), column) for column in view.columns]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, column, insert, table
@@ -13,6 +14,9 @@ from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
 from sql.staging import store
 
 REFUSED = "refused-by-database"
+
+TOLD = 80
+"""So many characters of a value are in an error; the dead letter holds all of it."""
 
 
 class _ClassBroken(Exception):
@@ -66,7 +70,7 @@ def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending
         if kind is Kind.CLASS:
             raise _ClassBroken(text) from error
         if len(rows) == 1:
-            return [_refused(rows[0], text)]
+            return [_refused(view, rows[0], text)]
     half = len(rows) // 2
     return [
         *_insert_rows(connection, view, rows[:half]),
@@ -74,8 +78,25 @@ def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending
     ]
 
 
-def _refused(one: Pending, text: str) -> Failure:
-    return Failure(one.message, one.row.number, REFUSED, text, one.row.raw)
+def _refused(view: ClassView, one: Pending, text: str) -> Failure:
+    told = text + _values_meant(text, view, one.row.values)
+    return Failure(one.message, one.row.number, REFUSED, told, one.row.raw)
+
+
+def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
+    """The values of the columns that an error names, or of all, as far as it does not tell them.
+
+    Triggers of SQLite can't name a value, and constraints name columns of tables: host_name.
+    """
+    words = {_plain(word) for word in re.findall(r"\w+", text)}
+    named = [name for name in view.columns if _plain(name) in words]
+    meant = [name for name in named or view.columns if name in values]
+    told = [f"{name} {values[name][:TOLD]!r}" for name in meant if values[name] not in text]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:

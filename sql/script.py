@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy import Connection
 
 HERE = Path(__file__).parent
+
+_VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 
 
 def run_version(connection: Connection, revision: str) -> None:
@@ -27,6 +31,13 @@ def present_state(dialect: str) -> list[str]:
     """The scripts of all objects as they are now, in order."""
     files = sorted((HERE / dialect).glob("*.sql"))
     return [file.read_text(encoding="utf-8") for file in files]
+
+
+@cache
+def view_names(dialect: str) -> frozenset[str]:
+    """All views of the schema, as that database spells their names."""
+    names = frozenset(name for script in present_state(dialect) for name in _VIEW.findall(script))
+    return frozenset(map(str.lower, names)) if dialect == "postgresql" else names
 
 
 def run_script(connection: Connection, script: str) -> None:

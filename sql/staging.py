@@ -52,25 +52,25 @@ _RESULT = (
 
 def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
     """Store rows, each with the id of its message, in the caller's transaction."""
-    quote = connection.dialect.identifier_preparer.quote
     if not view.bulk:
-        _copy(connection, quote(view.name), view.all_columns, _as_view(view, rows))
+        _copy(connection, _quoted(view.name), view.all_columns, _as_view(view, rows))
         return
     connection.execute(_OPEN, {"class": view.name})
-    staging = f"pg_temp.{quote(f'staged_{view.name}')}"
+    staging = f"pg_temp.{_quoted(f'staged_{view.name}')}"
     if view.name == METRIC_OUTPUT.name.lower():
         _copy(connection, staging, _RESULT, (_staged_result(row, id_) for row, id_ in rows))
     else:
         _copy(connection, staging, view.all_columns, _as_view(view, rows))
-    connection.execute(text(f"SELECT {quote(f'{view.name}_load')}()"))
+    connection.exec_driver_sql(
+        f"SELECT {_quoted(f'{view.name}_load')}()", execution_options={"no_parameters": True}
+    )
 
 
 def _copy(
     connection: Connection, into: str, names: Sequence[str], rows: Iterable[Sequence[str | None]]
 ) -> None:
     """COPY: four times quicker to send than INSERT."""
-    quote = connection.dialect.identifier_preparer.quote
-    statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN"
+    statement = f"COPY {into} ({', '.join(map(_quoted, names))}) FROM STDIN"
     lines = ("\t".join(map(_field, row)) for row in rows)
     driver: Any = connection.connection
     with driver.cursor() as cursor:
@@ -107,6 +107,11 @@ def _lower(value: str) -> str:
 
 def _upper(value: str) -> str:
     return value.upper() if value.isascii() else value.encode().upper().decode()
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _field(value: str | None) -> str:

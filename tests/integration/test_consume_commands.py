@@ -141,6 +141,16 @@ def test_check_tells_every_problem_at_once(
         assert words in told
 
 
+def test_check_names_a_class_that_cannot_be_loaded(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.execute("DROP TRIGGER downtime_insert")
+
+    assert sam_consume(site, "check", "--json") == 78
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem == "class downtime: view downtime has no INSTEAD OF INSERT trigger"
+
+
 def test_check_names_a_spool_that_is_a_file(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

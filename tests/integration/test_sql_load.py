@@ -12,7 +12,6 @@ from sqlalchemy import Engine, text
 
 from schema.classes import CHECK_CLASS
 from schema.message import Message, new_message
-from schema.record import write_wlcg
 from sql.catalogue import Catalogue
 from sql.dead_letter import list_dead_letters, show_dead_letter
 from sql.engine import make_engine, writing
@@ -20,7 +19,7 @@ from sql.errors import DatabaseAway
 from sql.load import Loaded, load
 from sql.version import upgrade
 from tests.builders import NOW, metric_message, metric_result
-from tests.integration.sql_rows import site_group, stored
+from tests.integration.sql_rows import stored
 from tests.services.postgres import PostgresServer
 
 
@@ -105,14 +104,6 @@ def test_a_record_the_database_refuses_is_found_among_many(engine: Engine) -> No
     assert reasons(engine) == [(42, "refused-by-database"), (28, "refused-by-database")]
     [first, _] = list_dead_letters(engine)
     assert first.error.lower().startswith("metricoutput: ")
-
-
-def test_the_error_of_a_refused_record_names_class_and_column(engine: Engine) -> None:
-    load_now(engine, new_message("siteGroup", write_wlcg({**site_group(), "weight": "many"})))
-
-    [letter] = list_dead_letters(engine)
-    assert letter.error.lower().startswith("sitegroup: ")
-    assert "weight" in letter.error
 
 
 def refuse_long_metrics(engine: Engine) -> None:

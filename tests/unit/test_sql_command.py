@@ -109,6 +109,18 @@ def test_classes_are_listed_with_their_columns(
     ]
 
 
+def test_classes_are_listed_with_what_is_wrong_with_them(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(database, "DROP TRIGGER siteGroup_insert")
+
+    assert main(["classes"]) == OK
+
+    header, *_, last = capsys.readouterr().out.splitlines()
+    assert header.split() == ["class", "columns", "problem"]
+    assert last.endswith("view siteGroup has no INSTEAD OF INSERT trigger")
+
+
 @pytest.mark.parametrize("command", ["current", "check", "classes"])
 def test_a_missing_database_is_one_clear_line(
     file: Path, command: str, capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,98 @@
+"""What keeps a view from being a message class, in words for whoever made it.
+
+A class is refused as a whole, with all its problems at once: a value that is silently lost or
+changed would be worse than a message that waits as a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from schema.classes import CHECK_CLASS, built_in, folded
+from schema.normalise import CLOCK, DAY, MOMENT
+
+TEXT_FILLS = frozenset(
+    {
+        *("text", "varchar", "bpchar", "citext", "name", "enum", "uuid", "bool"),
+        *("int2", "int4", "int8", "numeric", "float4", "float8"),
+        *("date", "time", "timetz", "timestamp", "timestamptz", "interval"),
+        *("inet", "cidr", "macaddr", "json", "jsonb"),
+    }
+)
+"""Types of PostgreSQL that take any value as text, or refuse it with words. A domain counts as
+its base. Not bytea: a backslash in a text means something else there."""
+
+TIMES = {
+    "timestamptz": MOMENT,
+    "timestamp": MOMENT,
+    "date": DAY,
+    "time": CLOCK,
+    "timetz": CLOCK,
+}
+"""What the loader must understand itself: PostgreSQL would take `now`, and cut an offset off."""
+
+
+class Column(NamedTuple):
+    """A column; `base` is its type without domains, None in SQLite, where any takes a text."""
+
+    name: str
+    base: str | None = None
+    type_name: str = ""
+
+
+class View(NamedTuple):
+    """A view as the database has it; `enabled` tells of each INSTEAD OF INSERT trigger."""
+
+    name: str
+    columns: tuple[Column, ...]
+    enabled: tuple[bool, ...]
+    error: str | None = None
+    bulk: bool = False
+
+
+def problem_of(view: View, rivals: Collection[str], schemas_own: Collection[str]) -> str | None:
+    """All that is wrong with a view as a class; None if nothing is.
+
+    `rivals` are the names of the other classes, `schemas_own` those of the schema's own views.
+    """
+    words = [*_of_triggers(view), *_of_name(view.name, rivals, schemas_own), *_of_columns(view)]
+    return "; ".join(words) or None
+
+
+def _of_triggers(view: View) -> Iterator[str]:
+    if not view.enabled:
+        yield f"view {view.name} has no INSTEAD OF INSERT trigger"
+    elif not any(view.enabled):
+        yield f"the INSTEAD OF INSERT trigger of view {view.name} is disabled"
+
+
+def _of_name(name: str, rivals: Collection[str], schemas_own: Collection[str]) -> Iterator[str]:
+    if not name.isprintable() or name != name.strip():
+        yield f"no message header can carry the name {name!r}"
+    if folded(name) == CHECK_CLASS:
+        yield f"messages of class {CHECK_CLASS} only prove a path and are never loaded"
+    known = built_in(name)
+    if known and name in schemas_own:
+        return  # the class itself: whoever has a similar name is in the wrong
+    if folded(name) in map(folded, schemas_own):
+        yield f'the schema has a view of the name "{folded(name)}": choose another'
+        return
+    for rival in sorted(rivals):
+        if rival != name and folded(rival) == folded(name):
+            yield f'differs from view "{rival}" only in upper and lower case'
+
+
+def _of_columns(view: View) -> Iterator[str]:
+    if view.error:
+        yield view.error
+    for column in view.columns:
+        if column.base not in (None, *TEXT_FILLS):
+            yield f"column {column.name} has type {column.type_name}, which no text can fill"
+    names = sorted((column.name for column in view.columns), key=str.lower)
+    for _, group in groupby(names, str.lower):
+        same = list(group)
+        if len(same) > 1:
+            quoted = " and ".join(f'"{name}"' for name in sorted(same))
+            yield f"columns {quoted} differ only in upper and lower case"

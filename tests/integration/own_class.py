@@ -1,0 +1,39 @@
+"""Classes of a site's own, made as an administrator makes them; all names as quoted in SQL."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from sql.engine import writing
+
+
+def run(engine: Engine, *statements: str) -> None:
+    with writing(engine) as connection:
+        for statement in statements:
+            # Without parameters: a % is a %.
+            connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def make_class(engine: Engine, view: str, **columns: str) -> None:
+    """A table, its view, and a trigger that stores every row."""
+    columns = columns or {"words": "text"}
+    table = f'"kept {view.strip(chr(34))}"'
+    types = ", ".join(f"{name} {type_name}" for name, type_name in columns.items())
+    values = ", ".join(f"NEW.{name}" for name in columns)
+    run(engine, f"CREATE TABLE {table} ({types})", f"CREATE VIEW {view} AS SELECT * FROM {table}")
+    add_trigger(engine, view, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values});")
+
+
+def add_trigger(engine: Engine, view: str, into: str) -> None:
+    """An INSTEAD OF INSERT trigger that runs one statement."""
+    name = f'"{view.strip(chr(34))} insert"'
+    instead = f"CREATE TRIGGER {name} INSTEAD OF INSERT ON {view}"
+    if engine.dialect.name == "sqlite":
+        run(engine, f"{instead} BEGIN {into} END")
+        return
+    run(
+        engine,
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" AS $$ BEGIN {into} RETURN NEW; END $$",
+        f"{instead} FOR EACH ROW EXECUTE FUNCTION {name}()",
+    )
