@@ -7,6 +7,9 @@ SqlError
 │   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
 ├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
 ├── CannotCreate          the SQLite file can't be made
+├── InputUnreadable       a file to import can't be read
+├── ImportRefused         what it says can't be true, or not all of it: nothing was changed
+├── NoSuchDowntime        no downtime has that id
 └── NoSuchDeadLetter      no dead letter has that number
 
 What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
@@ -22,8 +25,8 @@ import sqlite3
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
-from schema.errors import SamError
+from schema.command import CANNOT_CREATE, CONFIG, NO_INPUT, NO_PERMISSION, UNAVAILABLE, USAGE
+from schema.errors import BAD_DATA, SamError
 
 
 class SqlError(SamError):
@@ -59,6 +62,24 @@ class StatementFailed(SqlError):
 
 class CannotCreate(SqlError):
     exit_code = CANNOT_CREATE
+
+
+class InputUnreadable(SqlError):
+    """Missing, closed to us, or its disk fails: `exit_code` tells which."""
+
+    def __init__(self, text: str, exit_code: int = NO_INPUT) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class ImportRefused(SqlError):
+    """A person looks at the input, or says that it is right all the same."""
+
+    exit_code = BAD_DATA
+
+
+class NoSuchDowntime(SqlError):
+    exit_code = USAGE
 
 
 class NoSuchDeadLetter(SqlError):
