@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
@@ -18,7 +18,7 @@ from schema.normalise import normalise
 from schema.times import format_time, parse_time
 from sql.catalogue import MESSAGE_ID
 from sql.engine import reading, writing
-from sql.errors import NoSuchDowntime
+from sql.errors import DowntimeRefused
 from sql.moments import days_of
 from sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
@@ -58,8 +58,10 @@ def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> list[Change]
     """Store the rows; one whose id, site, host and flavour are known is moved."""
     with writing(engine) as connection:
         known = {key_of(row, DOWNTIME.natural_key): row for row in _stored(connection)}
-        changes = [Change(known.get(key_of(row, DOWNTIME.natural_key)), row) for row in rows]
-        insert_rows(connection, DOWNTIME, (_stamped(each, now) for each in changes))
+        changes = [
+            _stamped(Change(known.get(key_of(row, DOWNTIME.natural_key)), row), now) for row in rows
+        ]
+        insert_rows(connection, DOWNTIME, (each.after for each in changes))
     return changes
 
 
@@ -71,12 +73,12 @@ def cancel(
     Those cancelled already stay as they are and are left out of the result.
 
     Raises:
-        NoSuchDowntime: an id is unknown, or its downtime does not last until `end`.
+        DowntimeRefused: an id is unknown, or its downtime does not last until `end`.
     """
     with writing(engine) as connection:
         stored = _stored(connection)
-        changes = [each for one in ids for each in _ended(one, stored, end, why)]
-        insert_rows(connection, DOWNTIME, (_stamped(each, now) for each in changes))
+        changes = [_stamped(each, now) for one in ids for each in _ended(one, stored, end, why)]
+        insert_rows(connection, DOWNTIME, (each.after for each in changes))
     return changes
 
 
@@ -115,11 +117,11 @@ def _stored(connection: Connection) -> list[Row]:
 def _ended(downtime_id: str, stored: Iterable[Row], end: str | None, why: str) -> list[Change]:
     found = [row for row in stored if row["downtimeId"] == downtime_id]
     if not found:
-        raise NoSuchDowntime(f"there is no downtime {downtime_id}; nothing was changed")
+        raise DowntimeRefused(f"there is no downtime {downtime_id}; nothing was changed")
     alive = [row for row in found if row["startTime"] < row["endTime"]]
     for row in alive:
         if end and not row["startTime"] < end < row["endTime"]:
-            raise NoSuchDowntime(
+            raise DowntimeRefused(
                 f"downtime {downtime_id} lasts from {row['startTime']} to {row['endTime']}: it"
                 f" can't be ended at {end}; nothing was changed"
             )
@@ -136,8 +138,9 @@ def _ended(downtime_id: str, stored: Iterable[Row], end: str | None, why: str) -
     ]
 
 
-def _stamped(change: Change, now: datetime) -> Row:
-    before = (change.before or {}).get("timestamp")
-    newer = parse_time(before) + timedelta(seconds=1) if before else now
-    stamp = format_time(max(now, newer).astimezone(UTC))
-    return {**change.after, "timestamp": stamp, MESSAGE_ID: BY_HAND + format_time(now)}
+def _stamped(change: Change, now: datetime) -> Change:
+    """The same, newer than what was known, and by hand."""
+    known = (change.before or {}).get("timestamp")
+    newer = parse_time(known) + timedelta(seconds=1) if known else now
+    stamp = {"timestamp": format_time(max(now, newer)), MESSAGE_ID: BY_HAND + format_time(now)}
+    return Change(change.before, {**change.after, **stamp})

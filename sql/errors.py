@@ -9,7 +9,7 @@ SqlError
 ├── CannotCreate          the SQLite file can't be made
 ├── InputUnreadable       a file to import can't be read
 ├── ImportRefused         what it says can't be true, or not all of it: nothing was changed
-├── NoSuchDowntime        no downtime has that id
+├── DowntimeRefused       no downtime has that id, or it can't be ended then
 └── NoSuchDeadLetter      no dead letter has that number
 
 What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
@@ -78,7 +78,7 @@ class ImportRefused(SqlError):
     exit_code = BAD_DATA
 
 
-class NoSuchDowntime(SqlError):
+class DowntimeRefused(SqlError):
     exit_code = USAGE
 
 
