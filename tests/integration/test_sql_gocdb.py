@@ -209,6 +209,19 @@ def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> 
     assert stored(engine, "serviceEndpoint") == []
 
 
+def test_texts_come_back_as_they_were_so_that_a_repeat_changes_nothing(
+    engine: Engine, file: Path
+) -> None:
+    words = "two\nlines,\ta tab, Ž, \u202e and 'quotes';  \n"
+    downtimes = document(downtime(description=words, site="A 'B' & <C>; select"))
+    endpoints = document(service_endpoint(url="https://ce/?a=1&b=%20\\", site="A 'B' & <C>"))
+    take(engine, file, DAY1, downtimes=downtimes, endpoints=endpoints)
+
+    changes = take(engine, file, DAY2, downtimes=downtimes, endpoints=endpoints)
+
+    assert [(each.unchanged, each.rows) for each in changes] == [(1, ()), (1, ())]
+
+
 def test_a_dry_run_tells_and_writes_nothing(engine: Engine, file: Path) -> None:
     [changes] = take(engine, file, DAY1, endpoints=endpoints_of("ab"), write_it=False)
 
