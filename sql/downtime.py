@@ -17,9 +17,10 @@ from schema.classes import DOWNTIME, SERVICE_ENDPOINT
 from schema.normalise import normalise
 from schema.times import format_time, parse_time
 from sql.catalogue import MESSAGE_ID
-from sql.engine import reading, writing
+from sql.engine import reading
 from sql.errors import DowntimeRefused
 from sql.moments import days_of
+from sql.transaction import load_transaction
 from sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
 
@@ -56,13 +57,16 @@ def announcement(fields: Mapping[str, str], now: datetime) -> list[Row]:
 
 def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> list[Change]:
     """Store the rows; one whose id, site, host and flavour are known is moved."""
-    with writing(engine) as connection:
+
+    def action(connection: Connection) -> list[Change]:
         known = {key_of(row, DOWNTIME.natural_key): row for row in _stored(connection)}
         changes = [
             _stamped(Change(known.get(key_of(row, DOWNTIME.natural_key)), row), now) for row in rows
         ]
         insert_rows(connection, DOWNTIME, (each.after for each in changes))
-    return changes
+        return changes
+
+    return load_transaction(engine, action)
 
 
 def cancel(
@@ -75,11 +79,14 @@ def cancel(
     Raises:
         DowntimeRefused: an id is unknown, or its downtime does not last until `end`.
     """
-    with writing(engine) as connection:
+
+    def action(connection: Connection) -> list[Change]:
         stored = _stored(connection)
         changes = [_stamped(each, now) for one in ids for each in _ended(one, stored, end, why)]
         insert_rows(connection, DOWNTIME, (each.after for each in changes))
-    return changes
+        return changes
+
+    return load_transaction(engine, action)
 
 
 def list_downtimes(engine: Engine) -> list[Row]:

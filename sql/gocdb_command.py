@@ -13,10 +13,11 @@ from sqlalchemy import Connection, Engine, text
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from schema.command import OK, text_table, to_json
 from sql.config import load_database
-from sql.engine import make_engine, reading, writing
+from sql.engine import make_engine, reading
 from sql.gocdb import read_downtimes, read_endpoints, read_groups
 from sql.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
 from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
+from sql.transaction import load_transaction
 from sql.version import require_current
 from sql.view_rows import Row, insert_rows, stored_rows
 
@@ -122,15 +123,21 @@ def take_up(
 
     Raises:
         ImportRefused: a part of it can't be right: nothing is written.
+        DatabaseAway: the same again later.
     """
-    with writing(engine) if write else reading(engine) as connection:
-        if write and connection.dialect.name == "postgresql":
+    if not write:
+        with reading(engine) as connection:
+            return list(_changes(connection, exports, snapshot))
+
+    def action(connection: Connection) -> list[Changes]:
+        if connection.dialect.name == "postgresql":
             connection.execute(_ALONE)
         changes = list(_changes(connection, exports, snapshot))
-        if write:
-            for each in changes:
-                insert_rows(connection, each.message_class, each.rows)
-    return changes
+        for each in changes:
+            insert_rows(connection, each.message_class, each.rows)
+        return changes
+
+    return load_transaction(engine, action)
 
 
 def _snapshot(args: argparse.Namespace) -> Snapshot:

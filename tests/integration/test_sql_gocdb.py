@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from schema.classes import SERVICE_ENDPOINT
+from sql.engine import writing
 from sql.errors import ImportRefused
 from sql.gocdb import read_downtimes, read_endpoints, read_groups
 from sql.gocdb_changes import Changes, Snapshot, Window
 from sql.gocdb_command import Exports, take_up
+from sql.view_rows import insert_rows
 from tests.gocdb_files import (
     document,
     downtime,
@@ -244,6 +247,26 @@ def test_two_imports_at_once_follow_one_another(engine: Engine, file: Path) -> N
         thread.join()
 
     assert sorted(counted) == [(0, 3), (0, 3), (0, 3), (3, 0)]
+
+
+def test_an_import_waits_for_a_loader_that_creates_names(engine: Engine, file: Path) -> None:
+    exports = Exports(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
+    found: list[Changes] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(take_up(engine, exports, Snapshot(DAY1, NOW)))
+    )
+    with writing(engine) as connection:
+        insert_rows(
+            connection,
+            SERVICE_ENDPOINT,
+            [{"siteName": "A", "hostName": "a", "serviceFlavour": "CE", "validFrom": DAY2}],
+        )
+        thread.start()
+        thread.join(timeout=1)
+        assert thread.is_alive()
+    thread.join()
+
+    assert [each.new for each in found] == [3]
 
 
 def test_thousands_of_endpoints_are_one_import(engine: Engine, file: Path) -> None:
