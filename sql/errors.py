@@ -7,8 +7,7 @@ SqlError
 │   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
 ├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
 ├── CannotCreate          the SQLite file can't be made
-├── InputUnreadable       a file to import can't be read
-├── ImportRefused         what it says can't be true, or not all of it: nothing was changed
+├── BadInput              a file to import is missing, closed or bad: its exit code says which
 ├── DowntimeRefused       no downtime has that id, or it can't be ended then
 └── NoSuchDeadLetter      no dead letter has that number
 
@@ -25,8 +24,8 @@ import sqlite3
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from schema.command import CANNOT_CREATE, CONFIG, NO_INPUT, NO_PERMISSION, UNAVAILABLE, USAGE
-from schema.errors import BAD_DATA, SamError
+from schema.command import BAD_DATA, CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
+from schema.errors import SamError
 
 
 class SqlError(SamError):
@@ -64,18 +63,12 @@ class CannotCreate(SqlError):
     exit_code = CANNOT_CREATE
 
 
-class InputUnreadable(SqlError):
-    """Missing, closed to us, or its disk fails: `exit_code` tells which."""
+class BadInput(SqlError):
+    """About a file that a person named; `text` says what was done of it."""
 
-    def __init__(self, text: str, exit_code: int = NO_INPUT) -> None:
+    def __init__(self, text: str, exit_code: int = BAD_DATA) -> None:
         super().__init__(text)
         self.exit_code = exit_code
-
-
-class ImportRefused(SqlError):
-    """A person looks at the input, or says that it is right all the same."""
-
-    exit_code = BAD_DATA
 
 
 class DowntimeRefused(SqlError):

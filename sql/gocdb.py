@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from schema.errors import RecordRefused
 from schema.normalise import normalise
-from sql.errors import ImportRefused
+from sql.errors import BadInput
 from sql.view_rows import Row, key_of
 from sql.xml_elements import elements
 
@@ -52,8 +52,7 @@ def read_endpoints(paths: Iterable[Path]) -> list[Row]:
     monitored.
 
     Raises:
-        ImportRefused: with every bad element, not only the first.
-        InputUnreadable: a file is missing or can't be read.
+        BadInput: with every bad element, not only the first; or a file can't be read.
     """
     best: dict[tuple[str, ...], Row] = {}
     for row in _rows(paths, "SERVICE_ENDPOINT", SERVICE_ENDPOINT, _endpoint):
@@ -90,7 +89,7 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
     for row in _rows(paths, "DOWNTIME", DOWNTIME, _downtimes):
         key = key_of(row, DOWNTIME.natural_key)
         if found.setdefault(key, row) != row:
-            raise ImportRefused(
+            raise BadInput(
                 f"downtime {row['downtimeId']}: the export tells two versions of it, as pages do"
                 " that were fetched while it was changed: fetch them again; nothing was changed"
             )
@@ -118,7 +117,7 @@ def _rows(
                 problems.append(f"{where}: {_name(element)}{error.text}")
     if problems:
         more = len(problems) - PROBLEMS_SHOWN
-        raise ImportRefused(
+        raise BadInput(
             "\n".join(problems[:PROBLEMS_SHOWN])
             + (f"\n… and {more} more" if more > 0 else "")
             + "\nnothing was changed: mend the export, or take these elements out of it"

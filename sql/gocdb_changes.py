@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sql.catalogue import MESSAGE_ID
-from sql.errors import ImportRefused
+from sql.errors import BadInput
 from sql.view_rows import GOCDB, Row, key_of, source_of
 
 MOST_VANISHED_PERCENT = 20
@@ -88,7 +88,7 @@ def topology_changes(
     all sources.
 
     Raises:
-        ImportRefused: too much vanished and no `force`; or another snapshot as new is known.
+        BadInput: too much vanished and no `force`; or another snapshot as new is known.
     """
     at = snapshot.at
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
@@ -136,7 +136,7 @@ def downtime_changes(told: Sequence[Row], stored: Sequence[Row], snapshot: Snaps
     it was running; what was over stays.
 
     Raises:
-        ImportRefused: the export is empty, would end some, and no `force`; or another snapshot
+        BadInput: the export is empty, would end some, and no `force`; or another snapshot
             as new is known.
     """
     at = snapshot.at
@@ -158,7 +158,7 @@ def downtime_changes(told: Sequence[Row], stored: Sequence[Row], snapshot: Snaps
     gone = [row for row in ours if key_of(row, keys) not in wanted]
     ended = list(_ended(gone, at, snapshot.window)) if snapshot.window else []
     if ended and not wanted and not snapshot.force:
-        raise ImportRefused(
+        raise BadInput(
             f"the export has no downtime at all, and {len(ended)} are known from GOCDB in the"
             " window: is it whole? --force ends them all the same; nothing was changed"
         )
@@ -196,7 +196,7 @@ def _ended(gone: Iterable[Row], at: str, window: Window) -> Iterable[Row]:
 
 def _refuse_half_an_export(kind: str, gone: int, known: int) -> None:
     if gone * 100 > known * MOST_VANISHED_PERCENT:
-        raise ImportRefused(
+        raise BadInput(
             f"{kind}: {gone} of the {known} known from GOCDB are not in the export, more than"
             f" {MOST_VANISHED_PERCENT} %: is it whole? --force closes them all the same;"
             " nothing was changed"
@@ -210,7 +210,7 @@ def _refuse_an_old_one(kind: str, moments: Iterable[str], snapshot: Snapshot) ->
     """
     newest = max((moment for moment in moments if moment <= snapshot.now), default="")
     if newest >= snapshot.at:
-        raise ImportRefused(
+        raise BadInput(
             f"{kind}: this snapshot of {snapshot.at} differs from what is known since {newest}:"
             " a snapshot must be newer than the one before; nothing was changed"
         )
@@ -225,7 +225,7 @@ def _refuse_a_clash(
     for row in begun:
         other = taken.get(key_of(row, keys))
         if other is not None:
-            raise ImportRefused(
+            raise BadInput(
                 f"{message_class.name}: {' '.join(filter(None, key_of(row, keys)))} was announced"
                 f" already (message {other.get(MESSAGE_ID, 'without id')}): choose another --at or"
                 " --since; nothing was changed"

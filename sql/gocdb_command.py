@@ -122,7 +122,7 @@ def take_up(
     """Compare, and write it all in one transaction.
 
     Raises:
-        ImportRefused: a part of it can't be right: nothing is written.
+        BadInput: a part of it can't be right: nothing is written.
         DatabaseAway: the same again later.
     """
     if not write:

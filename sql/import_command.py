@@ -12,8 +12,6 @@ examples:
   sam-db import gocdb --endpoints endpoints.xml --groups sites.xml
 """
 
-IMPORTS = (gocdb_command.add_command,)
-
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `import` and what it can read."""
@@ -25,5 +23,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
     )
     actions = group.add_subparsers(metavar="WHAT", required=True)
-    for add_command in IMPORTS:
-        add_command(actions, common)
+    for add in SUBCOMMANDS:
+        add(actions, common)
+
+
+# Each adds one WHAT: called with the subparsers and the common options.
+SUBCOMMANDS = (gocdb_command.add_command,)

@@ -16,7 +16,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
-from sql.errors import ImportRefused, InputUnreadable
+from sql.errors import BadInput
 
 CHUNK_BYTES = 1 << 16
 
@@ -38,8 +38,8 @@ def elements(path: Path, root: str) -> Iterator[Located]:
     """The children of the root of every document in the file.
 
     Raises:
-        ImportRefused: it is no XML, cut off, has another root, or a DTD.
-        InputUnreadable: there is no such file, or it can't be read.
+        BadInput: no XML, cut off, of another root, with a DTD; or there is no such file, or it
+            can't be read: the exit code tells.
     """
     with _opened(path) as file:
         document = _Document(path, root)
@@ -93,19 +93,19 @@ class _Document:
         except ParseError as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> ImportRefused:
+    def _refused(self, error: Exception) -> BadInput:
         if isinstance(error, DefusedXmlException):
             line = self._children.line()
-            return ImportRefused(
+            return BadInput(
                 f"{self._path}, line {line}: has a document type (DTD), which could hide entities;"
                 " an export of GOCDB has none"
             )
         if not isinstance(error, ParseError):
-            return ImportRefused(f"{self._path}: {error}")
+            return BadInput(f"{self._path}: {error}")
         line = self.last_line + error.position[0] - 1
         if error.code == errors.codes[errors.XML_ERROR_NO_ELEMENTS]:
-            return ImportRefused(f"{self._path}, line {line}: the file ends here, cut off or empty")
-        return ImportRefused(
+            return BadInput(f"{self._path}, line {line}: the file ends here, cut off or empty")
+        return BadInput(
             f"{self._path}, line {line}: is no XML: {errors.messages.get(error.code, error)}"
         )
 
@@ -130,7 +130,7 @@ class _Children:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if self._depth == 0 and tag != self._root:
-            raise ImportRefused(
+            raise BadInput(
                 f"{self._path}, line {self.line()}: begins with <{tag[:40]}>, not with"
                 f" <{self._root}>: is no answer of GOCDB, or one that tells an error"
             )
@@ -171,9 +171,7 @@ def _read(path: Path, file: BinaryIO) -> bytes:
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> InputUnreadable:
+def _unreadable(path: Path, error: OSError) -> BadInput:
     codes = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
     reason = (error.strerror or str(error)).lower()
-    return InputUnreadable(
-        f"{path}: {reason}; nothing was changed", codes.get(type(error), IO_ERROR)
-    )
+    return BadInput(f"{path}: {reason}; nothing was changed", codes.get(type(error), IO_ERROR))

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from schema.classes import SERVICE_ENDPOINT
 from sql.engine import writing
-from sql.errors import ImportRefused
+from sql.errors import BadInput
 from sql.gocdb import read_downtimes, read_endpoints, read_groups
 from sql.gocdb_changes import Changes, Snapshot, Window
 from sql.gocdb_command import Exports, take_up
@@ -199,7 +199,7 @@ def test_topology_of_other_sources_is_left_alone(engine: Engine, file: Path) -> 
 def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> None:
     take(engine, file, DAY1, groups=document(site("A"), site("B")))
 
-    with pytest.raises(ImportRefused, match="siteGroup NGI: 1 of the 2"):
+    with pytest.raises(BadInput, match="siteGroup NGI: 1 of the 2"):
         take(
             engine,
             file,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sql.errors import ImportRefused
+from sql.errors import BadInput
 from sql.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
 from tests.gocdb_files import (
     document,
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 def refused(file: Path, *elements: str) -> list[str]:
     """The lines of the refusal of endpoints."""
-    with pytest.raises(ImportRefused) as caught:
+    with pytest.raises(BadInput) as caught:
         read_endpoints([write(file, document(*elements))])
     return str(caught.value).splitlines()
 
@@ -190,12 +190,12 @@ def test_a_downtime_without_services_counts_for_none(
     ],
 )
 def test_a_downtime_that_cannot_be_is_refused(file: Path, element: str, words: str) -> None:
-    with pytest.raises(ImportRefused, match=words):
+    with pytest.raises(BadInput, match=words):
         read_downtimes([write(file, document(element))])
 
 
 def test_two_versions_of_one_downtime_are_refused(file: Path) -> None:
     write(file, page(downtime()), page(downtime(end=END + 60)))
 
-    with pytest.raises(ImportRefused, match="two versions"):
+    with pytest.raises(BadInput, match="two versions"):
         read_downtimes([file])

@@ -9,7 +9,7 @@ import pytest
 
 from schema.command import BAD_DATA, IO_ERROR, NO_INPUT
 from sql import xml_elements
-from sql.errors import ImportRefused, InputUnreadable
+from sql.errors import BadInput
 from sql.xml_elements import elements
 
 BOMB = """<?xml version="1.0"?>
@@ -70,7 +70,7 @@ def test_an_element_comes_with_all_that_is_inside(file: Path) -> None:
 def test_a_document_type_is_refused_before_anything_is_expanded(file: Path, text: str) -> None:
     file.write_text(text)
 
-    with pytest.raises(ImportRefused, match=r"x\.xml, line \d: has a document type") as caught:
+    with pytest.raises(BadInput, match=r"x\.xml, line \d: has a document type") as caught:
         tags(file)
 
     assert caught.value.exit_code == BAD_DATA
@@ -92,16 +92,16 @@ def test_a_document_type_is_refused_before_anything_is_expanded(file: Path, text
 def test_what_is_no_export_is_refused_with_its_line(file: Path, text: str, words: str) -> None:
     file.write_text(text)
 
-    with pytest.raises(ImportRefused) as caught:
+    with pytest.raises(BadInput) as caught:
         tags(file)
 
     assert words in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_no_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputUnreadable, match=r"no\.xml: no such file") as missing:
+    with pytest.raises(BadInput, match=r"no\.xml: no such file") as missing:
         tags(tmp_path / "no.xml")
-    with pytest.raises(InputUnreadable) as directory:
+    with pytest.raises(BadInput) as directory:
         tags(tmp_path)
 
     assert (missing.value.exit_code, directory.value.exit_code) == (NO_INPUT, IO_ERROR)
