@@ -20,7 +20,7 @@ from schema.command import (
     to_json,
 )
 from schema.errors import ConfigError
-from sql import partitions_command, prune_command
+from sql import downtime_command, import_command, partitions_command, prune_command
 from sql.catalogue import ClassView, class_views
 from sql.check import find_problems
 from sql.config import load_database
@@ -72,6 +72,8 @@ def make_parser() -> CommandParser:
             epilog=f"example:\n  {PROGRAM} {name} --json",
         )
         command.set_defaults(handler=handler)
+    import_command.add_commands(commands, common)
+    downtime_command.add_commands(commands, common)
     prune_command.add_commands(commands, common)
     partitions_command.add_commands(commands, common)
     return parser

@@ -1,0 +1,59 @@
+"""Times and days as people type them on a command line: nothing that could be read two ways."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from schema.times import format_time, parse_time
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+
+
+def time_argument(text: str) -> str:
+    """A time with its zone, seconds being optional, as `YYYY-MM-DDThh:mm:ssZ`."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: want YYYY-MM-DDThh:mmZ")
+    seconds, zone = found.groups()
+    if zone is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone: for UTC write {text}Z")
+    try:
+        return format_time(parse_time(text if seconds else text[: -len(zone)] + ":00" + zone))
+    except (ValueError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def day_argument(text: str) -> date:
+    """A UTC day."""
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no day: want YYYY-MM-DD")
+
+
+def day_start(day: date) -> str:
+    """00:00:00Z of the day, as on the wire."""
+    return f"{day.isoformat()}T00:00:00Z"
+
+
+def day_end(day: date) -> str:
+    """00:00:00Z of the next day; the last day there is has no next one."""
+    return day_start(day + timedelta(days=1)) if day < date.max else f"{day}T23:59:59Z"
+
+
+def days_of(start: str, end: str, today: date) -> list[date]:
+    """The UTC days that `[start, end)` touches, up to today; both as on the wire."""
+    if end <= start:
+        return []
+    first = parse_time(start).date()
+    last = min(today, (parse_time(end) - timedelta(seconds=1)).date())
+    return [first + timedelta(days=at) for at in range((last - first).days + 1)]
+
+
+def wire_now() -> str:
+    return format_time(datetime.now(UTC))

@@ -1,0 +1,171 @@
+"""`sam-db downtime` on an SQLite file: what is asked, told and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schema.command import OK, USAGE
+from sql.cli import main
+
+Output = pytest.CaptureFixture[str]
+
+ADD = ("downtime", "add", "--site", "A", "--reason", "power cut", "--who", "jane")
+TIMES = ("--start", "2026-01-05T22:00Z", "--end", "2026-01-07T00:00Z")
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
+    assert main(["upgrade"]) == OK
+    capsys.readouterr()
+
+
+def answer(capsys: Output, *command: str) -> Any:
+    assert main([*command, "--json"]) == OK
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: Output, *command: str) -> str:
+    """What a refused usage says."""
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+    assert caught.value.code == USAGE
+    return capsys.readouterr().err
+
+
+def test_add_prints_the_new_id_and_the_days_that_are_due(capsys: Output) -> None:
+    assert main([*ADD, *TIMES]) == OK
+
+    downtime_id, due = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"local-\d{8}-[0-9a-f]{8}", downtime_id)
+    assert due == "due: 2026-01-05 2026-01-06"
+
+
+def test_add_in_json_tells_the_downtime(capsys: Output) -> None:
+    told = answer(capsys, *ADD, *TIMES, "--host", "CE01.example.org", "--flavour", "CE,SRM")
+
+    rows = told["downtimes"]
+    assert told["due_days"] == ["2026-01-05", "2026-01-06"]
+    assert [(row["host_name"], row["service_flavour"]) for row in rows] == [
+        ("ce01.example.org", "CE"),
+        ("ce01.example.org", "SRM"),
+    ]
+    assert rows[0]["description"] == "power cut (jane)"
+    assert (rows[0]["classification"], rows[0]["severity"]) == ("SCHEDULED", "OUTAGE")
+    assert (rows[0]["moved"], rows[0]["cancelled"]) == (False, False)
+    assert (rows[0]["source"], rows[0]["start_time"]) == ("by hand", "2026-01-05T22:00:00Z")
+
+
+def test_add_with_a_known_id_moves_it(capsys: Output) -> None:
+    answer(capsys, *ADD, *TIMES, "--id", "X1")
+
+    moved = answer(
+        capsys, *ADD, "--start", "2026-01-06T12:00Z", "--end", "2026-01-08T12:00Z", "--id", "X1"
+    )
+
+    assert moved["downtimes"][0]["moved"] is True
+    assert moved["due_days"] == ["2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08"]
+
+
+def test_cancel_tells_the_days_and_the_second_time_that_it_was(capsys: Output) -> None:
+    answer(capsys, *ADD, *TIMES, "--id", "X1")
+
+    first = answer(capsys, "downtime", "cancel", "X1", "--who", "joe")
+    assert main(["downtime", "cancel", "X1"]) == OK
+
+    second = capsys.readouterr()
+    assert first["due_days"] == ["2026-01-05", "2026-01-06"]
+    assert first["downtimes"][0]["description"] == "power cut (jane); cancelled (joe)"
+    assert first["downtimes"][0]["cancelled"] is True
+    assert (second.out, "X1 was cancelled already" in second.err) == ("", True)
+
+
+def test_cancel_may_end_it_early(capsys: Output) -> None:
+    answer(capsys, *ADD, *TIMES, "--id", "X1")
+
+    told = answer(
+        capsys, "downtime", "cancel", "X1", "--end", "2026-01-06T00:00Z", "--reason", "quick"
+    )
+
+    assert told["downtimes"][0]["end_time"] == "2026-01-06T00:00:00Z"
+    assert re.fullmatch(
+        r"power cut \(jane\); ended: quick \(.+\)", told["downtimes"][0]["description"]
+    )
+
+
+def test_an_unknown_id_is_a_usage_error(capsys: Output) -> None:
+    assert main(["downtime", "cancel", "X9"]) == USAGE
+    assert capsys.readouterr().err == (
+        "sam-db: error: there is no downtime X9; nothing was changed\n"
+    )
+
+
+def test_list_shows_what_is_not_over_or_the_asked_days(capsys: Output) -> None:
+    soon = datetime.now(UTC) + timedelta(days=1)
+    coming = ("--start", f"{soon:%FT%RZ}", "--end", f"{soon + timedelta(days=1):%FT%RZ}")
+    answer(capsys, *ADD, *TIMES, "--id", "PAST")
+    answer(capsys, *ADD, *TIMES, "--id", "NEVER")
+    answer(capsys, "downtime", "cancel", "NEVER")
+    answer(capsys, *ADD, *coming, "--id", "COMING")
+
+    def listed(*options: str) -> set[str]:
+        found = answer(capsys, "downtime", "list", *options)
+        return {row["downtime_id"] for row in found}
+
+    day = ("--from", "2026-01-06", "--to", "2026-01-06")
+    assert listed() == {"COMING"}
+    assert listed("--all") == {"PAST", "NEVER", "COMING"}
+    assert listed(*day) == {"PAST"}
+    assert listed("--from", "2026-01-05", "--to", "2026-01-05", "--all") == {"PAST", "NEVER"}
+    assert listed("--from", "2026-01-07") == listed("--site", "A") == {"COMING"}
+    assert listed("--to", "2026-01-04") == listed("--site", "B", "--all") == set()
+
+
+def test_the_list_is_a_table(capsys: Output) -> None:
+    answer(capsys, *ADD, *TIMES, "--id", "X1", "--host", "ce01")
+    assert main(["downtime", "list", "--all"]) == OK
+
+    header, _, line = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["downtime_id", "site", "host_name"]
+    assert line.split()[:3] == ["X1", "A", "ce01"]
+    assert line.endswith("power cut (jane)             by hand")
+
+
+def test_an_unknown_site_is_told_and_accepted(capsys: Output) -> None:
+    assert main([*ADD, *TIMES]) == OK
+
+    assert "site A is not in the topology: announced all the same" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--start", TIMES[3], "--end", TIMES[1]), "--end 2026-01-05T22:00:00Z is not after"),
+        (("--start", TIMES[1], "--end", TIMES[1]), "is not after --start"),
+        (("--start", "2026-01-05T22:00", "--end", TIMES[3]), "has no time zone"),
+        (("--start", "yesterday", "--end", TIMES[3]), "is no time"),
+        ((*TIMES, "--host", "two words"), "hostName 'two words' is no host name"),
+        ((*TIMES, "--id", " "), "--id is empty"),
+        ((*TIMES, "--reason", ""), "--reason is empty"),
+        ((*TIMES, "--site", ""), "--site is empty"),
+        ((*TIMES, "--severity", ""), "downtime needs severity"),
+        (TIMES[:2], "--end"),
+    ],
+)
+def test_what_no_downtime_can_be_is_refused(
+    capsys: Output, options: tuple[str, ...], words: str
+) -> None:
+    assert words in refusal(capsys, *ADD, *options)
+    assert answer(capsys, "downtime", "list", "--all") == []
+
+
+def test_days_in_the_wrong_order_are_refused(capsys: Output) -> None:
+    words = refusal(capsys, "downtime", "list", "--from", "2026-01-02", "--to", "2026-01-01")
+
+    assert "--to 2026-01-01 lies before --from 2026-01-02" in words

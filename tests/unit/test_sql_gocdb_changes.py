@@ -1,0 +1,405 @@
+"""What a snapshot of GOCDB changes, against a small model of the class views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schema.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
+from schema.times import format_time
+from sql.errors import BadInput
+from sql.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
+from sql.view_rows import Row, key_of
+
+DAY1, DAY2, DAY3, DAY4, DAY5 = (f"2026-11-0{day}T06:00:00Z" for day in (1, 2, 3, 4, 5))
+NOW = "2026-11-20T00:00:00Z"
+NOVEMBER = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+
+
+def endpoint(host: str = "ce01", **details: str) -> Row:
+    told = {"siteName": "A", "hostName": host, "serviceFlavour": "CE", "production": "Y"}
+    return {**told, "monitored": "Y", **details}
+
+
+def downtime(downtime_id: str = "1G0", start: str = DAY1, end: str = DAY2, **more: str) -> Row:
+    told = {"downtimeId": downtime_id, "siteName": "A", "hostName": "ce01", "startTime": start}
+    return {**told, "endTime": end, "classification": "SCHEDULED", "severity": "OUTAGE", **more}
+
+
+class View:
+    """Merges rows as the class views do (docs/database.md)."""
+
+    def __init__(self, message_class: MessageClass, rows: Iterable[Row] = ()) -> None:
+        self.message_class = message_class
+        self.rows: dict[tuple[str, ...], Row] = {}
+        self.insert(rows)
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            key = key_of(row, self.message_class.natural_key)
+            known = self.rows.get(key)
+            if known is None:
+                self.rows[key] = row
+            elif self.message_class is DOWNTIME:
+                if row["timestamp"] > known.get("timestamp", ""):
+                    self.rows[key] = row
+            elif "validTo" in row:
+                ends = (each["validTo"] for each in (row, known) if "validTo" in each)
+                self.rows[key] = {**known, "validTo": min(ends)}
+
+    def at(self, moment: str) -> dict[str, Row]:
+        """Topology: by host the row that governs at a moment."""
+        valid = [
+            row
+            for row in self.rows.values()
+            if row["validFrom"] <= moment and row.get("validTo", "9") > moment
+        ]
+        return {row["hostName"]: row for row in sorted(valid, key=lambda row: row["validFrom"])}
+
+
+def take(
+    view: View,
+    at: str,
+    *told: Row,
+    force: bool = True,
+    since: str | None = None,
+    now: str = NOW,
+) -> Changes:
+    """Compare and insert."""
+    snapshot = Snapshot(at, now, since, NOVEMBER, force)
+    stored = list(view.rows.values())
+    if view.message_class is DOWNTIME:
+        changes = downtime_changes(told, stored, snapshot)
+    else:
+        changes = topology_changes("endpoints", SERVICE_ENDPOINT, told, stored, snapshot)
+    view.insert(changes.rows)
+    return changes
+
+
+def counts(changes: Changes) -> tuple[int, ...]:
+    """new, changed, ended, unchanged, kept"""
+    return changes.new, changes.changed, changes.ended, changes.unchanged, changes.kept
+
+
+def flags(rows: Mapping[str, Row]) -> dict[str, tuple[str, ...]]:
+    keys = ("serviceURI", "production", "monitored")
+    return {host: key_of(row, keys) for host, row in rows.items()}
+
+
+# Topology
+
+
+def test_the_first_snapshot_is_all_new_and_valid_from_its_time() -> None:
+    view = View(SERVICE_ENDPOINT)
+
+    changes = take(view, DAY1, endpoint("a"), endpoint("b"), force=False)
+
+    assert counts(changes) == (2, 0, 0, 0, 0)
+    assert {(row["validFrom"], row["messageId"]) for row in changes.rows} == {
+        (DAY1, f"gocdb:{DAY1}")
+    }
+
+
+def test_since_is_for_the_first_snapshot_alone() -> None:
+    view = View(SERVICE_ENDPOINT)
+
+    take(view, DAY2, endpoint("a"), since=DAY1)
+    take(view, DAY3, endpoint("a"), endpoint("b"), since=DAY1)
+
+    assert {row["hostName"]: row["validFrom"] for row in view.rows.values()} == {
+        "a": DAY1,
+        "b": DAY3,
+    }
+
+
+def test_the_same_snapshot_again_changes_nothing() -> None:
+    view = View(SERVICE_ENDPOINT)
+    take(view, DAY1, endpoint("a"), endpoint("b"))
+
+    changes = [take(view, at, endpoint("a"), endpoint("b"), force=False) for at in (DAY1, DAY2)]
+
+    assert [(counts(each), each.rows) for each in changes] == [((0, 0, 0, 2, 0), ())] * 2
+
+
+@pytest.mark.parametrize("details", [{"production": "N"}, {"monitored": "N"}, {"serviceURI": "x"}])
+def test_what_changed_ends_and_begins(details: dict[str, str]) -> None:
+    view = View(SERVICE_ENDPOINT)
+    take(view, DAY1, endpoint())
+
+    changes = take(view, DAY2, endpoint(**details), force=False)
+
+    assert counts(changes) == (0, 1, 0, 0, 0)
+    assert flags(view.at(DAY1)) == flags({"ce01": endpoint()})
+    assert flags(view.at(DAY2)) == flags({"ce01": endpoint(**details)})
+
+
+def test_what_vanished_is_valid_until_then_and_what_comes_back_begins_anew() -> None:
+    view = View(SERVICE_ENDPOINT)
+    take(view, DAY1, endpoint("a"), endpoint("b"))
+
+    counted = [
+        counts(take(view, DAY2, endpoint("a"))),
+        counts(take(view, DAY3, endpoint("a"), endpoint("b"))),
+    ]
+
+    assert counted == [(0, 0, 1, 1, 0), (1, 0, 0, 1, 0)]
+    assert [sorted(view.at(day)) for day in (DAY1, DAY2, DAY3)] == [["a", "b"], ["a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(("gone", "fine"), [(2, True), (3, False), (10, False)])
+def test_more_than_a_fifth_does_not_vanish_without_force(gone: int, fine: bool) -> None:
+    view = View(SERVICE_ENDPOINT)
+    hosts = [endpoint(f"h{number}") for number in range(10)]
+    take(view, DAY1, *hosts)
+
+    if fine:
+        assert take(view, DAY2, *hosts[gone:], force=False).ended == gone
+        return
+    with pytest.raises(BadInput, match=f"{gone} of the 10 known from GOCDB"):
+        take(view, DAY2, *hosts[gone:], force=False)
+    assert take(view, DAY2, *hosts[gone:]).ended == gone
+
+
+def test_another_snapshot_of_the_same_time_or_an_older_one_is_refused() -> None:
+    view = View(SERVICE_ENDPOINT)
+    take(view, DAY1, endpoint("a"))
+    take(view, DAY3, endpoint("a"), endpoint("b"))
+
+    for at in (DAY3, DAY2):
+        with pytest.raises(BadInput, match=f"{at} differs from what is known since {DAY3}"):
+            take(view, at, endpoint("a"))
+
+
+def test_what_others_announced_is_never_closed_and_counts_again_when_gocdb_forgets() -> None:
+    message: Row = {**endpoint("a", monitored="N"), "validFrom": DAY1, "messageId": "m-1"}
+    view = View(SERVICE_ENDPOINT, [message])
+
+    take(view, DAY2, endpoint("a"), force=False)
+    monitored = [view.at(day)["a"]["monitored"] for day in (DAY1, DAY2)]
+    changes = take(view, DAY3, endpoint("b"))
+
+    assert monitored == ["N", "Y"]
+    assert counts(changes) == (1, 0, 1, 0, 0)
+    assert view.at(DAY3)["a"] == message
+
+
+def test_an_end_that_others_announced_is_not_taken_back() -> None:
+    view = View(SERVICE_ENDPOINT)
+    take(view, DAY1, endpoint("a"), endpoint("b"))
+    view.insert([{**row, "validTo": DAY4} for row in view.rows.values() if row["hostName"] == "a"])
+
+    before = counts(take(view, DAY3, endpoint("a"), endpoint("b"), endpoint("c"), now=DAY3))
+    after = counts(take(view, DAY5, endpoint("a"), endpoint("b"), endpoint("c"), now=DAY5))
+
+    assert (before, after) == ((1, 0, 0, 2, 0), (1, 0, 0, 2, 0))
+    assert "a" not in view.at(DAY4)
+    assert view.at(DAY5)["a"]["validFrom"] == DAY5
+
+
+def test_a_row_that_would_be_lost_behind_anothers_is_refused() -> None:
+    view = View(SERVICE_ENDPOINT, [{**endpoint(), "validFrom": DAY1, "messageId": "m-1"}])
+
+    with pytest.raises(BadInput, match=r"A ce01 CE 2026.* was announced already \(message m-1"):
+        take(view, DAY2, endpoint(), since=DAY1)
+
+
+endpoints = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]),
+    st.fixed_dictionaries(
+        {"production": st.sampled_from("YN"), "monitored": st.sampled_from("YN")},
+        optional={"serviceURI": st.sampled_from(["x", "y"])},
+    ),
+)
+
+
+@given(st.lists(endpoints, max_size=6), endpoints)
+def test_after_a_snapshot_the_topology_is_the_snapshot_and_the_past_stays(
+    snapshots: Sequence[Mapping[str, Mapping[str, str]]],
+    foreign: Mapping[str, Mapping[str, str]],
+) -> None:
+    others = {f"other-{host}": details for host, details in foreign.items()}
+    message = {"validFrom": "2026-01-01T00:00:00Z", "messageId": "m-1"}
+    view = View(SERVICE_ENDPOINT, ({**endpoint(h, **d), **message} for h, d in others.items()))
+    times = [format_time(datetime(2026, 11, 1 + day, tzinfo=UTC)) for day in range(6)]
+    steps = list(zip(times, snapshots, strict=False))
+
+    for at, hosts in steps:
+        told = [endpoint(host, **details) for host, details in hosts.items()]
+        changes = take(view, at, *told)
+        assert changes.read == len(told) == changes.new + changes.changed + changes.unchanged
+        assert take(view, at, *told).rows == ()
+
+    for at, hosts in steps:
+        told_then = {host: endpoint(host, **details) for host, details in hosts.items()}
+        foreign_then = {host: endpoint(host, **details) for host, details in others.items()}
+        assert flags(view.at(at)) == flags({**told_then, **foreign_then})
+
+
+# Downtimes
+
+
+def intervals(view: View) -> dict[str, tuple[str, str]]:
+    return {row["downtimeId"]: (row["startTime"], row["endTime"]) for row in view.rows.values()}
+
+
+def test_a_downtime_is_new_changed_or_unchanged() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime("1G0"), downtime("2G0"))
+
+    changes = take(view, DAY2, downtime("1G0"), downtime("2G0", end=DAY3), downtime("3G0"))
+
+    assert counts(changes) == (1, 1, 0, 1, 0)
+    assert intervals(view) == {"1G0": (DAY1, DAY2), "2G0": (DAY1, DAY3), "3G0": (DAY1, DAY2)}
+    assert {row["timestamp"] for row in changes.rows} == {DAY2}
+
+
+def test_a_vanished_downtime_is_cancelled_ended_or_left_by_its_time() -> None:
+    view = View(DOWNTIME)
+    past, running, coming = (
+        downtime("1G0", DAY1, DAY2),
+        downtime("2G0", DAY1, DAY4),
+        downtime("3G0", DAY4, NOW),
+    )
+    take(view, DAY1, past, running, coming, downtime("4G0"))
+
+    changes = take(view, DAY3, downtime("4G0"), force=False)
+
+    assert counts(changes) == (0, 0, 2, 1, 0)
+    assert intervals(view) == {
+        "1G0": (DAY1, DAY2),
+        "2G0": (DAY1, DAY3),
+        "3G0": (DAY4, DAY4),
+        "4G0": (DAY1, DAY2),
+    }
+    assert take(view, DAY4, downtime("4G0")).rows == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "touched"),
+    [
+        ("2026-10-31T00:00:00Z", "2026-11-01T00:00:00Z", False),
+        ("2026-10-31T00:00:00Z", "2026-11-01T00:00:01Z", True),
+        ("2026-11-30T23:59:59Z", "2026-12-02T00:00:00Z", True),
+        ("2026-12-01T00:00:00Z", "2026-12-02T00:00:00Z", False),
+    ],
+)
+def test_only_what_touches_the_window_vanishes(start: str, end: str, touched: bool) -> None:
+    view = View(DOWNTIME)
+    before = "2026-10-01T00:00:00Z"
+    take(view, before, downtime("1G0", start, end), downtime("2G0"))
+
+    changes = take(view, "2026-10-02T00:00:00Z", downtime("2G0"))
+
+    assert changes.ended == touched
+
+
+def test_without_a_window_nothing_vanishes() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime("1G0", DAY3, DAY4))
+
+    changes = downtime_changes([], list(view.rows.values()), Snapshot(DAY2, NOW))
+
+    assert changes.rows == ()
+
+
+def test_an_export_without_any_downtime_ends_none_without_force() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime("1G0", DAY3, DAY4))
+
+    with pytest.raises(BadInput, match="no downtime at all, and 1 are known"):
+        take(view, DAY2, force=False)
+    assert take(view, DAY2).ended == 1
+
+
+def test_a_downtime_that_comes_back_counts_again() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime("1G0", DAY3, DAY4))
+    take(view, DAY2)
+
+    changes = take(view, DAY3, downtime("1G0", DAY3, DAY4))
+
+    assert changes.changed == 1
+    assert intervals(view) == {"1G0": (DAY3, DAY4)}
+
+
+def test_a_service_that_left_a_downtime_is_out_of_it() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime(start=DAY3, end=DAY4), downtime(start=DAY3, end=DAY4, hostName="b"))
+
+    take(view, DAY2, downtime(start=DAY3, end=DAY4))
+
+    assert {row["hostName"]: row["endTime"] for row in view.rows.values()} == {
+        "ce01": DAY4,
+        "b": DAY3,
+    }
+
+
+def test_what_was_changed_by_hand_stays_so() -> None:
+    by_hand: Row = {**downtime(end=DAY1), "timestamp": DAY1, "messageId": f"by-hand:{DAY1}"}
+    view = View(DOWNTIME, [by_hand])
+
+    changes = take(view, DAY2, downtime(end=DAY4))
+
+    assert counts(changes) == (0, 0, 0, 0, 1)
+    assert list(view.rows.values()) == [by_hand]
+
+
+@pytest.mark.parametrize(("announced", "kept"), [(DAY1, 0), (DAY2, 1), (DAY3, 1)])
+def test_of_messages_and_gocdb_the_newest_counts(announced: str, kept: int) -> None:
+    view = View(DOWNTIME, [{**downtime(), "timestamp": announced, "messageId": "m-1"}])
+
+    changes = take(view, DAY2, downtime(end=DAY4))
+
+    assert (changes.kept, changes.changed) == (kept, 1 - kept)
+
+
+def test_what_came_by_message_does_not_vanish() -> None:
+    message: Row = {**downtime("X", DAY3, DAY4), "timestamp": DAY1, "messageId": "m-1"}
+    view = View(DOWNTIME, [message])
+
+    assert take(view, DAY2, downtime()).ended == 0
+
+
+def test_another_snapshot_of_downtimes_of_the_same_time_is_refused() -> None:
+    view = View(DOWNTIME)
+    take(view, DAY2, downtime())
+
+    assert take(view, DAY2, downtime()).rows == ()
+    for at in (DAY2, DAY1):
+        with pytest.raises(BadInput, match="must be newer"):
+            take(view, at, downtime(), downtime("2G0"))
+
+
+downtimes = st.dictionaries(
+    st.sampled_from(["1G0", "2G0", "3G0"]),
+    st.tuples(st.integers(0, 200), st.integers(0, 100)),
+    min_size=1,
+)
+
+
+@given(st.lists(downtimes, max_size=6))
+def test_after_a_snapshot_all_that_is_to_come_is_the_snapshot(
+    snapshots: Sequence[Mapping[str, tuple[int, int]]],
+) -> None:
+    view = View(DOWNTIME)
+    first = datetime(2026, 11, 2, tzinfo=UTC)
+
+    for number, snapshot in enumerate(snapshots):
+        at = format_time(first + timedelta(hours=24 * number))
+        told = {
+            downtime_id: (
+                format_time(first + timedelta(hours=start)),
+                format_time(first + timedelta(hours=start + hours)),
+            )
+            for downtime_id, (start, hours) in snapshot.items()
+        }
+        rows = [downtime(downtime_id, *interval) for downtime_id, interval in told.items()]
+        take(view, at, *rows)
+        assert take(view, at, *rows).rows == ()
+        found = intervals(view)
+        assert {known: found[known] for known in told} == told
+        assert all(found[gone][1] <= max(at, found[gone][0]) for gone in found.keys() - told)
