@@ -20,6 +20,7 @@ from schema.command import (
     to_json,
 )
 from schema.errors import ConfigError
+from sql import import_command
 from sql.catalogue import ClassView, class_views
 from sql.check import find_problems
 from sql.config import load_database
@@ -55,7 +56,7 @@ def make_parser() -> CommandParser:
     parser = CommandParser(
         prog=PROGRAM,
         parents=[common],
-        description="Apply, show and check the database schema.",
+        description="Apply, show and check the database schema; import files.",
         epilog=EXAMPLES,
     )
     parser.add_argument(
@@ -71,6 +72,7 @@ def make_parser() -> CommandParser:
             epilog=f"example:\n  {PROGRAM} {name} --json",
         )
         command.set_defaults(handler=handler)
+    import_command.add_commands(commands, common)
     return parser
 
 

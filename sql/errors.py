@@ -7,6 +7,7 @@ SqlError
 │   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
 ├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
 ├── CannotCreate          the SQLite file can't be made
+├── BadInput              a file to import is missing, closed or bad: its exit code says which
 └── NoSuchDeadLetter      no dead letter has that number
 
 What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
@@ -22,7 +23,7 @@ import sqlite3
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
+from schema.command import BAD_DATA, CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
 from schema.errors import SamError
 
 
@@ -59,6 +60,14 @@ class StatementFailed(SqlError):
 
 class CannotCreate(SqlError):
     exit_code = CANNOT_CREATE
+
+
+class BadInput(SqlError):
+    """About a file that a person named; `text` says what was done of it."""
+
+    def __init__(self, text: str, exit_code: int = BAD_DATA) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class NoSuchDeadLetter(SqlError):
