@@ -62,9 +62,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run_records(args: argparse.Namespace) -> int:
+    args.files = list(dict.fromkeys(args.files))
     refuse_missing(args.files)
-    if args.files.count("-") > 1:
-        args.usage_error("standard input can be read once: one - is enough")
     with _database(args) as engine:
         job = Import(
             engine,
@@ -82,7 +81,7 @@ def run_records(args: argparse.Namespace) -> int:
                 job.run(name)
             done = True
         finally:
-            if not done and job.tally.records:
+            if not done and not args.dry_run:
                 _tell_where_it_stopped(job.tally)
         job.end()
     _tell(job, args)
@@ -125,7 +124,7 @@ def _add_records(actions: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--dry-run", action="store_true", help="write nothing: count, and list the bad records"
     )
-    command.set_defaults(handler=run_records, usage_error=command.error)
+    command.set_defaults(handler=run_records)
 
 
 def _add_csv(actions: Any, common: argparse.ArgumentParser) -> None:
@@ -199,8 +198,8 @@ def _database(args: argparse.Namespace) -> Iterator[Engine]:
 
 
 def _tell_where_it_stopped(tally: Tally) -> None:
-    words = f"stopped after {grouped(tally.records)} records, which are imported"
-    print(f"sam-db: {words}; the same command goes on from there", file=sys.stderr)
+    words = f"stopped after {grouped(tally.records)} records, which are done"
+    print(f"sam-db: {words}; the same command goes on there (a pipe: repeats)", file=sys.stderr)
 
 
 def _tell(job: Import, args: argparse.Namespace) -> None:

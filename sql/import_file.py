@@ -9,6 +9,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 
 from schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
@@ -87,7 +88,7 @@ def refuse_missing(names: Sequence[str]) -> None:
         BadInput: one is missing or may not be read.
     """
     for name in names:
-        if name != STDIN:
+        if name != STDIN and not Path(name).is_fifo():  # whose writer would see its reader go
             _opened(name).close()
 
 

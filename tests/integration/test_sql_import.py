@@ -403,7 +403,7 @@ sys.exit(code)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """200 000 records (70 MB) took 68 MB of memory, as did 2 000."""
+    """200 000 records (70 MB) were measured to need 68 MB, no more than 20 000."""
     url = f"sqlite:///{tmp_path}/sam.db"
     environment = {**os.environ, "SAM_DATABASE_URL": url, "STATE_DIRECTORY": str(tmp_path)}
 
@@ -411,7 +411,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         path = tmp_path / f"{records}.txt.gz"
         with gzip.open(path, "wt") as file:
             file.writelines(map(_long, range(records)))
-        command = [sys.executable, "-c", MEASURED, "--dry-run", str(path)]
+        command = [sys.executable, "-c", MEASURED, str(path)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["rows"] == records
@@ -421,7 +421,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         [sys.executable, "-m", "sql", "upgrade"], env=environment, check=True, capture_output=True
     )
 
-    assert memory_mb(10_000) - memory_mb(2_000) < 15
+    assert memory_mb(10_000) - memory_mb(3_000) < 10
 
 
 def _long(number: int) -> str:

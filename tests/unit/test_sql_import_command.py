@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from schema.classes import DOWNTIME, SITE_GROUP
-from schema.command import BAD_DATA, CONFIG, NO_INPUT, NO_PERMISSION, OK, USAGE
+from schema.command import BAD_DATA, CONFIG, INTERRUPTED, NO_INPUT, NO_PERMISSION, OK, USAGE
 from schema.record import write_wlcg
 from sql.cli import main
 from sql.errors import BadInput
@@ -123,6 +124,43 @@ def test_standard_input_is_a_file_as_well(monkeypatch: pytest.MonkeyPatch, capsy
     assert count("metricOutput") == 1
 
 
+def test_a_named_pipe_is_opened_once() -> None:
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_text(results("a")))
+    writer.start()
+
+    assert main(["import", "records", "pipe"]) == OK
+
+    writer.join()
+    assert count("metricOutput") == 1
+
+
+def test_a_file_that_is_named_twice_is_imported_once(capsys: Capture) -> None:
+    file = write("a.txt", results("a"))
+
+    assert main(["import", "records", file, file]) == OK
+
+    assert capsys.readouterr().out.startswith("1 records: 1 rows stored")
+
+
+def test_an_interrupted_import_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupt(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    file = write("a.txt", results("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", interrupt)
+        assert main(["import", "records", file]) == INTERRUPTED
+    assert "stopped after 1 records, which are done; the same" in capsys.readouterr().err
+
+    assert main(["import", "records", "--json", file]) == OK
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["records"], answer["rows"], answer["resumed"]) == (1, 1, 1)
+
+
 def test_a_missing_file_stops_everything_before_it_begins(capsys: Capture) -> None:
     assert main(["import", "records", write("a.txt", results("a")), "b.txt"]) == NO_INPUT
 
@@ -187,7 +225,6 @@ def test_an_unknown_class_is_told_once() -> None:
     [
         ["records"],
         ["records", "--age-limit", "-3", "a.txt"],
-        ["records", "-", "-"],
         ["csv", "a.csv"],
         ["csv", "--class", "metricOutput", "a.csv"],
         ["csv", "--class", "siteGroup", "--delimiter", "::", "a.csv"],
