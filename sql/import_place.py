@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from sql.engine import name_of, reading
+from sql.errors import DatabaseRefused, StatementFailed
 from sql.import_file import InputFile
 from sql.import_pieces import Place
 
@@ -26,6 +27,7 @@ HEAD_BYTES = 64 * 1024
 MOST_KEYS = 100
 """Of the ignored keys so many are told by name, the rest as `OTHERS`."""
 OTHERS = "(others)"
+AT_THE_FRONT = "stopped, this import would start again at the front"
 
 # A server, its history (restored to an earlier moment it begins another one), the database, the
 # view: what was dropped and made again has other numbers.
@@ -115,7 +117,7 @@ class Places:
             beside.replace(self.path)
         except OSError as error:
             self._usable = False
-            logger.warning("stopped, this import would start again at the front: %s", error)
+            logger.warning("%s: %s", AT_THE_FRONT, error)
             self.forget()  # an older place is true as well, but may be long ago
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -143,9 +145,13 @@ def _of_file(file: InputFile, path: Path) -> dict[str, Any]:
 
 
 def _of_database(engine: Engine, view: str) -> dict[str, str]:
-    with reading(engine) as connection:
-        if connection.dialect.name == "postgresql":
+    if engine.dialect.name == "sqlite":
+        found = os.stat(engine.get_execution_options()["sam_file"])
+        return {"incarnation": f"{found.st_dev}-{found.st_ino}"}
+    try:
+        with reading(engine) as connection:
             quoted = connection.dialect.identifier_preparer.quote(view)
             return {"incarnation": str(connection.scalar(_POSTGRESQL, {"view": quoted}))}
-    found = os.stat(engine.get_execution_options()["sam_file"])
-    return {"incarnation": f"{found.st_dev}-{found.st_ino}"}
+    except (StatementFailed, DatabaseRefused) as error:
+        logger.warning("%s: %s", AT_THE_FRONT, error)
+        return {"incarnation": os.urandom(16).hex()}  # of no other call

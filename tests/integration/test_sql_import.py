@@ -18,7 +18,7 @@ from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from schema.errors import ConfigError
 from schema.message import Message
 from schema.record import write_wlcg
-from sql import import_csv, import_records
+from sql import import_csv, import_place, import_records
 from sql.catalogue import Catalogue
 from sql.dead_letter import list_dead_letters, show_dead_letter
 from sql.engine import reading, writing
@@ -31,12 +31,18 @@ from sql.progress import Progress
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, stored
 
-RECORDS = 2_500
-BAD = 25
+RECORDS = 800
+BAD = 8
+BATCH = 300
 
 
 class Killed(Exception):
     """As if the process ended there."""
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_records, "BATCH_RECORDS", BATCH)
 
 
 @pytest.fixture
@@ -152,7 +158,7 @@ def test_a_stopped_import_goes_on_behind_its_last_place(
     tally = run(engine, history)
 
     assert (tally.records, tally.rows, tally.refused) == (RECORDS, RECORDS - BAD, BAD)
-    assert tally.resumed == 1000
+    assert tally.resumed == BATCH
     assert is_whole(engine)
 
 
@@ -167,7 +173,7 @@ def test_files_that_were_done_are_not_done_again(
 
     tally = run(engine, first, history)
 
-    assert tally.resumed == 1 + 1000
+    assert tally.resumed == 1 + BATCH
     assert is_whole(engine)
     assert list(history.parent.glob("state/*")) == []
 
@@ -228,6 +234,17 @@ def test_a_place_is_not_believed_of_a_database_that_was_made_again(
 
     assert believed == (Place(1, 1, 1), Tally(1, 1, resumed=1))
     assert found == (Place(), Tally())
+
+
+def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
+    engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(import_place, "_POSTGRESQL", text("SELECT hidden()"))
+
+    run(engine, history)
+
+    assert is_whole(engine)
+    assert ("at the front" in caplog.text) == (engine.dialect.name == "postgresql")
 
 
 def _make_view_again(engine: Engine) -> None:
