@@ -52,6 +52,11 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     return DatabaseConfig(_beside(file, found.url))
 
 
+def state_directory() -> Path:
+    """Where an import that was stopped remembers how far it came."""
+    return config.state_dir(os.environ)
+
+
 def _beside(file: Path, url: str) -> str:
     """A relative path of an SQLite file is relative to the configuration file."""
     parsed = make_url(url)

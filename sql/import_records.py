@@ -1,0 +1,219 @@
+"""`sam-db import records`: history from files, by the same road as records from a broker."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+
+from schema.classes import built_in
+from schema.errors import ConfigError
+from schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
+from schema.normalise import Limits
+from sql.batch import CLASS_BROKEN, Failure, read_batch
+from sql.catalogue import Catalogue, ClassView
+from sql.dead_letter import keep
+from sql.engine import reading
+from sql.import_file import InputFile
+from sql.import_pieces import Piece, Pieces, Place
+from sql.import_place import Places, Tally, size_of
+from sql.insert import insert_batch
+from sql.progress import Progress
+from sql.transaction import load_transaction
+
+BATCH_RECORDS = 1_000
+BATCH_BYTES = 4 * 1024 * 1024
+
+FILE, LINE = "importFile", "importLine"
+"""Headers that tell where a dead letter came from."""
+
+FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+"""No probe ran before: an earlier time is a clock that was never set."""
+
+MOST_PROBLEMS = 1_000
+"""So many are listed; they are always counted."""
+
+logger = logging.getLogger(__name__)
+
+
+def limits_of_history(now: datetime, age_limit: timedelta | None = None) -> Limits:
+    """The past is what an import is for; the future is as bad as ever."""
+    return Limits(past=age_limit or now - FIRST_DAY)
+
+
+@dataclass
+class Import:
+    """Imports file after file into one view; `tally` and `problems` are of all of them."""
+
+    engine: Engine
+    catalogue: Catalogue
+    class_name: str
+    limits: Limits
+    progress: Progress
+    state: Path
+    restart: bool = False
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        self.tally = Tally()
+        self.problems: list[str] = []
+        self.damaged = 0
+        self._done: list[Places] = []
+        self._view = usable_view(self.catalogue, self.class_name)
+
+    def run(self, name: str) -> None:
+        """All records of a file.
+
+        Raises:
+            DatabaseAway, BadInput, KeyboardInterrupt: what was committed is remembered.
+        """
+        with InputFile(name) as file:
+            places = None if self.dry_run else self._places(file)
+            place, tally = self._left(places)
+            pieces = Pieces(file, self.class_name, self._view.columns, place)
+            try:
+                for batch in _batches(pieces):
+                    self._commit(batch, pieces, tally, places)
+            finally:
+                self.progress.end()
+                self.tally.add(tally)
+            if pieces.damage:
+                self._tell_damage(file.name, pieces)
+            if places:
+                self._done.append(places)
+
+    def end(self) -> None:
+        """All files are done: a repeat does all of them again, whatever became of the database."""
+        for places in self._done:
+            places.forget()
+
+    def _commit(
+        self, batch: Sequence[Piece], pieces: Pieces, tally: Tally, places: Places | None
+    ) -> None:
+        messages = [self._message(piece, pieces) for piece in batch]
+        if self.dry_run:
+            self._look(messages, tally)
+        else:
+            size = self._load(messages, tally)
+            if places:
+                places.keep(batch[-1].end, tally, size)
+        done = self.tally.records + tally.records
+        fresh = done - self.tally.resumed - tally.resumed
+        self.progress.show(pieces.file.name, pieces.file.share, done, fresh)
+
+    def _load(self, messages: Sequence[Message], tally: Tally) -> int:
+        """Store and commit; the database's size then."""
+        now = datetime.now(UTC)
+        batch = read_batch(self.catalogue, messages, now, self.limits)
+
+        def action(connection: Connection) -> tuple[int, Sequence[Failure], dict[str, int], int]:
+            inserted = insert_batch(connection, batch)
+            refuse_broken_class(inserted.failures)
+            kept = keep(connection, inserted.failures, now)
+            return inserted.rows, inserted.failures, kept, size_of(connection)
+
+        rows, failures, kept, size = load_transaction(self.engine, action)
+        tally.add(Tally(len(messages), rows, len(failures), 0, kept, batch.ignored_keys))
+        return size
+
+    def _look(self, messages: Sequence[Message], tally: Tally) -> None:
+        """What the database itself would refuse is not found by that."""
+        batch = read_batch(self.catalogue, messages, datetime.now(UTC), self.limits)
+        views = batch.by_view.values()
+        failures = [*batch.failures, *(bad for view in views for bad in view.refused())]
+        rows = sum(len(view.rows()) for view in views)
+        tally.add(Tally(len(messages), rows, len(failures), ignored_keys=batch.ignored_keys))
+        for one in failures[: MOST_PROBLEMS - len(self.problems)]:
+            self.problems.append(f"{place_of(one)}: {one.reason}: {one.text}")
+
+    def _message(self, piece: Piece, pieces: Pieces) -> Message:
+        """One record: its id, and so its dead letter, is the same wherever the record stands."""
+        headers = {
+            CLASS: self.class_name,
+            MESSAGE_ID: content_id(self.class_name, piece.raw),
+            CONTENT_TYPE: JSON if pieces.is_json else TEXT,
+            FILE: pieces.file.name,
+            LINE: str(piece.line),
+        }
+        return Message(headers, piece.raw)
+
+    def _places(self, file: InputFile) -> Places | None:
+        if file.facts is None:
+            return None  # a pipe starts at the front again
+        path = Path(file.name).resolve()
+        places = Places(self.state, self.engine, self._view.name, file, path)
+        if self.restart:
+            places.forget()
+        return places
+
+    def _left(self, places: Places | None) -> tuple[Place, Tally]:
+        if places is None:
+            return Place(), Tally()
+        with reading(self.engine) as connection:
+            place, tally = places.left(connection)
+        if place.record:
+            logger.info("%s: %d records were imported before: going on", places.file, place.record)
+        return place, tally
+
+    def _tell_damage(self, name: str, pieces: Pieces) -> None:
+        self.damaged += 1
+        words = f"{name}: {pieces.damage}; the {pieces.place.record} whole records before it"
+        verb = "were looked at" if self.dry_run else "are imported: get the file again, and repeat"
+        self.problems.append(f"{words} {verb}")
+        logger.error("%s %s", words, verb)
+
+
+def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
+    """The view of a class.
+
+    Raises:
+        ConfigError: there is none, or it can't be used: better told once than of each record.
+    """
+    view = catalogue.find(class_name)
+    if view is None and built_in(class_name):
+        raise ConfigError([f"{class_name}: the view or its trigger is missing (sam-db check)"])
+    if view is None:
+        raise ConfigError([f"{class_name[:80]}: no class view of that name (sam-db classes)"])
+    if view.problem:
+        raise ConfigError([f"{class_name}: {view.problem}"])
+    return view
+
+
+def refuse_broken_class(failures: Iterable[Failure]) -> None:
+    """A class that broke meanwhile is nobody's dead letter: the file still has the records.
+
+    Raises:
+        ConfigError: to be raised in the transaction, which undoes it.
+    """
+    for failure in failures:
+        if failure.reason == CLASS_BROKEN:
+            raise ConfigError([f"{failure.text}: mend it (sam-db check), then repeat the command"])
+
+
+def content_id(class_name: str, raw: bytes) -> str:
+    """The message id of a record from a file: a repeat has the same."""
+    digest = hashlib.sha256(class_name.lower().encode("utf-8", "replace") + b"\0" + raw.strip())
+    return f"import-{digest.hexdigest()[:32]}"
+
+
+def place_of(failure: Failure) -> str:
+    headers = failure.message.headers
+    return f"{headers[FILE]}:{headers[LINE]}"
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece.raw)
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
