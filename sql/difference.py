@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sqlalchemy import Connection, text
 
-from sql.roles import OWNER
-from sql.snapshot import Item, Key, Snapshot, present, scratch
+from sql.roles import OWNER, missing_roles
+from sql.snapshot import Key, Snapshot, present, scratch
+
+OWNED = ("table", "view", "function")
 
 _SQLITE_TABLE = """\
 PRAGMA foreign_keys = OFF;
@@ -23,12 +26,12 @@ COMMIT;
 PRAGMA legacy_alter_table = OFF;
 PRAGMA foreign_keys = ON;"""
 
-_IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE rolname = :owner")
+_IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE quote_ident(rolname) = :owner")
 _PARTITIONS = text("""
     SELECT CAST(relname AS text) FROM pg_class
     WHERE relispartition AND relkind IN ('r', 'p')
         AND relnamespace = CAST('public' AS regnamespace)
-        AND pg_get_userbyid(relowner) <> :owner
+        AND quote_ident(pg_get_userbyid(relowner)) <> :owner
     ORDER BY relname
 """)
 
@@ -47,26 +50,39 @@ def differences(connection: Connection) -> list[Problem]:
     A site's own objects, and rights of a site's own roles, are its own business.
     """
     found = present(connection)
+    if connection.dialect.name == "sqlite":
+        with scratch(connection) as made:
+            return list(_changed(_Sqlite(found, present(made))))
+    owner, is_superuser = _owner(connection, found)
     with scratch(connection) as made:
         should = present(made)
-        problems = [*_changed(made, found, should), *_too_much(found, should)]
-    if connection.dialect.name == "postgresql":
-        problems += _owned_by_others(connection, found, should)
-    return problems
+        if missing_roles(connection):  # nobody is granted anything
+            found, should = _without_grants(found), _without_grants(should)
+        problems = [*_changed(_Postgresql(found, should, made, owner)), *_too_much(found, should)]
+    return [*problems, *_owned_by_others(connection, found, should, owner, is_superuser)]
 
 
-def _changed(made: Connection, found: Snapshot, should: Snapshot) -> Iterator[Problem]:
-    for key, item in should.items():
+class _Dialect(Protocol):
+    """How what is missing or changed is mended; None: no statement does it."""
+
+    @property
+    def found(self) -> Snapshot: ...
+    @property
+    def should(self) -> Snapshot: ...
+    def make(self, key: Key) -> str: ...
+    def change(self, key: Key) -> str | None: ...
+
+
+def _changed(dialect: _Dialect) -> Iterator[Problem]:
+    found = dialect.found
+    for key, item in dialect.should.items():
         kind, name = key
         if kind == "column" and ("table", item.of) not in found:
             continue  # it comes with its table
         if key not in found:
-            yield Problem(f"{kind} {name} is missing", item.make)
+            yield Problem(f"{kind} {name} is missing", dialect.make(key))
         elif found[key].definition != item.definition:
-            mend = (_mend_sqlite if made.dialect.name == "sqlite" else _mend_postgresql)(
-                made, key, found, should
-            )
-            yield Problem(f"{kind} {name} was changed", mend)
+            yield Problem(f"{kind} {name} was changed", dialect.change(key))
 
 
 def _too_much(found: Snapshot, should: Snapshot) -> Iterator[Problem]:
@@ -76,37 +92,62 @@ def _too_much(found: Snapshot, should: Snapshot) -> Iterator[Problem]:
             yield Problem(f"grant {name} is too much", item.drop)
 
 
-def _mend_sqlite(_: Connection, key: Key, found: Snapshot, should: Snapshot) -> str:
-    kind, name = key
-    # What belongs to a table or view goes with it.
-    others = [item.make for one, item in should.items() if item.of == name and one != key]
-    if kind != "table":
-        return "\n".join([should[key].make, *others])
-    columns = ", ".join(one for one in found[key].shape if one in should[key].shape)
-    return _SQLITE_TABLE.format(
-        name=name, make=should[key].make, columns=columns, others="\n".join(others)
-    )
+@dataclass(frozen=True)
+class _Sqlite:
+    found: Snapshot
+    should: Snapshot
+
+    def make(self, key: Key) -> str:
+        return self.should[key].make
+
+    def change(self, key: Key) -> str:
+        kind, name = key
+        # What belongs to a table or view goes with it.
+        others = [one.make for each, one in self.should.items() if one.of == name and each != key]
+        if kind != "table":
+            return "\n".join([self.make(key), *others])
+        kept = [one for one in self.found[key].shape if one in self.should[key].shape]
+        return _SQLITE_TABLE.format(
+            name=name, make=self.make(key), columns=", ".join(kept), others="\n".join(others)
+        )
 
 
-def _mend_postgresql(made: Connection, key: Key, found: Snapshot, should: Snapshot) -> str | None:
-    (kind, name), old, new = key, found[key], should[key]
-    if kind == "table":
-        return None  # partitioned, or no longer: its rows would have to move
-    if kind == "column":
-        return "\n".join(_alter_column(new.of, name.rpartition(".")[2], old.shape, new.shape))
-    if kind in ("view", "function") and old.shape == new.shape[: len(old.shape)]:
-        return new.make
-    lost = [should[each] for each in _lost_with(made, new, should)]
-    return "\n".join([*(item.drop for item in reversed(lost)), *(item.make for item in lost)])
+@dataclass(frozen=True)
+class _Postgresql:
+    found: Snapshot
+    should: Snapshot
+    made: Connection
+    owner: str
 
+    def make(self, key: Key) -> str:
+        """Whoever runs it, it becomes the owner's; by default all may run a function."""
+        kind, name = key
+        lines = [self.should[key].make]
+        if kind in OWNED:
+            lines.append(_to_owner(key, self.owner))
+        if kind == "function" and ("grant", f"EXECUTE ON {name} TO PUBLIC") not in self.should:
+            lines.append(f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC;")
+        return "\n".join(lines)
 
-def _lost_with(made: Connection, item: Item, should: Snapshot) -> list[Key]:
-    """What a DROP takes along, the item itself included; columns and rights need no DROP."""
-    with made.begin_nested() as undone:
-        made.exec_driver_sql(f"{item.drop.rstrip(';')} CASCADE")
-        left = present(made)
-        undone.rollback()
-    return [key for key in should if key not in left]
+    def change(self, key: Key) -> str | None:
+        (kind, name), old, new = key, self.found[key], self.should[key]
+        if kind == "table":
+            return None  # partitioned, or no longer: its rows would have to move
+        if kind == "column":
+            return "\n".join(_alter_column(new.of, name.rpartition(".")[2], old.shape, new.shape))
+        if kind in ("view", "function") and old.shape == new.shape[: len(old.shape)]:
+            return new.make
+        lost = [key] if kind == "grant" else self._lost_with(key)
+        drops = [self.should[each].drop for each in reversed(lost)]
+        return "\n".join([*filter(None, drops), *map(self.make, lost)])
+
+    def _lost_with(self, key: Key) -> list[Key]:
+        """What a DROP takes along, the object itself included."""
+        with self.made.begin_nested() as undone:
+            self.made.exec_driver_sql(f"{self.should[key].drop.rstrip(';')} CASCADE")
+            left = present(self.made)
+            undone.rollback()
+        return [each for each in self.should if each not in left]
 
 
 def _alter_column(table: str, column: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
@@ -127,22 +168,35 @@ def _alter_column(table: str, column: str, old: Sequence[str], new: Sequence[str
         yield f"SELECT setval({sequence}, coalesce(max({column}), 0) + 1, false) FROM {table};"
 
 
-def _owned_by_others(
-    connection: Connection, found: Snapshot, should: Snapshot
-) -> Iterator[Problem]:
-    """All belongs to one owner, who is no superuser: our functions run with the owner's rights."""
+def _owner(connection: Connection, found: Snapshot) -> tuple[str, bool]:
+    """Whose all should be, and whether that is because now it is a superuser's."""
     owner = found["table", "alembic_version"].owner
-    because = ""
     if connection.execute(_IS_SUPERUSER, {"owner": owner}).scalar_one():
-        owner, because = OWNER, ": functions run with the rights of their owner"
-    kinds = ("table", "view", "function")
-    strays = [key for key in should if key[0] in kinds and key in found]
-    strays = [key for key in strays if found[key].owner != owner]
+        return OWNER, True
+    return owner, False
+
+
+def _owned_by_others(
+    connection: Connection, found: Snapshot, should: Snapshot, owner: str, is_superuser: bool
+) -> Iterator[Problem]:
+    strays = [
+        key for key in should if key[0] in OWNED and key in found and found[key].owner != owner
+    ]
+    theirs = ", ".join(sorted({found[key].owner for key in strays}))
+    because = ": functions run with the rights of their owner" if is_superuser else ""
     partitions = connection.execute(_PARTITIONS, {"owner": owner}).scalars()
     strays += [("table", name) for name in partitions]
     if strays:
-        them = ", ".join(sorted({found[key].owner for key in strays if key in found}))
         yield Problem(
-            f"{len(strays)} objects belong to {them or 'others'}, not to {owner}{because}",
-            "\n".join(f"ALTER {kind.upper()} {name} OWNER TO {owner};" for kind, name in strays),
+            f"{len(strays)} objects belong to {theirs or 'others'}, not to {owner}{because}",
+            "\n".join(_to_owner(key, owner) for key in strays),
         )
+
+
+def _to_owner(key: Key, owner: str) -> str:
+    kind, name = key
+    return f"ALTER {kind.upper()} {name} OWNER TO {owner};"
+
+
+def _without_grants(snapshot: Snapshot) -> Snapshot:
+    return {key: item for key, item in snapshot.items() if key[0] != "grant"}

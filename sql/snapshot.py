@@ -230,7 +230,7 @@ _POSTGRESQL = text("""
     )
     SELECT
         type, name, definition, make, drop, of, shape,
-        CASE WHEN owner <> 0 THEN pg_get_userbyid(owner) ELSE '' END AS owner
+        CASE WHEN owner <> 0 THEN quote_ident(pg_get_userbyid(owner)) ELSE '' END AS owner
     FROM item
     ORDER BY place, oid, number, name
 """)

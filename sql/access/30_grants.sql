@@ -6,6 +6,12 @@ BEGIN
         RAISE WARNING 'nothing was granted: no schema there yet; run `sam-db upgrade`';
         RETURN;
     END IF;
+    -- To go with the next version, whose functions are made like this.
+    ALTER FUNCTION metricOutput_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION serviceEndpoint_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION siteGroup_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION downtime_insert SECURITY DEFINER SET search_path = public, pg_temp;
+
     IF (
         SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
     ) < 3 THEN
@@ -85,11 +91,5 @@ BEGIN
         report_group_site,
         status_timeline
     TO sam_reader;
-
-    -- To go with the next version, whose functions are made like this.
-    ALTER FUNCTION metricOutput_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION serviceEndpoint_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION siteGroup_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION downtime_insert SECURITY DEFINER SET search_path = public, pg_temp;
 END
 $$;

@@ -161,9 +161,7 @@ def _make_cluster(programs: Path, directory: Path, account: str | None) -> None:
 def _make_logins(server: PostgresServer) -> None:
     for role in ROLES:
         server.execute(f"CREATE ROLE sam_{role} NOLOGIN")
-        server.execute(
-            f"CREATE ROLE {role}_login LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_{role}"
-        )
+        server.execute(f"CREATE ROLE {role}_login LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_{role}")
 
 
 def _server(
