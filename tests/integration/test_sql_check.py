@@ -75,7 +75,8 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
             "CREATE OR REPLACE VIEW downtime AS SELECT *, 1 AS more"
             " FROM (SELECT a.downtime_id AS downtimeId, a.downtime_id AS siteName,"
             " a.downtime_id AS hostName, a.downtime_id AS serviceFlavour,"
-            " a.start_time AS startTime, a.end_time AS endTime, a.classification, a.severity, a.description,"
+            " a.start_time AS startTime, a.end_time AS endTime, a.classification, a.severity,"
+            " a.description,"
             " a.announced_at AS timestamp, a.message_id AS messageId"
             " FROM announced_downtime AS a) AS x"
         ),
