@@ -86,12 +86,12 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     """The runs behind the figures, a day each."""
     columns = (
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
-        " software_version, who"
+        " software_version, who, profile"
     )
     found = connection.execute(
         text(
-            f"SELECT {columns}, (SELECT profile FROM run WHERE run.run_id = report_run.run_id)"
-            " FROM report_run WHERE report = :report AND state = 'published'"
+            f"SELECT {columns} FROM report_run"
+            " WHERE report = :report AND state = 'published'"
             " AND day BETWEEN :first AND :last ORDER BY day"
         ),
         {"report": report, **_bounds(period)},

@@ -49,7 +49,7 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     grid.result("SRM h3 put", "00:00", "WARNING")
     now = day_start(NEXT) + 12 * 3600
     job.run(
-        spark, grid.engine, profile(directory), Period(DAY, NEXT), lambda: now, lambda stage: None
+        spark, grid.reporter, profile(directory), Period(DAY, NEXT), lambda: now, lambda stage: None
     )
     path = directory / "sam.toml"
     path.write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
