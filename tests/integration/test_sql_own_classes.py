@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from schema.message import Message, new_message
 from sql.catalogue import Catalogue, ClassView, class_views
@@ -81,6 +81,17 @@ def test_a_look_alike_of_a_name_is_another_name(own_engine: Engine) -> None:
     loaded = load_now(own_engine, note("\u212aernel"), note("sam-chec\u212a"), note("Kernel"))
 
     assert (loaded.rows, loaded.checks, loaded.dead_letters) == (1, 0, {"unknown-class": 2})
+
+
+def test_a_flood_of_unknown_names_is_one_look_into_the_database(engine: Engine) -> None:
+    looks: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *call: looks.append(str(call[2])))
+
+    Catalogue(engine).find_all({f"unknown{number}" for number in range(1000)})
+    once = len(looks)
+    Catalogue(engine).find("unknown")
+
+    assert len(looks) == 2 * once
 
 
 def test_a_view_without_a_trigger_is_named_when_its_first_message_comes(
