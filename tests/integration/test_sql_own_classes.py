@@ -108,6 +108,17 @@ def test_a_view_without_a_trigger_is_named_when_its_first_message_comes(
     assert load(own_engine, catalogue, [note()], NOW).rows == 1
 
 
+def test_a_refused_record_is_told_with_its_values_whatever_the_table_calls_them(
+    own_engine: Engine,
+) -> None:
+    make_class(own_engine, "note", author="text", words="text CHECK (length(words) < 3)")
+
+    load_now(own_engine, note(author="me", words="hello" * 100))
+
+    assert f"words '{('hello' * 100)[:80]}'" in only_error(own_engine)
+    assert only_error(own_engine).startswith("note: ")
+
+
 def test_a_view_that_nobody_sends_to_may_do_without_a_trigger(own_engine: Engine) -> None:
     run(own_engine, "CREATE VIEW of_grafana AS SELECT name FROM site")
 
