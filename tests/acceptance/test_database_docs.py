@@ -305,7 +305,9 @@ def test_the_picture_shows_every_table_and_every_promised_view(sam: Workplace) -
     above, rest = read_page(PAGE).split("╔", 1)
     inside, below = rest.split("╚", 1)
     drawn = set(
-        re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b(?:site|host|metric|vo|fqan|run|endpoint)\b", inside)
+        re.findall(
+            r"\b[a-z]+(?:_[a-z]+)+\b|\b(?:site|host|metric|vo|fqan|run|endpoint|horizon)\b", inside
+        )
     )
     tables = {
         row["relname"]
