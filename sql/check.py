@@ -7,70 +7,130 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Engine, text
 
 from sql.catalogue import class_views
+from sql.check_access import access_problems
+from sql.difference import Problem, differences
 from sql.engine import name_of, reading
 from sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of, words_of
+from sql.roles import SCHEMA, foreign_schema
 from sql.script import view_names
-from sql.snapshot import differences
 from sql.version import require_current
 
 OLDEST_POSTGRESQL = 130000
 
+# Whose settings the loader's sessions have; a superuser is a member of everything.
+_SYNCHRONOUS_COMMIT_OFF = text("""
+    SELECT
+        coalesce('ALTER ROLE ' || quote_ident(r.rolname) || ' ', 'ALTER DATABASE ')
+        || CASE
+            WHEN r.oid IS NULL THEN format('%I ', d.datname)
+            WHEN d.oid IS NOT NULL THEN format('IN DATABASE %I ', d.datname)
+            ELSE ''
+        END
+        || 'RESET synchronous_commit;' AS mend
+    FROM pg_db_role_setting AS s
+    LEFT JOIN pg_roles AS r ON r.oid = s.setrole
+    LEFT JOIN pg_database AS d ON d.oid = s.setdatabase
+    WHERE 'synchronous_commit=off' = ANY (s.setconfig)
+        AND (s.setdatabase = 0 OR d.datname = current_database())
+        AND (
+            s.setrole = 0
+            OR r.rolname = current_user
+            OR r.rolname = 'sam_loader'
+            OR NOT r.rolsuper AND EXISTS (
+                SELECT FROM pg_roles AS loader
+                WHERE loader.rolname = 'sam_loader' AND pg_has_role(r.oid, loader.oid, 'MEMBER')
+            )
+        )
+    ORDER BY mend
+""")
+_SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
+_OF_SESSIONS = ("database", "user", "database user")
+"""Settings from here were found by the statement above."""
 
-def find_problems(engine: Engine) -> list[str]:
-    """One line per problem; without the right schema nothing else is looked at.
+
+def find_problems(engine: Engine) -> list[Problem]:
+    """All problems; without the right schema nothing else is looked at.
 
     Raises:
         DatabaseAway: it can't be asked.
     """
     try:
+        elsewhere = list(_elsewhere(engine))
+        if elsewhere:
+            return elsewhere
         require_current(engine)
     except SchemaMismatch as error:
-        return [str(error)]
+        return [Problem(str(error))]
     with reading(engine) as connection:
-        problems = [*_of_objects(connection), *_of_settings(connection)]
+        problems = [*_of_settings(connection)]
+        if connection.dialect.name == "postgresql":
+            problems += access_problems(connection)
+        problems += _of_objects(connection)
     problems += _of_classes(engine)
-    return [f"{name_of(engine)}: {problem}" for problem in problems]
+    return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in problems]
 
 
-def _of_objects(connection: Connection) -> list[str]:
+def _elsewhere(engine: Engine) -> Iterator[Problem]:
+    if engine.dialect.name != "postgresql":
+        return
+    with reading(engine) as connection:
+        foreign = foreign_schema(connection)
+        if foreign is None:
+            return
+        user = connection.execute(text("SELECT format('%I', current_user)")).scalar_one()
+    yield Problem(
+        f"{name_of(engine)}: the user's schema is {foreign}; wanted {SCHEMA}",
+        f"ALTER ROLE {user} IN DATABASE {engine.url.database} SET search_path = {SCHEMA};",
+    )
+
+
+def _of_objects(connection: Connection) -> list[Problem]:
     try:
         with connection.begin_nested():
             return differences(connection)
     except DATABASE_ERRORS as error:
         if kind_of(error) is Kind.RETRY:
             raise
-        return [f"tables and views can't be compared (run as their owner): {words_of(error)}"]
+        words = (
+            f"tables, views and rights can't be compared (run as their owner): {words_of(error)}"
+        )
+        return [Problem(words)]
 
 
-def _of_classes(engine: Engine) -> Iterator[str]:
+def _of_classes(engine: Engine) -> Iterator[Problem]:
     """Of a site's own ones: what ails a built-in one is told with the other objects."""
     schemas_own = view_names(engine.dialect.name)
     for view in class_views(engine):
         if view.problem and view.name not in schemas_own:
-            yield f"class {view.name}: {view.problem}"
+            yield Problem(f"class {view.name}: {view.problem}")
 
 
-def _of_settings(connection: Connection) -> Iterator[str]:
+def _of_settings(connection: Connection) -> Iterator[Problem]:
     if connection.dialect.name == "sqlite":
         yield from _of_sqlite(connection)
         return
     if int(_setting(connection, "server_version_num")) < OLDEST_POSTGRESQL:
-        yield f"PostgreSQL {_setting(connection, 'server_version')}; wanted 13 or newer"
-    for name, bad, why in (
-        ("synchronous_commit", "off", "a crash can lose what was acked"),
-        ("fsync", "off", "a crash can damage everything"),
+        yield Problem(f"PostgreSQL {_setting(connection, 'server_version')}; wanted 13 or newer")
+    for mend in connection.execute(_SYNCHRONOUS_COMMIT_OFF).scalars():
+        yield Problem("synchronous_commit is off: a crash can lose what was acked", mend)
+    for name, why in (
+        ("synchronous_commit", "a crash can lose what was acked"),
+        ("fsync", "a crash can damage everything"),
     ):
-        if _setting(connection, name) == bad:
-            yield f"{name} is {bad}: {why}"
+        source = connection.execute(_SOURCE, {"name": name}).scalar_one()
+        if _setting(connection, name) == "off" and source not in _OF_SESSIONS:
+            mend = f"ALTER SYSTEM SET {name} = on;\nSELECT pg_reload_conf();"
+            yield Problem(f"{name} is off: {why}", mend)
     for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
         if _setting(connection, name).upper() != good:
-            yield f"{name} is {_setting(connection, name)}; wanted {good}"
+            yield Problem(f"{name} is {_setting(connection, name)}; wanted {good}")
 
 
-def _of_sqlite(connection: Connection) -> Iterator[str]:
+def _of_sqlite(connection: Connection) -> Iterator[Problem]:
     mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
     if mode != "wal":
-        yield f"journal_mode is {mode}; wanted wal: readers and the loader block each other"
+        words = f"journal_mode is {mode}; wanted wal: readers and the loader block each other"
+        yield Problem(words, "PRAGMA journal_mode = WAL;")
 
 
 def _setting(connection: Connection, name: str) -> str:

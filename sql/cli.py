@@ -20,7 +20,13 @@ from schema.command import (
     to_json,
 )
 from schema.errors import ConfigError
-from sql import downtime_command, import_command, partitions_command, prune_command
+from sql import (
+    downtime_command,
+    import_command,
+    partitions_command,
+    prune_command,
+    script_command,
+)
 from sql.catalogue import ClassView, class_views
 from sql.check import find_problems
 from sql.config import load_database
@@ -33,6 +39,8 @@ EXAMPLES = """\
 examples:
   SAM_DATABASE_URL=sqlite:////var/lib/sam/sam.db sam-db upgrade
   sam-db --config /etc/sam/sam.toml check
+  sam-db check | psql --dbname sam         mends what was found
+  sam-db sql --roles | psql --dbname sam
   sam-db classes --json
 
 The database is the url in section [database] of sam.toml, or $SAM_DATABASE_URL. PostgreSQL reads
@@ -42,7 +50,8 @@ a password from ~/.pgpass or $PGPASSWORD as well.
 COMMANDS = {
     "upgrade": "bring the schema to this program's version; makes the SQLite file",
     "current": "tell the schema's version; exit 78 if it is not this program's",
-    "check": "tell every problem of schema and settings at once; exit 78 if there is one",
+    "check": "tell every problem of schema, rights and settings at once, each with the statement"
+    " that mends it; exit 78 if there is one",
     "classes": "list the message classes: views that take inserts, their columns and problems",
 }
 
@@ -72,6 +81,7 @@ def make_parser() -> CommandParser:
             epilog=f"example:\n  {PROGRAM} {name} --json",
         )
         command.set_defaults(handler=handler)
+    script_command.add_commands(commands, common)
     import_command.add_commands(commands, common)
     downtime_command.add_commands(commands, common)
     prune_command.add_commands(commands, common)
@@ -108,9 +118,14 @@ def run_check(args: argparse.Namespace) -> int:
     with _database(args) as engine:
         problems, name = find_problems(engine), name_of(engine)
     if args.json:
-        print(to_json({"database": name, "problems": problems}))
+        found = [{"problem": each.words, "mend": each.mend} for each in problems]
+        print(to_json({"database": name, "problems": found}))
+    else:
+        for each in problems:
+            if each.mend:  # all of them together are a script for psql or sqlite3
+                print(f"-- {each.words}\n{each.mend}\n")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError([each.words for each in problems])
     if not args.json:
         print(f"{name}: no problem found")
     return OK

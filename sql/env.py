@@ -1,8 +1,11 @@
-"""Alembic runs this for every command: its transaction is the one the caller has opened."""
+"""Alembic runs this for every command: in the transaction the caller has opened, or on paper."""
 
 from __future__ import annotations
 
 from alembic import context
 
-context.configure(connection=context.config.attributes["connection"])
+if context.is_offline_mode():
+    context.configure(dialect_name=context.config.attributes["dialect"])
+else:
+    context.configure(connection=context.config.attributes["connection"])
 context.run_migrations()

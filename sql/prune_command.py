@@ -68,8 +68,8 @@ def run_prune(args: argparse.Namespace) -> int:
     engine = make_engine(load_database(args).url)
     require_current(engine)
     bounds = bounds_of(datetime.now(UTC).date(), args.keep_results, args.keep_details)
-    pruned = prune(engine, bounds, dry_run=args.dry_run, told=_show_progress)
-    _show_progress("")
+    pruned = prune(engine, bounds, dry_run=args.dry_run, told=show_progress)
+    show_progress("")
     _warn(pruned)
     if args.json:
         print(to_json(_document(name_of(engine), bounds, pruned, args.dry_run)))
@@ -113,7 +113,7 @@ def _warn(pruned: Pruned) -> None:
         logger.warning("emptied, but the table is in use; the next prune drops: %s", names)
 
 
-def _show_progress(words: str) -> None:
+def show_progress(words: str) -> None:
     """One line on a terminal, overwritten; elsewhere nothing."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r{words[:79]}\x1b[K")

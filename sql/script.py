@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from alembic import op
 from sqlalchemy import Connection
 
 HERE = Path(__file__).parent
@@ -16,9 +17,14 @@ _VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 
 
 def run_version(connection: Connection, revision: str) -> None:
-    """Run the frozen step to `revision`."""
-    file = HERE / "versions" / revision / f"{connection.dialect.name}.sql"
-    run_script(connection, file.read_text(encoding="utf-8"))
+    """Run the frozen step to `revision`, or print it, where Alembic only prints."""
+    migration = op.get_context()
+    file = HERE / "versions" / revision / f"{migration.dialect.name}.sql"
+    script = file.read_text(encoding="utf-8")
+    if migration.as_sql:
+        migration.impl.static_output(script)
+    else:
+        run_script(connection, script)
 
 
 def run_present_state(connection: Connection) -> None:

@@ -3,100 +3,290 @@
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, text
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
 
-from sql.script import present_state, run_present_state
-
-Snapshot = Mapping[tuple[str, str], str]
-"""Definitions by kind and name: ("view", "metricoutput")."""
+from sql.roles import ROLES, SCHEMA, grant
+from sql.script import HERE, run_present_state
 
 SCRATCH = "sam_scratch"
 """A schema that lives for a part of one transaction."""
 
-_SQLITE = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
 
-# Definitions as PostgreSQL prints them, which is the same for equal objects of one server.
+@dataclass(frozen=True)
+class Item:
+    """An object, a column or a right.
+
+    `definition` is what is compared, `make` and `drop` are statements, `of` is the table, view or
+    function it belongs to. `shape`: of a view or a function what can't be replaced in place, of a
+    column its parts, of a table of SQLite its columns. The owner is a matter of who upgraded.
+    """
+
+    definition: str
+    make: str
+    drop: str
+    of: str
+    shape: tuple[str, ...] = ()
+    owner: str = field(default="", compare=False)
+
+
+Key = tuple[str, str]
+"""Kind and name: ("view", "metricoutput")."""
+
+Snapshot = Mapping[Key, Item]
+"""In the order in which the objects were made."""
+
+_SQLITE = """
+    SELECT
+        type,
+        name,
+        sql AS definition,
+        CASE
+            WHEN type = 'table' THEN ''
+            ELSE 'DROP ' || upper(type) || ' IF EXISTS ' || name || ';' || char(10)
+        END || sql || ';' AS make,
+        'DROP ' || upper(type) || ' IF EXISTS ' || name || ';' AS "drop",
+        tbl_name AS "of",
+        CASE WHEN type = 'table' THEN (
+            SELECT group_concat(name) FROM pragma_table_info(s.name)
+        ) END AS shape,
+        '' AS owner
+    FROM sqlite_schema AS s
+    WHERE sql IS NOT NULL
+    ORDER BY rowid
+"""
+
+# Definitions as PostgreSQL prints them, which is the same for equal objects of one server. A
+# partition is as its table says; its name is the day's.
 _POSTGRESQL = text("""
-    SELECT 'table' AS kind, c.relname AS name, string_agg(
-        concat_ws(
-            ' ', a.attname, format_type(a.atttypid, a.atttypmod),
-            CASE WHEN a.attnotnull THEN 'not null' END, pg_get_expr(d.adbin, d.adrelid),
-            nullif(a.attidentity, ''), o.collname
-        ), ', ' ORDER BY a.attnum
-    ) AS definition
-    FROM pg_class AS c
-    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
-    LEFT JOIN pg_collation AS o ON o.oid = a.attcollation
-    WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
-        AND c.relnamespace = CAST(:schema AS regnamespace)
-    GROUP BY c.relname
-    UNION ALL
-    SELECT 'constraint', concat_ws('.', c.relname, k.conname), pg_get_constraintdef(k.oid)
-    FROM pg_constraint AS k
-    JOIN pg_class AS c ON c.oid = k.conrelid
-    WHERE c.relnamespace = CAST(:schema AS regnamespace)
-    UNION ALL
-    SELECT 'index', i.indexname, i.indexdef FROM pg_indexes AS i WHERE i.schemaname = :schema
-    UNION ALL
-    SELECT 'view', c.relname, pg_get_viewdef(c.oid)
-    FROM pg_class AS c
-    WHERE c.relkind = 'v' AND c.relnamespace = CAST(:schema AS regnamespace)
-    UNION ALL
-    SELECT 'trigger', t.tgname, concat_ws(' ', pg_get_triggerdef(t.oid, true), t.tgenabled)
-    FROM pg_trigger AS t
-    JOIN pg_class AS c ON c.oid = t.tgrelid
-    WHERE NOT t.tgisinternal AND c.relnamespace = CAST(:schema AS regnamespace)
-    UNION ALL
-    SELECT 'function', p.proname, pg_get_functiondef(p.oid)
-    FROM pg_proc AS p
-    WHERE p.pronamespace = CAST(:schema AS regnamespace)
+    WITH relation AS (
+        SELECT * FROM pg_class
+        WHERE relnamespace = CAST(:schema AS regnamespace) AND NOT relispartition
+    ),
+    routine AS (
+        SELECT p.*, CAST(CAST(p.oid AS regprocedure) AS text) AS name
+        FROM pg_proc AS p
+        WHERE p.pronamespace = CAST(:schema AS regnamespace) AND p.prokind = 'f'
+    ),
+    col AS (
+        SELECT
+            a.attrelid,
+            a.attnum,
+            a.attname,
+            a.attacl,
+            ARRAY[
+                format_type(a.atttypid, a.atttypmod)
+                    || coalesce(' COLLATE ' || quote_ident(o.collname), ''),
+                CASE WHEN a.attnotnull THEN 'NOT NULL' ELSE '' END,
+                coalesce('DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), ''),
+                CASE a.attidentity
+                    WHEN 'a' THEN 'GENERATED ALWAYS AS IDENTITY'
+                    WHEN 'd' THEN 'GENERATED BY DEFAULT AS IDENTITY'
+                    ELSE ''
+                END
+            ] AS parts
+        FROM pg_attribute AS a
+        JOIN relation AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'v')
+        JOIN pg_type AS t ON t.oid = a.atttypid
+        LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        LEFT JOIN pg_collation AS o ON o.oid = a.attcollation AND o.oid <> t.typcollation
+        WHERE a.attnum > 0 AND NOT a.attisdropped
+    ),
+    bearer AS (
+        SELECT
+            'TABLE' AS kind, oid, 0 AS attnum, format('%I', relname) AS name, relname AS of,
+            '' AS columns, coalesce(relacl, acldefault('r', relowner)) AS acl
+        FROM relation
+        WHERE relkind IN ('r', 'p', 'v')
+        UNION ALL
+        SELECT
+            'TABLE', c.oid, a.attnum, format('%I', c.relname), c.relname,
+            format(' (%I)', a.attname), a.attacl
+        FROM relation AS c
+        JOIN col AS a ON a.attrelid = c.oid
+        UNION ALL
+        SELECT 'FUNCTION', oid, 0, name, name, '', coalesce(proacl, acldefault('f', proowner))
+        FROM routine
+    ),
+    item AS (
+        SELECT
+            1 AS place, c.oid, 0 AS number, 'table' AS type, CAST(c.relname AS text) AS name,
+            concat_ws(' ', 'TABLE', 'PARTITION BY ' || pg_get_partkeydef(c.oid)) AS definition,
+            format('CREATE TABLE %I (', c.relname) || (
+                SELECT string_agg(
+                    format('%I %s', a.attname, array_to_string(array_remove(a.parts, ''), ' ')),
+                    ', ' ORDER BY a.attnum
+                )
+                FROM col AS a
+                WHERE a.attrelid = c.oid
+            ) || ')' || coalesce(' PARTITION BY ' || pg_get_partkeydef(c.oid), '') || ';' AS make,
+            format('DROP TABLE IF EXISTS %I;', c.relname) AS drop,
+            CAST(c.relname AS text) AS of,
+            CAST(ARRAY[] AS text[]) AS shape,
+            c.relowner AS owner
+        FROM relation AS c
+        WHERE c.relkind IN ('r', 'p')
+        UNION ALL
+        SELECT
+            1, c.oid, a.attnum, 'column', format('%s.%s', c.relname, a.attname),
+            array_to_string(a.parts, ' '),
+            format(
+                'ALTER TABLE %I ADD COLUMN %I %s;', c.relname, a.attname,
+                array_to_string(array_remove(a.parts, ''), ' ')
+            ),
+            '',
+            c.relname, a.parts, c.relowner
+        FROM col AS a
+        JOIN relation AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
+        UNION ALL
+        SELECT
+            1, k.oid, 0, 'constraint', format('%s.%s', c.relname, k.conname),
+            pg_get_constraintdef(k.oid),
+            format(
+                'ALTER TABLE %I ADD CONSTRAINT %I %s;',
+                c.relname, k.conname, pg_get_constraintdef(k.oid)
+            ),
+            format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS %I;', c.relname, k.conname),
+            c.relname, '{}', c.relowner
+        FROM pg_constraint AS k
+        JOIN relation AS c ON c.oid = k.conrelid
+        WHERE k.contype IN ('c', 'f', 'p', 'u', 'x') AND k.conparentid = 0
+        UNION ALL
+        SELECT
+            1, i.oid, 0, 'index', i.relname,
+            concat_ws(' ', pg_get_indexdef(i.oid), CASE WHEN NOT x.indisvalid THEN 'INVALID' END),
+            -- ONLY: as pg_dump wants it; we want it on the partitions, too.
+            replace(pg_get_indexdef(i.oid), ' ON ONLY ', ' ON ') || ';',
+            format('DROP INDEX IF EXISTS %I;', i.relname),
+            c.relname, '{}', c.relowner
+        FROM pg_index AS x
+        JOIN relation AS i ON i.oid = x.indexrelid
+        JOIN relation AS c ON c.oid = x.indrelid
+        WHERE NOT EXISTS (
+            SELECT FROM pg_constraint AS k WHERE k.conindid = i.oid AND k.contype <> 'f'
+        )
+        UNION ALL
+        SELECT
+            1, c.oid, 0, 'view', c.relname,
+            concat_ws(E'\n', array_to_string(c.reloptions, ', '), pg_get_viewdef(c.oid)),
+            format(E'CREATE OR REPLACE VIEW %I AS\n%s', c.relname, pg_get_viewdef(c.oid)),
+            format('DROP VIEW IF EXISTS %I;', c.relname),
+            c.relname,
+            ARRAY(
+                SELECT format('%I %s', a.attname, a.parts[1]) FROM col AS a
+                WHERE a.attrelid = c.oid
+                ORDER BY a.attnum
+            ),
+            c.relowner
+        FROM relation AS c
+        WHERE c.relkind = 'v'
+        UNION ALL
+        SELECT
+            1, t.oid, 0, 'trigger', format('%s on %s', t.tgname, c.relname),
+            concat_ws(' ', pg_get_triggerdef(t.oid, true), t.tgenabled),
+            format(E'DROP TRIGGER IF EXISTS %I ON %I;\n', t.tgname, c.relname)
+                || pg_get_triggerdef(t.oid, true) || ';',
+            format('DROP TRIGGER IF EXISTS %I ON %I;', t.tgname, c.relname),
+            c.relname, '{}', c.relowner
+        FROM pg_trigger AS t
+        JOIN relation AS c ON c.oid = t.tgrelid
+        WHERE NOT t.tgisinternal
+        UNION ALL
+        SELECT
+            1, p.oid, 0, 'function', p.name,
+            pg_get_functiondef(p.oid),
+            rtrim(pg_get_functiondef(p.oid), E'\n') || ';',
+            format('DROP FUNCTION IF EXISTS %s;', p.name),
+            p.name,
+            ARRAY[pg_get_function_result(p.oid), pg_get_function_arguments(p.oid)],
+            p.proowner
+        FROM routine AS p
+        UNION ALL
+        SELECT
+            2, b.oid, b.attnum, 'grant',
+            format('%s%s ON %s TO %s', x.privilege_type, b.columns, b.name, r.name),
+            CASE WHEN x.is_grantable THEN 'WITH GRANT OPTION' ELSE '' END,
+            format(
+                'GRANT %s%s ON %s %s TO %s;',
+                x.privilege_type, b.columns, b.kind, b.name, r.name
+            ),
+            format(
+                'REVOKE %s%s ON %s %s FROM %s CASCADE;',
+                x.privilege_type, b.columns, b.kind, b.name, r.name
+            ),
+            b.of, '{}', 0
+        FROM bearer AS b
+        CROSS JOIN aclexplode(b.acl) AS x
+        JOIN (
+            SELECT oid, CAST(rolname AS text) AS name FROM pg_roles WHERE rolname = ANY (:roles)
+            UNION ALL
+            SELECT 0, 'PUBLIC'
+        ) AS r ON r.oid = x.grantee
+    )
+    SELECT
+        type, name, definition, make, drop, of, shape,
+        CASE WHEN owner <> 0 THEN quote_ident(pg_get_userbyid(owner)) ELSE '' END AS owner
+    FROM item
+    ORDER BY place, oid, number, name
 """)
 
 
 def present(connection: Connection) -> Snapshot:
     """What the database has."""
     if connection.dialect.name == "sqlite":
-        return _sqlite(connection.exec_driver_sql(_SQLITE))
+        return {
+            (row.type, row.name): Item(
+                _squeezed(row.definition),
+                row.make,
+                row.drop,
+                row.of,
+                tuple((row.shape or "").split(",")),
+            )
+            for row in connection.exec_driver_sql(_SQLITE)
+        }
     return _postgresql(connection)
 
 
 def wanted(connection: Connection) -> Snapshot:
-    """What it should have, as the present-state files make it; nothing stays of the making.
+    """What it should have, as the present-state files make it; nothing stays of the making."""
+    with scratch(connection) as made:
+        return present(made)
+
+
+@contextmanager
+def scratch(connection: Connection) -> Iterator[Connection]:
+    """A place where everything is made anew as it should be; it is gone on leaving the block.
 
     PostgreSQL needs the right to create a schema for that.
     """
     if connection.dialect.name == "sqlite":
-        with closing(sqlite3.connect(":memory:")) as scratch:
-            scratch.executescript("".join(present_state("sqlite")))
-            return _sqlite(scratch.execute(_SQLITE))
+        memory = create_engine("sqlite://")
+        try:
+            with memory.connect() as made:
+                _make_all(made)
+                yield made
+        finally:
+            memory.dispose()
+        return
     with connection.begin_nested() as made_to_be_undone:
         connection.execute(text(f"CREATE SCHEMA {SCRATCH}"))
         connection.execute(text(f"SET LOCAL search_path TO {SCRATCH}"))
-        run_present_state(connection)
-        snapshot = _postgresql(connection)
+        # A function may look into the schema it will have, where something is missing just now.
+        connection.execute(text("SET LOCAL check_function_bodies = off"))
+        _make_all(connection)
+        grant(connection)
+        yield connection
         made_to_be_undone.rollback()
-    return snapshot
 
 
-def differences(connection: Connection) -> list[str]:
-    """What is missing or other than it should be; a site's own objects are its own business."""
-    found, should = present(connection), wanted(connection)
-    problems = []
-    for (kind, name), definition in sorted(should.items()):
-        if (kind, name) not in found:
-            problems.append(f"{kind} {name} is missing")
-        elif found[kind, name] != definition:
-            problems.append(f"{kind} {name} was changed")
-    return problems
-
-
-def _sqlite(rows: Iterable[Sequence[str]]) -> Snapshot:
-    return {(kind, name): _squeezed(definition) for kind, name, definition in rows}
+def _make_all(connection: Connection) -> None:
+    run_present_state(connection)
+    MigrationContext.configure(connection).stamp(ScriptDirectory(str(HERE)), "head")
 
 
 def _squeezed(definition: str) -> str:
@@ -106,6 +296,20 @@ def _squeezed(definition: str) -> str:
 
 def _postgresql(connection: Connection) -> Snapshot:
     schema = connection.execute(text("SELECT CAST(current_schema() AS text)")).scalar_one()
-    rows = connection.execute(_POSTGRESQL, {"schema": schema})
-    qualifier = f"{schema}."
-    return {(kind, name): definition.replace(qualifier, "") for kind, name, definition in rows}
+    # The owner has all rights anyway, and does not need them granted.
+    rows = connection.execute(_POSTGRESQL, {"schema": schema, "roles": list(ROLES[1:])})
+
+    def at_home(statement: str) -> str:
+        return statement.replace(f"{schema}.", f"{SCHEMA}.")
+
+    return {
+        (row.type, row.name): Item(
+            at_home(row.definition),
+            at_home(row.make),
+            row.drop,
+            row.of,
+            tuple(map(at_home, row.shape)),
+            row.owner,
+        )
+        for row in rows
+    }

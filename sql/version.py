@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import io
+import logging
+from typing import TextIO
+
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
+from schema.errors import ConfigError
 from sql.engine import name_of, reading, writing
 from sql.errors import SchemaMismatch
+from sql.roles import (
+    SCHEMA,
+    foreign_schema,
+    grant,
+    grants_script,
+    make_roles,
+    missing_roles,
+    owner_script,
+    roles_script,
+)
 from sql.script import HERE
+
+# Two upgrades at once: the second waits.
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"
+
+logger = logging.getLogger(__name__)
 
 
 def wanted_version() -> str:
@@ -36,43 +56,88 @@ def require_current(engine: Engine) -> None:
         raise SchemaMismatch(f"{name_of(engine)}: {_mismatch(found, wanted)}", found, wanted)
 
 
-def upgrade(engine: Engine) -> list[str]:
-    """Bring the database to the wanted version in one transaction; the versions applied.
+def upgrade(engine: Engine, version: str = "head") -> list[str]:
+    """Bring the database to a version, in one transaction; the versions applied.
+
+    On PostgreSQL also the roles and, with the wanted version, their rights, as far as the user may.
 
     Raises:
         SchemaMismatch: the database is newer than this program.
+        ConfigError: the user works in another schema than ours.
+        DatabaseRefused: the schema belongs to somebody else.
     """
     with writing(engine) as connection:
-        if connection.dialect.name == "postgresql":  # two upgrades at once: the second waits
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"))
-        found, steps = _version(connection), _steps()
+        if connection.dialect.name == "postgresql":
+            _prepare(connection)
+        found, steps = _version(connection), versions()
         if found is not None and found not in steps:
             wanted = steps[-1]
             raise SchemaMismatch(f"{name_of(engine)}: {_mismatch(found, wanted)}", found, wanted)
-        command.upgrade(_alembic(connection), "head")
-        return steps[steps.index(found) + 1 :] if found else steps
+        command.upgrade(_alembic(connection=connection), version)
+        now = _version(connection)
+        if connection.dialect.name == "postgresql" and now == steps[-1]:
+            grant(connection)
+        return [step for step in steps if (found or "") < step <= (now or "")]
+
+
+def upgrade_script(dialect: str, start: str | None = None) -> str:
+    """What `upgrade` does, on paper: the steps after version `start`, or all."""
+    steps = io.StringIO()
+    config = _alembic(output_buffer=steps, dialect=dialect)
+    command.upgrade(config, f"{start or 'base'}:head", sql=True)
+    if dialect == "sqlite":
+        return f"BEGIN IMMEDIATE;\n\n{steps.getvalue()}COMMIT;\n"
+    return _in_one_transaction(roles_script(), owner_script(), steps.getvalue(), grants_script())
+
+
+def access_script() -> str:
+    """Roles and grants alone, for an administrator."""
+    return _in_one_transaction(roles_script(), owner_script(), grants_script())
+
+
+def versions() -> list[str]:
+    """All versions this program knows, the oldest first."""
+    scripts = ScriptDirectory.from_config(_alembic())
+    return [script.revision for script in scripts.walk_revisions()][::-1]
+
+
+def _prepare(connection: Connection) -> None:
+    connection.execute(text(_LOCK))
+    foreign = foreign_schema(connection)
+    if foreign is not None:
+        where = name_of(connection.engine)
+        words = f"{where}: the user's schema is {foreign}; wanted {SCHEMA}: set its search_path"
+        raise ConfigError([words])
+    make_roles(connection)
+    missing = missing_roles(connection)
+    if missing:
+        logger.warning(
+            "no role %s, and this user may not make them: nothing is granted to them; an"
+            " administrator must run `sam-db sql --roles | psql`",
+            ", ".join(missing),
+        )
+
+
+def _in_one_transaction(*scripts: str) -> str:
+    settings = f"SET LOCAL search_path = {SCHEMA};\n{_LOCK};"
+    return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 
 def _version(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _steps() -> list[str]:
-    scripts = ScriptDirectory.from_config(_alembic())
-    return [script.revision for script in scripts.walk_revisions()][::-1]
-
-
 def _mismatch(found: str | None, wanted: str) -> str:
     if found is None:
         return f"no schema there (this program wants version {wanted}): run `sam-db upgrade`"
-    if found in _steps():
+    if found in versions():
         return f"schema version {found}, this program wants {wanted}: run `sam-db upgrade`"
     return f"schema version {found} is newer than this program, which wants {wanted}: update it"
 
 
-def _alembic(connection: Connection | None = None) -> Config:
+def _alembic(output_buffer: TextIO | None = None, **attributes: object) -> Config:
     """Alembic, told in code what an alembic.ini would say."""
-    config = Config(attributes={"connection": connection})
+    config = Config(output_buffer=output_buffer, attributes=attributes)
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from schema.spool import DirectoryQueue
+from tests.services.postgres import as_role
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
+ROLES = (("sam-consume", "loader"), ("sam-report run", "reporter"), ("sam-report", "reader"))
+"""Who runs what: commands by their first words. Whatever is not here is an administrator's."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ brokers = ["{self.broker}"]
             [str(PROGRAMS / words[0]), *words[1:]],
             input=stdin,
             cwd=self.directory,
-            env=self.clean_environment(),
+            env=self.clean_environment(words),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -93,7 +96,7 @@ brokers = ["{self.broker}"]
             process = subprocess.Popen(
                 [str(PROGRAMS / command[0]), *command[1:]],
                 cwd=self.directory,
-                env=self.clean_environment(),
+                env=self.clean_environment(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -116,11 +119,20 @@ brokers = ["{self.broker}"]
         """How many messages a directory queue of this workplace holds."""
         return DirectoryQueue(self.directory / name).count()
 
-    def clean_environment(self) -> dict[str, str]:
+    def clean_environment(self, command: Sequence[str] = ()) -> dict[str, str]:
+        """This process's, without settings of another installation; the command's own database."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
         kept["PATH"] = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', os.defpath)}"
         state = {"XDG_STATE_HOME": str(self.directory / "state")}
-        return {**kept, **state, **self.environment}
+        return {**kept, **state, **self._login(command), **self.environment}
+
+    def _login(self, command: Sequence[str]) -> dict[str, str]:
+        """On PostgreSQL each program has its own login."""
+        line = " ".join(command)
+        role = next((role for words, role in ROLES if line.startswith(words)), None)
+        if role is None or self.database.startswith("sqlite"):
+            return {}
+        return {"SAM_DATABASE_URL": as_role(self.database, role)}
 
     def _subscriptions(self) -> Iterator[str]:
         if self.broker.startswith("spool:"):

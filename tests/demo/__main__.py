@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.demo import road
@@ -40,28 +40,35 @@ def embedded_demo() -> None:
         DIRECTORY, broker=f"spool://{here / 'spool'}", database=f"sqlite:///{here / 'sam.db'}"
     )
     print("From probes to a report: a directory as the broker, SQLite, Spark on this machine.")
-    _walk(demo)
+    _walk(demo, logins={})
 
 
 def full_demo() -> None:
     """The same through real servers. Their data end with them, so every run is a first one."""
     from tests.services.activemq import running_activemq
-    from tests.services.postgres import fresh_database, running_postgres
+    from tests.services.postgres import as_role, fresh_database, running_postgres
 
     print("From probes to a report: ActiveMQ, PostgreSQL, Spark on this machine.", flush=True)
     road.forget(DIRECTORY / "full")
     with running_activemq() as broker, running_postgres() as server:
-        demo = road.prepare(DIRECTORY / "full", broker.url, fresh_database(server))
-        _walk(demo, subscribe_first=True)
+        owner = fresh_database(server)
+        demo = road.prepare(DIRECTORY / "full", broker.url, as_role(owner, "reader"))
+        logins = {
+            "sam-db": owner,
+            "sam-consume": as_role(owner, "loader"),
+            "sam-report run": as_role(owner, "reporter"),
+        }
+        _walk(demo, logins, subscribe_first=True)
 
 
-def _walk(demo: road.Demo, subscribe_first: bool = False) -> None:
+def _walk(demo: road.Demo, logins: Mapping[str, str], subscribe_first: bool = False) -> None:
     began = time.monotonic()
     shell = Shell(
         {
             "SAM_CONFIG": str(demo.directory / "sam.toml"),
             "XDG_STATE_HOME": str(demo.directory.resolve() / "state"),
-        }
+        },
+        logins,
     )
     print(f"To type a command yourself, first:\n   {shell.exports()}")
     road.apply_schema(shell)

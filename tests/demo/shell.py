@@ -18,10 +18,14 @@ class StepFailed(Exception):
 
 
 class Shell:
-    """One terminal: what is exported in it, and what was typed."""
+    """One terminal: what is exported in it, and what was typed.
 
-    def __init__(self, exports: Mapping[str, str]) -> None:
+    `databases`: by the first words of a command, the database as its program's login sees it.
+    """
+
+    def __init__(self, exports: Mapping[str, str], databases: Mapping[str, str]) -> None:
         self._exports = exports
+        self._databases = databases
         self._environment = _clean_environment(exports)
         self._step = 0
 
@@ -56,12 +60,16 @@ class Shell:
         return subprocess.run(
             line,
             shell=True,
-            env=self._environment,
+            env={**self._environment, **self._login(line)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             timeout=TIMEOUT_S,
         )
+
+    def _login(self, line: str) -> dict[str, str]:
+        url = next((url for words, url in self._databases.items() if line.startswith(words)), None)
+        return {"SAM_DATABASE_URL": url} if url else {}
 
 
 def _show(lines: list[str], show_lines: int | None) -> None:

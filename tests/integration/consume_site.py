@@ -22,6 +22,7 @@ from schema.spool import DirectoryQueue
 from sql.engine import make_engine
 from sql.version import upgrade
 from tests.builders import metric_message, metric_result
+from tests.services.postgres import as_role
 
 WAIT_S = 60.0
 
@@ -48,7 +49,7 @@ class Drained:
 
 @dataclass(frozen=True)
 class Site:
-    """`config` is its sam.toml, `name` that of its consumer."""
+    """`config` is its sam.toml, for the consumer of that `name`; `database` is ours to look at."""
 
     config: Path
     database: str
@@ -111,7 +112,7 @@ def make_site(
     config.write_text(
         f"""\
 [database]
-url = {json.dumps(database)}
+url = {json.dumps(as_role(database, "loader"))}
 [consumer]
 name = "{name}"
 brokers = {json.dumps(list(brokers))}

@@ -13,6 +13,7 @@ from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile
 from sql.engine import make_engine, writing
 from sql.version import upgrade
+from tests.services.postgres import as_role
 
 DAY = date(2026, 11, 14)
 ONE_DAY = Period(DAY, DAY)
@@ -33,11 +34,18 @@ flavours = ["SRM"]
 
 
 class Grid:
-    """Inserts through the class views, as the consumer does."""
+    """Inserts through the class views, as the consumer does; `reporter` is who runs reports."""
 
     def __init__(self, url: str) -> None:
         self.engine: Engine = make_engine(url, create=True)
         upgrade(self.engine)
+        self.loader = make_engine(as_role(url, "loader"))
+        self.reporter = make_engine(as_role(url, "reporter"))
+        self.reader = make_engine(as_role(url, "reader"))
+
+    def dispose(self) -> None:
+        for engine in (self.engine, self.loader, self.reporter, self.reader):
+            engine.dispose()
 
     def endpoint(self, site: str, flavour: str, host: str, **more: str) -> None:
         names = {"siteName": site, "serviceFlavour": flavour, "hostName": host}
@@ -84,7 +92,7 @@ class Grid:
     def _insert(self, view: str, values: Mapping[str, object]) -> None:
         given = {name: value for name, value in values.items() if value is not None}
         places = ", ".join(f":{name}" for name in given)
-        with writing(self.engine) as connection:
+        with writing(self.loader) as connection:
             connection.execute(
                 text(f"INSERT INTO {view} ({', '.join(given)}) VALUES ({places})"), given
             )

@@ -33,7 +33,7 @@ def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
     else:
         made = Grid(request.getfixturevalue("postgres_url"))
         yield made
-        made.engine.dispose()
+        made.dispose()
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def run(
     period: Period = ONE_DAY,
     now: int = LATER,
 ) -> Summary:
-    return job.run(spark, grid.engine, using, period, 0, lambda: now, lambda stage: None)
+    return job.run(spark, grid.reporter, using, period, 0, lambda: now, lambda stage: None)
 
 
 def seconds(grid: Grid, level: str, period: Period = ONE_DAY) -> dict[str, Seconds]:
     """The stored seconds by name."""
-    with reading(grid.engine) as connection:
+    with reading(grid.reader) as connection:
         found = stored.day_figures(connection, "test", level, period)
         return {" ".join(each.names): each.seconds for each in found}
 

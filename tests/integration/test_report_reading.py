@@ -50,7 +50,7 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     now = day_start(NEXT) + 12 * 3600
     job.run(
         spark,
-        grid.engine,
+        grid.reporter,
         profile(directory),
         Period(DAY, NEXT),
         0,

@@ -13,6 +13,7 @@ from schema.record import Record
 from sql.catalogue import Catalogue
 from sql.load import load
 from tests.builders import NOW, metric_message, metric_result
+from tests.integration.roles import acting_as
 from tests.integration.sql_rows import query
 
 LOADERS = 8
@@ -54,8 +55,9 @@ def worst(all_records: Sequence[Record]) -> dict[tuple[str, ...], str]:
 
 def test_loaders_at_once_neither_deadlock_nor_duplicate(engine: Engine) -> None:
     def load_all(seed: int) -> int:
-        catalogue = Catalogue(engine)
-        return sum(load(engine, catalogue, [one], NOW).rows for one in messages(seed))
+        with acting_as("loader", engine) as loader:
+            catalogue = Catalogue(loader)
+            return sum(load(loader, catalogue, [one], NOW).rows for one in messages(seed))
 
     with ThreadPoolExecutor(LOADERS) as pool:
         loaded = list(pool.map(load_all, range(LOADERS), timeout=120))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine
@@ -12,6 +12,7 @@ from schema.record import write_wlcg
 from sql.catalogue import Catalogue
 from sql.dead_letter import (
     DeadLetter,
+    Replayed,
     list_dead_letters,
     replay_dead_letter,
     show_dead_letter,
@@ -20,17 +21,25 @@ from sql.engine import writing
 from sql.errors import NoSuchDeadLetter
 from sql.load import load
 from tests.builders import NOW, metric_message, metric_result
+from tests.integration.roles import acting_as
 from tests.integration.sql_rows import query, stored
 
 LATER = NOW + timedelta(hours=1)
 
 
 def load_now(engine: Engine, *messages: Message) -> None:
-    load(engine, Catalogue(engine), messages, NOW)
+    with acting_as("loader", engine) as loader:
+        load(loader, Catalogue(loader), messages, NOW)
+
+
+def replay(engine: Engine, dead_letter_id: int, now: datetime) -> Replayed:
+    with acting_as("loader", engine) as loader:
+        return replay_dead_letter(loader, Catalogue(loader), dead_letter_id, now)
 
 
 def only_letter(engine: Engine) -> DeadLetter:
-    [letter] = list_dead_letters(engine, any_state=True)
+    with acting_as("loader", engine) as loader:
+        [letter] = list_dead_letters(loader, any_state=True)
     return letter
 
 
@@ -94,24 +103,20 @@ def test_letters_are_listed_by_reason_and_class(engine: Engine) -> None:
     assert [letter.reason for letter in by_class] == ["unknown-class"]
 
 
-def test_one_that_does_not_exist_cannot_be_shown_or_replayed(
-    engine: Engine, catalogue: Catalogue
-) -> None:
+def test_one_that_does_not_exist_cannot_be_shown_or_replayed(engine: Engine) -> None:
     with pytest.raises(NoSuchDeadLetter, match="no dead letter 4711"):
         show_dead_letter(engine, 4711)
     with pytest.raises(NoSuchDeadLetter):
-        replay_dead_letter(engine, catalogue, 4711, NOW)
+        replay(engine, 4711, NOW)
 
 
-def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(
-    engine: Engine, catalogue: Catalogue
-) -> None:
+def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engine) -> None:
     message = in_the_future()
     load_now(engine, message)
     letters = list_dead_letters(engine)
     then = NOW + timedelta(days=2)
 
-    replayed = [replay_dead_letter(engine, catalogue, one.dead_letter_id, then) for one in letters]
+    replayed = [replay(engine, one.dead_letter_id, then) for one in letters]
 
     assert [one.state for one in replayed] == ["replayed", "replayed"]
     assert list_dead_letters(engine) == []
@@ -120,14 +125,12 @@ def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(
     assert {row["messageId"] for row in rows} == {message.message_id}
 
 
-def test_one_that_fails_again_stays_open_with_the_new_reason(
-    engine: Engine, catalogue: Catalogue
-) -> None:
+def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
     load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
     letter = only_letter(engine)
     execute(engine, "UPDATE dead_letter SET reason = 'something else'")
 
-    outcome = replay_dead_letter(engine, catalogue, letter.dead_letter_id, LATER)
+    outcome = replay(engine, letter.dead_letter_id, LATER)
 
     assert (outcome.state, outcome.reason) == ("open", "unknown-class")
     again = only_letter(engine)
@@ -135,13 +138,13 @@ def test_one_that_fails_again_stays_open_with_the_new_reason(
     assert again.received_at == NOW
 
 
-def test_a_replayed_one_is_not_loaded_again(engine: Engine, catalogue: Catalogue) -> None:
+def test_a_replayed_one_is_not_loaded_again(engine: Engine) -> None:
     load_now(engine, metric_message(metric_result(timestamp="2026-11-22T10:00:00Z")))
     letter = only_letter(engine)
-    replay_dead_letter(engine, catalogue, letter.dead_letter_id, NOW + timedelta(days=2))
+    replay(engine, letter.dead_letter_id, NOW + timedelta(days=2))
     execute(engine, "DELETE FROM metric_result")
 
-    outcome = replay_dead_letter(engine, catalogue, letter.dead_letter_id, LATER)
+    outcome = replay(engine, letter.dead_letter_id, LATER)
 
     assert outcome.state == "replayed"
     assert stored(engine, "metricOutput") == []
@@ -158,7 +161,7 @@ def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
     assert (letter.reason, letter.record_number) == ("class-broken", 0)
 
     execute(own_engine, mend)
-    outcome = replay_dead_letter(own_engine, Catalogue(own_engine), letter.dead_letter_id, LATER)
+    outcome = replay(own_engine, letter.dead_letter_id, LATER)
 
     assert (outcome.state, outcome.new_dead_letters) == ("replayed", 1)
     assert len(stored(own_engine, "metricOutput")) == 1
@@ -171,7 +174,7 @@ def test_a_class_that_is_still_broken_leaves_the_letter_open(own_engine: Engine)
     load_now(own_engine, metric_message())
     letter = only_letter(own_engine)
 
-    outcome = replay_dead_letter(own_engine, Catalogue(own_engine), letter.dead_letter_id, LATER)
+    outcome = replay(own_engine, letter.dead_letter_id, LATER)
 
     assert (outcome.state, outcome.reason) == ("open", "class-broken")
     assert only_letter(own_engine).changed_at == LATER

@@ -19,12 +19,14 @@ from sql.errors import DatabaseAway
 from sql.load import Loaded, load
 from sql.version import upgrade
 from tests.builders import NOW, metric_message, metric_result
+from tests.integration.roles import acting_as
 from tests.integration.sql_rows import stored
 from tests.services.postgres import PostgresServer
 
 
 def load_now(engine: Engine, *messages: Message) -> Loaded:
-    return load(engine, Catalogue(engine), messages, NOW)
+    with acting_as("loader", engine) as loader:
+        return load(loader, Catalogue(loader), messages, NOW)
 
 
 def hosts(engine: Engine) -> list[str]:
@@ -204,17 +206,18 @@ BREAK: Mapping[str, Mapping[str, str]] = {
 def test_a_broken_class_is_parked_whole_while_others_load(
     own_engine: Engine, damage: str, when: str
 ) -> None:
-    catalogue = Catalogue(own_engine)
-    if when != "before":
-        assert catalogue.find("metricOutput")
-    execute(own_engine, BREAK[damage][own_engine.dialect.name])
     group = new_message(
         "siteGroup",
         "siteName: S\ngroupName: G\ngroupType: region\nvalidFrom: 2026-11-01T00:00:00Z\nEOT\n",
     )
     message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
 
-    loaded = load(own_engine, catalogue, [message, group], NOW)
+    with acting_as("loader", own_engine) as loader:
+        catalogue = Catalogue(loader)
+        if when != "before":
+            assert catalogue.find("metricOutput")
+        execute(own_engine, BREAK[damage][own_engine.dialect.name])
+        loaded = load(loader, catalogue, [message, group], NOW)
 
     assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
     assert reasons(own_engine) == [(0, "class-broken")]
@@ -224,12 +227,15 @@ def test_a_broken_class_is_parked_whole_while_others_load(
 def test_a_class_of_the_sites_own_is_found_when_its_first_message_comes(
     own_engine: Engine,
 ) -> None:
-    catalogue = Catalogue(own_engine)
     message = new_message("note", "author: me\nwords: hello\ncolour: red\nEOT\n")
-    assert load(own_engine, catalogue, [message], NOW).dead_letters == {"unknown-class": 1}
 
-    make_class_note(own_engine)
-    loaded = load(own_engine, catalogue, [message], NOW)
+    with acting_as("loader", own_engine) as loader:
+        catalogue = Catalogue(loader)
+        before = load(loader, catalogue, [message], NOW)
+        make_class_note(own_engine)
+        loaded = load(loader, catalogue, [message], NOW)
+
+    assert before.dead_letters == {"unknown-class": 1}
 
     assert (loaded.rows, loaded.ignored_keys) == (1, {"colour": 1})
     assert stored(own_engine, "note") == [{"author": "me", "words": "hello"}]
@@ -245,13 +251,14 @@ def make_class_note(engine: Engine) -> None:
         return
     execute(
         engine,
-        "CREATE FUNCTION n() RETURNS trigger LANGUAGE plpgsql AS"
+        "CREATE FUNCTION n() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
         f" $$ BEGIN {into} RETURN NEW; END $$",
     )
     execute(
         engine,
         "CREATE TRIGGER n INSTEAD OF INSERT ON note FOR EACH ROW EXECUTE FUNCTION n()",
     )
+    execute(engine, "GRANT INSERT ON note TO sam_loader")
 
 
 def test_a_result_that_is_too_old_says_so(engine: Engine) -> None:
@@ -282,7 +289,7 @@ def test_a_connection_lost_in_the_middle_is_a_database_that_is_away(
     execute(
         engine,
         """
-        CREATE FUNCTION end_it() RETURNS trigger LANGUAGE plpgsql AS $$
+        CREATE FUNCTION end_it() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
         BEGIN
             PERFORM pg_terminate_backend(pg_backend_pid());
             RETURN NEW;

@@ -212,6 +212,24 @@ def test_a_late_result_of_a_pruned_day_loads_and_goes_with_the_next_prune(engine
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
 
 
+def test_late_results_of_pruned_days_leave_the_current_status(engine: Engine) -> None:
+    insert(engine, "metricOutput", *results_of(days_ago(6), metricStatus="WARNING"))
+    fill(engine, range(6))
+    status = "SELECT host_name, status, since, measured_at FROM current_status ORDER BY host_name"
+    before = query(engine, status)
+    prune_now(engine, results=2)
+
+    insert(
+        engine,
+        "metricOutput",
+        *results_of(days_ago(8), metricStatus="CRITICAL"),
+        *results_of(days_ago(4), gatheredAt="late.example.org"),
+    )
+
+    assert query(engine, status) == before
+    assert before[0][1:3] == ("OK", f"{days_ago(5)}T00:00:00Z")
+
+
 def test_an_empty_database_gets_a_horizon(engine: Engine) -> None:
     prune_now(engine, results=2, details=1)
 

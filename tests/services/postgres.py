@@ -1,7 +1,8 @@
-"""A private PostgreSQL: new cluster, free port, superuser `sam`.
+"""A private PostgreSQL: new cluster, free port, superuser `sam`, a login for each role of ours.
 
 with running_postgres() as server:
     url = fresh_database(server)
+    as_role(url, "loader")
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg2
+from sqlalchemy import make_url
 
 from tests.services import ServiceMissing
 from tests.services.process import HOST, ServerProcess, as_account, free_ports
@@ -25,6 +27,7 @@ from tests.services.process import HOST, ServerProcess, as_account, free_ports
 HOW_TO_GET_IT = "apt-get install postgresql"
 USER = "sam"
 PASSWORD = "sam-secret"
+ROLES = ("owner", "loader", "reporter", "reader")
 DEBIAN = Path("/usr/lib/postgresql")
 # Commits are as durable as in production; only sizes fit a laptop.
 SETTINGS = {
@@ -90,6 +93,7 @@ def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[Post
         server = _server(programs, directory, account, {**SETTINGS, **(settings or {})})
         try:
             server.process.start()
+            _make_logins(server)
             yield server
         finally:
             server.process.kill()
@@ -111,6 +115,15 @@ def fresh_database(server: PostgresServer) -> str:
     name = f"sam_{next(_database_numbers)}"
     server.execute(f"CREATE DATABASE {name}")
     return server.url(name)
+
+
+def as_role(database: str, role: str) -> str:
+    """The same database for a member of `sam_<role>`; SQLite knows no users."""
+    url = make_url(database)
+    if url.get_backend_name() == "sqlite":
+        return database
+    login = url.set(username=f"{role}_login", password=PASSWORD)
+    return login.render_as_string(hide_password=False)
 
 
 def find_programs() -> Path:
@@ -154,6 +167,12 @@ def _make_cluster(programs: Path, directory: Path, account: str | None) -> None:
         capture_output=True,
         **as_account(account),
     )
+
+
+def _make_logins(server: PostgresServer) -> None:
+    for role in ROLES:
+        server.execute(f"CREATE ROLE sam_{role} NOLOGIN")
+        server.execute(f"CREATE ROLE {role}_login LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_{role}")
 
 
 def _server(

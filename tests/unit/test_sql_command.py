@@ -85,11 +85,76 @@ def test_check_tells_every_problem_at_once(
 
     assert main(["check"]) == CONFIG
 
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(": ", 3)[-1] for line in lines] == [
-        "trigger siteGroup_insert is missing",
+    captured = capsys.readouterr()
+    assert [line.rpartition(": ")[2] for line in captured.err.splitlines()] == [
         "view report_run is missing",
+        "trigger siteGroup_insert is missing",
     ]
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(captured.out)
+    assert main(["check"]) == OK
+
+
+def test_check_tells_in_json_what_mends_a_problem(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(database, "DROP INDEX run_report_day")
+
+    assert main(["check", "--json"]) == CONFIG
+
+    assert json.loads(capsys.readouterr().out)["problems"] == [
+        {
+            "problem": f"sqlite:///{database}: index run_report_day is missing",
+            "mend": "DROP INDEX IF EXISTS run_report_day;\n"
+            "CREATE INDEX run_report_day ON run (report, day);",
+        }
+    ]
+
+
+def test_sql_is_the_whole_schema_and_asks_no_database(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql"]) == OK
+    script = capsys.readouterr().out
+    assert not file.exists()
+
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script)
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert main(["check"]) == OK
+    assert main(["upgrade"]) == OK
+    assert "already version" in capsys.readouterr().out
+
+
+def test_sql_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "--dialect", "postgresql", "--from", "0001", "--json"]) == OK
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["dialect"], answer["from"], answer["version"]) == (
+        "postgresql",
+        "0001",
+        wanted_version(),
+    )
+    assert "CREATE TABLE alembic_version" not in answer["script"]
+    assert "GRANT" in answer["script"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--roles"], "SQLite has no roles"),
+        (["--from", "0000"], "this program knows 0001"),
+        (["--roles", "--from", "0001"], "not allowed with"),
+    ],
+)
+def test_sql_tells_what_it_cannot_print(
+    file: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["sql", *arguments])
+
+    assert caught.value.code == USAGE
+    assert words in capsys.readouterr().err
 
 
 def test_classes_are_listed_with_their_columns(

@@ -11,7 +11,7 @@ import pytest
 from schema.command import OK, USAGE
 from sql.cli import main
 from sql.partitions import coming_days
-from sql.prune_command import age
+from sql.prune_command import age, show_progress
 from sql.pruning import Bounds, Task, bounds_of
 
 TODAY = date(2026, 11, 20)
@@ -106,6 +106,20 @@ def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[s
     line, document = capsys.readouterr().out.splitlines()
     assert line == f"{database}: no partitions; SQLite keeps all days in one table"
     assert document == "[]"
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "\r12 rows of x\x1b[K"), (False, "")])
+def test_progress_is_for_a_terminal(
+    terminal: bool,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+
+    show_progress("12 rows of x")
+
+    assert capsys.readouterr().err == shown
 
 
 def test_an_empty_database_has_nothing_to_prune(

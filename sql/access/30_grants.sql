@@ -1,0 +1,95 @@
+-- What the roles may do with the objects of the schema; may be repeated. Whatever a program needs
+-- is here: a new function is nobody's until it is granted.
+DO $$
+BEGIN
+    IF to_regclass('alembic_version') IS NULL THEN
+        RAISE WARNING 'nothing was granted: no schema there yet; run `sam-db upgrade`';
+        RETURN;
+    END IF;
+    -- To go with the next version, whose functions are made like this.
+    ALTER FUNCTION metricOutput_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION serviceEndpoint_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION siteGroup_insert SECURITY DEFINER SET search_path = public, pg_temp;
+    ALTER FUNCTION downtime_insert SECURITY DEFINER SET search_path = public, pg_temp;
+
+    IF (
+        SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
+    ) < 3 THEN
+        RAISE WARNING 'nothing was granted: roles are missing; run `sam-db sql --roles`';
+        RETURN;
+    END IF;
+
+    -- Functions: by default all the world may run them.
+    REVOKE EXECUTE ON FUNCTION
+        demand,
+        is_time,
+        lock_names,
+        id_of_name,
+        id_of_endpoint,
+        make_names,
+        metricOutput_insert,
+        serviceEndpoint_insert,
+        id_of_site_group,
+        siteGroup_insert,
+        downtime_insert
+    FROM PUBLIC;
+
+    GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
+
+    -- The loader: in through the class views; to see what was loaded is not its business.
+    GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
+    GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
+    GRANT EXECUTE ON FUNCTION lock_names TO sam_loader;
+
+    -- The reporter: reads the inputs, writes reports, sweeps those that nobody sees any more.
+    GRANT SELECT ON
+        report_result,
+        report_topology,
+        report_downtime,
+        report_site_group,
+        report_run,
+        report_change,
+        endpoint_availability,
+        service_availability,
+        function_availability,
+        site_availability,
+        group_availability,
+        report_group_site,
+        status_timeline
+    TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE ON published_run TO sam_reporter;
+    GRANT SELECT, INSERT, DELETE ON
+        endpoint_figure,
+        service_figure,
+        function_figure,
+        site_figure,
+        group_figure,
+        group_site,
+        timeline_segment
+    TO sam_reporter;
+    GRANT INSERT ON report_change_row TO sam_reporter;
+
+    -- The reader: people, Grafana.
+    GRANT SELECT ON
+        metricOutput,
+        serviceEndpoint,
+        siteGroup,
+        downtime,
+        current_status,
+        report_result,
+        report_topology,
+        report_downtime,
+        report_site_group,
+        report_run,
+        report_change,
+        endpoint_availability,
+        service_availability,
+        function_availability,
+        site_availability,
+        group_availability,
+        report_group_site,
+        status_timeline
+    TO sam_reader;
+END
+$$;

@@ -1,0 +1,237 @@
+"""Upgrades: from each earlier version, interrupted, several at once, and those that are refused."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from sqlalchemy import Engine, text
+
+import consumer.cli
+import spark_jobs.cli
+import sql.cli
+from schema.command import CONFIG
+from sql.check import find_problems
+from sql.engine import make_engine, reading, writing
+from sql.version import current_version, upgrade, upgrade_script, versions, wanted_version
+from tests.integration.sql_rows import EXAMPLES, insert, query, stored
+from tests.integration.upgrade_process import start_upgrade, upgrade_at_once
+from tests.services.process import wait_until
+from tests.services.psql import run_psql
+
+EARLIER = versions()[:-1]
+VIEWS = (
+    "metricOutput",
+    "serviceEndpoint",
+    "siteGroup",
+    "downtime",
+    "report_result",
+    "report_topology",
+    "report_downtime",
+    "report_site_group",
+    "endpoint_availability",
+    "service_availability",
+    "function_availability",
+    "site_availability",
+    "group_availability",
+    "report_group_site",
+    "status_timeline",
+    "current_status",
+    "report_run",
+    "report_change",
+    "dead_letter",
+)
+"""What is promised; later versions may have more."""
+
+NUMBERS = ("result_id", "instance_id")
+"""Columns that may be numbered anew."""
+
+
+def url_of(engine: Engine) -> str:
+    if engine.dialect.name == "sqlite":
+        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
+    return engine.url.render_as_string(hide_password=False)
+
+
+def contents(engine: Engine, columns: dict[str, list[str]]) -> dict[str, Counter[object]]:
+    """The rows of each view, of these columns."""
+    return {
+        view: Counter(query(engine, f"SELECT {', '.join(names)} FROM {view}"))
+        for view, names in columns.items()
+    }
+
+
+def columns_of(engine: Engine) -> dict[str, list[str]]:
+    with reading(engine) as connection:
+        found = {view: connection.execute(text(f"SELECT * FROM {view}")).keys() for view in VIEWS}
+    return {view: [name for name in names if name not in NUMBERS] for view, names in found.items()}
+
+
+@pytest.mark.parametrize("version", versions())
+def test_there_is_a_filled_database_of_each_version(bare_engine: Engine, version: str) -> None:
+    if version == wanted_version() and version != "0001":
+        return  # the next version will need one
+    upgrade(bare_engine, version)
+
+    importlib.import_module(f"tests.versions.v{version}").fill(bare_engine)
+
+    assert current_version(bare_engine) == version
+    rows = contents(bare_engine, columns_of(bare_engine))
+    assert all(rows.values()), [view for view, found in rows.items() if not found]
+
+
+@pytest.mark.parametrize("version", EARLIER)
+def test_a_filled_database_of_an_earlier_version_keeps_every_row(
+    bare_engine: Engine, version: str
+) -> None:
+    upgrade(bare_engine, version)
+    importlib.import_module(f"tests.versions.v{version}").fill(bare_engine)
+    columns = columns_of(bare_engine)
+    before = contents(bare_engine, columns)
+
+    upgrade(bare_engine)
+
+    after = contents(bare_engine, columns)
+    for view in VIEWS:
+        assert after[view] == before[view], view
+    assert find_problems(bare_engine) == []
+    for view, example in EXAMPLES.items():
+        insert(bare_engine, view, example)
+
+
+@pytest.mark.parametrize("version", EARLIER)
+def test_an_earlier_version_is_refused_with_both(
+    bare_engine: Engine,
+    version: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    upgrade(bare_engine, version)
+
+    assert_refused(bare_engine, version, monkeypatch, capsys)
+
+
+def test_a_later_version_is_refused_with_both(
+    own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with writing(own_engine) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    assert_refused(own_engine, "9999", monkeypatch, capsys)
+
+
+def assert_refused(
+    engine: Engine,
+    version: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
+    monkeypatch.setenv("SAM_CONSUMER_NAME", "test")
+    monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///nowhere")
+    for main, command in (
+        (consumer.cli.main, ["run", "--drain"]),
+        (spark_jobs.cli.main, ["show", "--day", "2026-11-01"]),
+        (sql.cli.main, ["current"]),
+        (sql.cli.main, ["check"]),
+        (sql.cli.main, ["classes"]),
+    ):
+        code = main(command)
+
+        words = capsys.readouterr().err
+        assert code == CONFIG, words
+        assert version in words
+        assert wanted_version() in words
+
+
+# Ends itself, as a power failure would, when it is about to run a statement that holds the words.
+KILLED_AT = """
+import os, signal, sys
+from sqlalchemy import Engine, event
+from sql.cli import main
+
+@event.listens_for(Engine, "before_cursor_execute")
+def kill(connection, cursor, statement, *more):
+    if sys.argv[1] in statement:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+main(["upgrade"])
+"""
+
+
+@pytest.mark.parametrize("words", ["CREATE TABLE group_figure", "INTO alembic_version"])
+def test_an_upgrade_that_was_killed_left_nothing_and_completes_when_run_again(
+    bare_engine: Engine, words: str
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AT, words],
+        env={**os.environ, "SAM_DATABASE_URL": url_of(bare_engine)},
+        timeout=60,
+    )
+
+    assert killed.returncode == -signal.SIGKILL
+    assert current_version(bare_engine) is None
+    assert upgrade(bare_engine) == versions()
+    assert find_problems(bare_engine) == []
+
+
+def test_an_upgrade_killed_while_the_server_is_in_the_middle_completes_when_run_again(
+    postgres_url: str,
+) -> None:
+    engine = make_engine(postgres_url)
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+    with engine.connect() as other, engine.connect() as observer:
+        other.execute(text("CREATE TABLE group_figure (in_the_way integer)"))
+        process = start_upgrade(postgres_url)
+        wait_until(lambda: observer.execute(waiting).scalar_one() == 1, timeout_s=30)
+        process.kill()
+        process.communicate(timeout=30)
+        other.rollback()
+
+    assert upgrade(engine) == versions()
+    assert find_problems(engine) == []
+    engine.dispose()
+
+
+def test_of_two_upgrades_at_once_one_finds_all_done(bare_engine: Engine) -> None:
+    applied = upgrade_at_once([url_of(bare_engine)] * 2)
+
+    assert sorted(applied) == [[], versions()]
+    assert find_problems(bare_engine) == []
+
+
+def test_the_sql_for_a_dba_makes_the_same_database(bare_engine: Engine) -> None:
+    script = upgrade_script(bare_engine.dialect.name)
+    if bare_engine.dialect.name == "postgresql":
+        run_psql(url_of(bare_engine), script)
+    else:
+        with bare_engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.executescript(script)
+    bare_engine.dispose()
+
+    assert current_version(bare_engine) == wanted_version()
+    assert find_problems(bare_engine) == []
+    assert upgrade(bare_engine) == []
+    for view, example in EXAMPLES.items():
+        insert(bare_engine, view, example)
+        assert len(stored(bare_engine, view)) == 1
+
+
+@pytest.mark.parametrize("version", EARLIER)
+def test_the_sql_from_an_earlier_version_leads_to_the_present(
+    postgres_url: str, version: str
+) -> None:
+    engine = make_engine(postgres_url)
+    upgrade(engine, version)
+
+    run_psql(postgres_url, upgrade_script("postgresql", version))
+
+    assert find_problems(engine) == []
+    engine.dispose()

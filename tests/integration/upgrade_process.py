@@ -1,0 +1,27 @@
+"""`sam-db upgrade` as processes of their own: Alembic holds its state in globals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+TIMEOUT_S = 120
+
+
+def start_upgrade(url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sql", "upgrade", "--json"],
+        env={**os.environ, "SAM_DATABASE_URL": url},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def upgrade_at_once(urls: Sequence[str]) -> list[list[str]]:
+    """The versions that each of them applied."""
+    processes = [start_upgrade(url) for url in urls]
+    answers = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
+    return [json.loads(answer)["applied"] for answer in answers]

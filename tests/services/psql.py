@@ -1,0 +1,37 @@
+"""psql, as a DBA uses it: on a script, in a transaction only where the script says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from sqlalchemy import make_url
+
+from tests.services.postgres import find_programs
+
+
+def run_psql(database: str, script: str, *, stop: bool = True) -> str:
+    """What psql says on stdout.
+
+    Raises:
+        subprocess.CalledProcessError: a statement failed; without `stop` psql goes on after it.
+    """
+    url = make_url(database).set(drivername="postgresql")
+    done = subprocess.run(
+        [
+            str(find_programs() / "psql"),
+            "--no-psqlrc",
+            "--quiet",
+            f"--set=ON_ERROR_STOP={int(stop)}",
+            "--file=-",
+            url.render_as_string(hide_password=False),
+        ],
+        input=script,
+        env={"PATH": os.environ["PATH"], "PGCLIENTENCODING": "UTF8"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, "psql", done.stdout, done.stderr)
+    return done.stdout
