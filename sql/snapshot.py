@@ -100,7 +100,8 @@ def _sqlite(rows: Iterable[Sequence[str]]) -> Snapshot:
 
 def _squeezed(definition: str) -> str:
     """Without comments and white space, which mean nothing."""
-    return " ".join(re.sub(r"--[^\n]*", "", definition).split())
+    words = " ".join(re.sub(r"--[^\n]*", "", definition).split())
+    return re.sub(r" ?([(),]) ?", r"\1", words)
 
 
 def _postgresql(connection: Connection) -> Snapshot:

@@ -119,7 +119,7 @@ def refuse_long_sites(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         execute(
             engine,
-            "CREATE TRIGGER no_long_site BEFORE INSERT ON result_origin"
+            "CREATE TRIGGER no_long_site BEFORE INSERT ON result_source"
             " WHEN length(NEW.site_name) > 2000 BEGIN SELECT RAISE(ABORT, 'too long'); END",
         )
 
