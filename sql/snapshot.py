@@ -291,7 +291,8 @@ def _make_all(connection: Connection) -> None:
 
 def _squeezed(definition: str) -> str:
     """Without comments and white space, which mean nothing."""
-    return " ".join(re.sub(r"--[^\n]*", "", definition).split())
+    words = " ".join(re.sub(r"--[^\n]*", "", definition).split())
+    return re.sub(r" ?([(),]) ?", r"\1", words)
 
 
 def _postgresql(connection: Connection) -> Snapshot:

@@ -68,21 +68,39 @@ CREATE TABLE endpoint (
     UNIQUE (host_id, service_flavour_id)
 ) STRICT;
 
--- A metric of an endpoint, as seen by one VO and FQAN. names joins host, flavour, metric, VO and
--- FQAN by unit separators: a result looks its instance up in one index instead of seven.
+-- The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; other_at
+-- is the newest time with another status. Follows the results by triggers.
+CREATE TABLE instance_status (
+    status_id integer PRIMARY KEY,
+    endpoint_id integer NOT NULL REFERENCES endpoint,
+    metric_id integer NOT NULL REFERENCES metric,
+    vo_id integer NOT NULL REFERENCES vo,
+    status integer,
+    since integer,
+    measured_at integer,
+    other_at integer,
+    summary text,
+    UNIQUE (endpoint_id, metric_id, vo_id)
+) STRICT;
+
+-- A metric of an endpoint, as seen by one VO and FQAN: what results are results of.
 CREATE TABLE metric_instance (
     instance_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
     metric_id integer NOT NULL REFERENCES metric,
     vo_id integer NOT NULL REFERENCES vo,
     fqan_id integer NOT NULL REFERENCES fqan,
-    names text NOT NULL UNIQUE,
+    status_id integer NOT NULL REFERENCES instance_status,
     UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
 ) STRICT;
+-- The instances whose newest result is one status.
+CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
--- What a result says about where it comes from: texts that hardly ever change, stored once.
-CREATE TABLE result_origin (
-    origin_id integer PRIMARY KEY,
+-- What a result says about itself that hardly ever changes, stored once. names are all these texts
+-- and those of the instance, as JSON: a result finds both by one look-up.
+CREATE TABLE result_source (
+    source_id integer PRIMARY KEY,
+    instance_id integer NOT NULL REFERENCES metric_instance,
     service_uri text NOT NULL,
     service_type text NOT NULL,
     site_name text NOT NULL,
@@ -92,20 +110,21 @@ CREATE TABLE result_origin (
     role text NOT NULL,
     nagios_name text NOT NULL,
     encrypted text NOT NULL,
-    UNIQUE (
-        service_uri, nagios_name, monitoring_host, site_name, service_type,
-        metric_type, data_type, role, encrypted
-    )
+    names text NOT NULL UNIQUE
 ) STRICT;
 
--- SQLite has no functions: a row sent here makes the metric instance of these names, and what it
--- refers to (30_triggers.sql). The table stays empty.
-CREATE TABLE new_instance (
-    host_name text,
-    service_flavour text,
-    metric_name text,
-    vo text,
-    fqan text
+-- SQLite has no functions: a row sent here is what a call with these arguments would be. Its
+-- trigger (30_triggers.sql) stores the result and what follows from it; this table stays empty.
+CREATE TABLE new_result (
+    source_id integer,
+    measured_at integer,
+    day text,
+    gatherer_id integer,
+    status integer,
+    summary text,
+    performance_data text,
+    message_id text,
+    details text
 ) STRICT;
 
 -- One result of a probe. No foreign keys and no checks: they would cost as much as the row, and
@@ -116,7 +135,7 @@ CREATE TABLE metric_result (
     measured_at integer NOT NULL,
     gatherer_id integer NOT NULL,
     status integer NOT NULL,
-    origin_id integer NOT NULL,
+    source_id integer NOT NULL,
     summary text,
     performance_data text,
     message_id text,
@@ -125,10 +144,15 @@ CREATE TABLE metric_result (
 -- Reports read a window of time.
 CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
 
--- The long text of a result, kept apart: no report reads it.
+-- The long text of a result, kept apart: no report reads it, and it may be forgotten earlier. It
+-- belongs to the result of the same status: a worse one that replaced it has its own.
 CREATE TABLE metric_result_detail (
-    result_id integer PRIMARY KEY REFERENCES metric_result ON DELETE CASCADE,
-    details text NOT NULL
+    measured_at integer NOT NULL,
+    instance_id integer NOT NULL,
+    gatherer_id integer NOT NULL,
+    status integer NOT NULL,
+    details text NOT NULL,
+    PRIMARY KEY (instance_id, measured_at, gatherer_id)
 ) STRICT;
 
 -- Topology and downtimes ------------------------------------------------------------------------
@@ -179,6 +203,35 @@ CREATE TABLE announced_downtime (
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 ) STRICT;
 
+-- What has changed since reports were made -----------------------------------------------------
+
+-- Days whose results, topology or downtimes changed. A run of a report numbers the changes it is
+-- going to read; without a number: changed after any run. The first day with results is the first
+-- of all.
+CREATE TABLE changed_day (
+    day text PRIMARY KEY,
+    change_no integer
+) STRICT, WITHOUT ROWID;
+-- The days without a number.
+CREATE INDEX changed_day_change_no ON changed_day (change_no);
+
+-- One row: the last number given to changes, which is never given again.
+CREATE TABLE change_counter (
+    change_no integer NOT NULL
+) STRICT;
+INSERT INTO change_counter (change_no) VALUES (0);
+
+-- One row at most: results before this day were pruned, and its reports are frozen.
+CREATE TABLE horizon (
+    day text PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+-- A call as new_result is: marks the days from first_day to last_day; stays empty.
+CREATE TABLE new_change (
+    first_day text,
+    last_day text
+) STRICT;
+
 -- What could not be loaded ----------------------------------------------------------------------
 
 -- A record that could not be loaded, byte by byte, with the headers (JSON) of its message.
@@ -202,7 +255,8 @@ CREATE TABLE dead_letter (
 -- Every figure carries the run that made it; published_run says which run readers see.
 
 -- A computation of one report for one day and what it read; results_ignored is JSON {"reason":
--- count}, until is the time of the run where the day was still open.
+-- count}, until is the time of the run where the day was still open, change_no the newest change of
+-- changed_day that it has read.
 CREATE TABLE run (
     run_id integer PRIMARY KEY,
     report text NOT NULL,
@@ -221,7 +275,8 @@ CREATE TABLE run (
     input_digest text,
     profile text,
     software_version text,
-    who text
+    who text,
+    change_no integer
 ) STRICT;
 -- The runs of one day.
 CREATE INDEX run_report_day ON run (report, day);

@@ -8,47 +8,7 @@
 
 -- metricOutput: of two statuses for one moment the worse stays, with its whole row ------------
 
--- Makes a metric instance and the names it refers to; RAISE(IGNORE) keeps the row itself out.
-CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
-    SELECT CASE
-        WHEN coalesce(NEW.host_name, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
-        WHEN coalesce(NEW.service_flavour, '') = ''
-            THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
-        WHEN coalesce(NEW.metric_name, '') = '' THEN RAISE(ABORT, 'metricName: is no metric')
-        WHEN instr(
-            NEW.host_name || NEW.service_flavour || NEW.metric_name || NEW.vo || NEW.fqan, char(31)
-        )
-            THEN RAISE(ABORT, 'hostName: and the other names must not hold a unit separator')
-    END;
-
-    INSERT INTO host (name) VALUES (NEW.host_name) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO service_flavour (name) VALUES (NEW.service_flavour) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO metric (name) VALUES (NEW.metric_name) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO vo (name) VALUES (NEW.vo) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO fqan (name) VALUES (NEW.fqan) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO endpoint (host_id, service_flavour_id)
-    SELECT h.host_id, f.service_flavour_id
-    FROM host AS h
-    JOIN service_flavour AS f ON f.name = NEW.service_flavour
-    WHERE h.name = NEW.host_name
-    ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
-    INSERT INTO metric_instance (endpoint_id, metric_id, vo_id, fqan_id, names)
-    SELECT
-        e.endpoint_id, m.metric_id, v.vo_id, q.fqan_id,
-        NEW.host_name || char(31) || NEW.service_flavour || char(31) || NEW.metric_name
-        || char(31) || NEW.vo || char(31) || NEW.fqan
-    FROM host AS h
-    JOIN service_flavour AS f ON f.name = NEW.service_flavour
-    JOIN endpoint AS e
-        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
-    JOIN metric AS m ON m.name = NEW.metric_name
-    JOIN vo AS v ON v.name = NEW.vo
-    JOIN fqan AS q ON q.name = NEW.fqan
-    WHERE h.name = NEW.host_name;
-    SELECT RAISE(IGNORE);
-END;
-
--- Stores a result of a probe.
+-- Checks a result of a probe, makes the names that are new, and stores it by new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     SELECT CASE
         WHEN NEW.timestamp IS NULL
@@ -58,85 +18,260 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
             THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
     END;
 
-    INSERT INTO new_instance (host_name, service_flavour, metric_name, vo, fqan)
-    SELECT
-        lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
-        coalesce(NEW.voName, ''), coalesce(NEW.voFqan, '')
-    WHERE NOT EXISTS (
-        SELECT 1 FROM metric_instance
-        WHERE names = lower(NEW.hostName) || char(31)
-            || coalesce(NEW.serviceFlavour, NEW.serviceType) || char(31)
-            || NEW.metricName || char(31)
-            || coalesce(NEW.voName, '') || char(31)
-            || coalesce(NEW.voFqan, '')
-    );
     INSERT INTO host (name) VALUES (coalesce(NEW.gatheredAt, '')) ON CONFLICT (name) DO NOTHING;
-    INSERT INTO result_origin (
-        service_uri, service_type, site_name, metric_type, data_type,
-        monitoring_host, role, nagios_name, encrypted
+    -- Whatever else is new is made by result_source_insert.
+    INSERT INTO result_source (
+        instance_id, service_uri, service_type, site_name, metric_type, data_type,
+        monitoring_host, role, nagios_name, encrypted, names
     )
     VALUES (
-        coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''),
-        coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
+        0, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
+        coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
         coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
-        coalesce(NEW.encrypted, '')
+        coalesce(NEW.encrypted, ''),
+        json_array(
+            lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
+            coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
+            coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
+            coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
+            coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
+        )
     )
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (names) DO NOTHING;
 
-    INSERT INTO metric_result (
-        instance_id, measured_at, gatherer_id, status, origin_id,
-        summary, performance_data, message_id
+    INSERT INTO new_result (
+        source_id, measured_at, day, gatherer_id, status,
+        summary, performance_data, message_id, details
     )
-    SELECT
-        i.instance_id, unixepoch(NEW.timestamp), g.host_id, s.status, o.origin_id,
-        NEW.summaryData, NEW.performanceData, NEW.messageId
-    FROM metric_instance AS i
-    JOIN host AS g ON g.name = coalesce(NEW.gatheredAt, '')
-    JOIN metric_status AS s ON s.name = upper(NEW.metricStatus)
-    JOIN result_origin AS o
-        ON o.service_uri = coalesce(NEW.serviceURI, '')
-        AND o.service_type = coalesce(NEW.serviceType, '')
-        AND o.site_name = coalesce(NEW.siteName, '')
-        AND o.metric_type = coalesce(NEW.metricType, '')
-        AND o.data_type = coalesce(NEW.dataType, '')
-        AND o.monitoring_host = coalesce(NEW.monitoringHost, '')
-        AND o.role = coalesce(NEW.role, '')
-        AND o.nagios_name = coalesce(NEW.nagiosName, '')
-        AND o.encrypted = coalesce(NEW.encrypted, '')
-    WHERE i.names = lower(NEW.hostName) || char(31)
-        || coalesce(NEW.serviceFlavour, NEW.serviceType) || char(31)
-        || NEW.metricName || char(31)
-        || coalesce(NEW.voName, '') || char(31)
-        || coalesce(NEW.voFqan, '')
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        origin_id = excluded.origin_id,
-        summary = excluded.summary,
-        performance_data = excluded.performance_data,
-        message_id = excluded.message_id
-    WHERE excluded.status > metric_result.status;
-
-    -- changes() is 1 if the statement above stored the row, 0 if what was there stays.
-    INSERT INTO metric_result_detail (result_id, details)
-    SELECT r.result_id, NEW.detailsData
-    FROM metric_instance AS i
-    JOIN host AS g ON g.name = coalesce(NEW.gatheredAt, '')
-    JOIN metric_result AS r
-        ON r.instance_id = i.instance_id
-        AND r.measured_at = unixepoch(NEW.timestamp)
-        AND r.gatherer_id = g.host_id
-    WHERE changes() = 1
-        AND NEW.detailsData IS NOT NULL
-        AND i.names = lower(NEW.hostName) || char(31)
-            || coalesce(NEW.serviceFlavour, NEW.serviceType) || char(31)
-            || NEW.metricName || char(31)
-            || coalesce(NEW.voName, '') || char(31)
-            || coalesce(NEW.voFqan, '');
+    VALUES (
+        (
+            SELECT source_id FROM result_source
+            WHERE names = json_array(
+                lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
+                coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
+                coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
+                coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
+                coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
+            )
+        ),
+        unixepoch(NEW.timestamp), substr(NEW.timestamp, 1, 10),
+        (SELECT host_id FROM host WHERE name = coalesce(NEW.gatheredAt, '')),
+        (SELECT status FROM metric_status WHERE name = upper(NEW.metricStatus)),
+        NEW.summaryData, NEW.performanceData, NEW.messageId, NEW.detailsData
+    );
 END;
 
--- Forgets the details of a result that a worse replaced.
-CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result BEGIN
-    DELETE FROM metric_result_detail WHERE result_id = OLD.result_id;
+-- Makes the metric instance of a new source, and whatever that refers to.
+CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
+    SELECT CASE
+        WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
+        WHEN coalesce(NEW.names ->> 1, '') = '' THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
+        WHEN coalesce(NEW.names ->> 2, '') = '' THEN RAISE(ABORT, 'metricName: is no metric')
+    END;
+
+    INSERT INTO host (name) VALUES (NEW.names ->> 0) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO service_flavour (name) VALUES (NEW.names ->> 1) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO metric (name) VALUES (NEW.names ->> 2) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO vo (name) VALUES (NEW.names ->> 3) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO fqan (name) VALUES (NEW.names ->> 4) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO endpoint (host_id, service_flavour_id)
+    SELECT h.host_id, f.service_flavour_id
+    FROM host AS h
+    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
+    WHERE h.name = NEW.names ->> 0
+    ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
+    INSERT INTO instance_status (endpoint_id, metric_id, vo_id)
+    SELECT e.endpoint_id, m.metric_id, v.vo_id
+    FROM host AS h
+    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
+    JOIN endpoint AS e
+        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
+    JOIN metric AS m ON m.name = NEW.names ->> 2
+    JOIN vo AS v ON v.name = NEW.names ->> 3
+    WHERE h.name = NEW.names ->> 0
+    ON CONFLICT (endpoint_id, metric_id, vo_id) DO NOTHING;
+    INSERT INTO metric_instance (endpoint_id, metric_id, vo_id, fqan_id, status_id)
+    SELECT c.endpoint_id, c.metric_id, c.vo_id, q.fqan_id, c.status_id
+    FROM host AS h
+    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
+    JOIN endpoint AS e
+        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
+    JOIN metric AS m ON m.name = NEW.names ->> 2
+    JOIN vo AS v ON v.name = NEW.names ->> 3
+    JOIN fqan AS q ON q.name = NEW.names ->> 4
+    JOIN instance_status AS c
+        ON c.endpoint_id = e.endpoint_id AND c.metric_id = m.metric_id AND c.vo_id = v.vo_id
+    WHERE h.name = NEW.names ->> 0
+    ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
+    UPDATE result_source SET instance_id = (
+        SELECT i.instance_id
+        FROM host AS h
+        JOIN service_flavour AS f ON f.name = NEW.names ->> 1
+        JOIN endpoint AS e
+            ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
+        JOIN metric AS m ON m.name = NEW.names ->> 2
+        JOIN vo AS v ON v.name = NEW.names ->> 3
+        JOIN fqan AS q ON q.name = NEW.names ->> 4
+        JOIN metric_instance AS i
+            ON i.endpoint_id = e.endpoint_id
+            AND i.metric_id = m.metric_id
+            AND i.vo_id = v.vo_id
+            AND i.fqan_id = q.fqan_id
+        WHERE h.name = NEW.names ->> 0
+    )
+    WHERE source_id = NEW.source_id;
+END;
+
+-- Stores a result that is new, or worse than the one that is there, and what follows from it.
+CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
+    SELECT RAISE(IGNORE)
+    FROM result_source AS k
+    JOIN metric_result AS r ON r.instance_id = k.instance_id
+    WHERE k.source_id = NEW.source_id
+        AND r.measured_at = NEW.measured_at
+        AND r.gatherer_id = NEW.gatherer_id
+        AND r.status >= NEW.status;
+
+    INSERT INTO metric_result (
+        instance_id, measured_at, gatherer_id, status, source_id,
+        summary, performance_data, message_id
+    )
+    VALUES (
+        (SELECT instance_id FROM result_source WHERE source_id = NEW.source_id),
+        NEW.measured_at, NEW.gatherer_id, NEW.status, NEW.source_id,
+        NEW.summary, NEW.performance_data, NEW.message_id
+    )
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        source_id = excluded.source_id,
+        summary = excluded.summary,
+        performance_data = excluded.performance_data,
+        message_id = excluded.message_id;
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
+    SELECT NEW.measured_at, instance_id, NEW.gatherer_id, NEW.status, NEW.details
+    FROM result_source
+    WHERE source_id = NEW.source_id AND NEW.details IS NOT NULL
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        details = excluded.details;
+
+    -- The report of a day reads the results of the day before, too. A day of the future needs no
+    -- mark, as it was never computed.
+    INSERT INTO changed_day (day)
+    SELECT NEW.day
+    WHERE NOT EXISTS (SELECT 1 FROM changed_day WHERE day = NEW.day AND change_no IS NULL)
+        AND NEW.day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
+    UNION ALL
+    SELECT date(NEW.day, '+1 day')
+    WHERE NOT EXISTS (
+        SELECT 1 FROM changed_day WHERE day = date(NEW.day, '+1 day') AND change_no IS NULL
+    )
+        AND date(NEW.day, '+1 day')
+            BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+
+    -- The newest time, or a worse result of it: of that one, since is to be found.
+    UPDATE instance_status SET
+        status = NEW.status,
+        since = CASE
+            WHEN measured_at = NEW.measured_at THEN NULL
+            WHEN status = NEW.status THEN since
+            ELSE NEW.measured_at
+        END,
+        measured_at = NEW.measured_at,
+        other_at = CASE
+            WHEN measured_at = NEW.measured_at OR status = NEW.status THEN other_at
+            ELSE measured_at
+        END,
+        summary = NEW.summary
+    WHERE status_id = (
+            SELECT i.status_id
+            FROM result_source AS k
+            JOIN metric_instance AS i ON i.instance_id = k.instance_id
+            WHERE k.source_id = NEW.source_id
+        )
+        AND (
+            measured_at IS NULL
+            OR measured_at < NEW.measured_at
+            OR (measured_at = NEW.measured_at AND status < NEW.status)
+        );
+    -- A late one has no effect before other_at, nor if it says what is known since earlier. Between
+    -- other_at and since there is no result; a run in between is cut, so since is to be found.
+    UPDATE instance_status SET
+        since = CASE
+            WHEN other_at = NEW.measured_at THEN NULL
+            WHEN status = NEW.status THEN NEW.measured_at
+            WHEN since > NEW.measured_at THEN since
+        END,
+        other_at = CASE
+            WHEN since > NEW.measured_at AND status <> NEW.status THEN NEW.measured_at
+            ELSE other_at
+        END
+    WHERE status_id = (
+            SELECT i.status_id
+            FROM result_source AS k
+            JOIN metric_instance AS i ON i.instance_id = k.instance_id
+            WHERE k.source_id = NEW.source_id
+        )
+        AND measured_at > NEW.measured_at
+        AND coalesce(other_at, -1e18) <= NEW.measured_at
+        AND CASE
+            WHEN status = NEW.status THEN since > NEW.measured_at
+            ELSE coalesce(other_at, -1e18) < NEW.measured_at
+        END;
+    -- Keeps the row itself out.
+    SELECT RAISE(IGNORE);
+END;
+
+-- Finds since when a status holds in the results. Where they were forgotten, what was known stays.
+CREATE TRIGGER instance_status_recompute AFTER UPDATE OF since ON instance_status
+WHEN NEW.since IS NULL AND NEW.measured_at IS NOT NULL BEGIN
+    -- The newest time when no result had the status, or a worse one had another.
+    UPDATE instance_status SET other_at = coalesce(
+        (
+            SELECT max((
+                SELECT r.measured_at FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+                    AND r.measured_at < NEW.measured_at
+                    AND r.status <> NEW.status
+                    AND (
+                        r.status > NEW.status
+                        OR NOT EXISTS (
+                            SELECT 1
+                            FROM metric_instance AS j
+                            JOIN metric_result AS q ON q.instance_id = j.instance_id
+                            WHERE j.status_id = NEW.status_id
+                                AND q.measured_at = r.measured_at
+                                AND q.status >= NEW.status
+                        )
+                    )
+                ORDER BY r.measured_at DESC LIMIT 1
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = NEW.status_id
+        ),
+        CASE WHEN OLD.status = NEW.status THEN OLD.other_at END
+    )
+    WHERE status_id = NEW.status_id;
+    UPDATE instance_status SET since = min(
+        coalesce(
+            (
+                SELECT min((
+                    SELECT min(r.measured_at) FROM metric_result AS r
+                    WHERE r.instance_id = i.instance_id
+                        AND r.measured_at > coalesce(instance_status.other_at, -1e18)
+                ))
+                FROM metric_instance AS i
+                WHERE i.status_id = NEW.status_id
+            ),
+            NEW.measured_at
+        ),
+        CASE
+            WHEN OLD.status = NEW.status AND OLD.since > coalesce(other_at, -1e18) THEN OLD.since
+            ELSE NEW.measured_at
+        END
+    )
+    WHERE status_id = NEW.status_id;
 END;
 
 -- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
@@ -269,4 +404,106 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         announced_at = excluded.announced_at,
         message_id = excluded.message_id
     WHERE excluded.announced_at > coalesce(announced_downtime.announced_at, -1e18);
+END;
+
+-- What topology and downtimes change in reports ------------------------------------------------
+--
+-- A row of the topology counts on the days at whose 00:00:00Z it is valid, a downtime on the days
+-- it touches. A change marks the days where the old and the new row differ: none before the horizon
+-- or the first changed day (before that nothing is reported), none after today, and none that is
+-- marked already.
+
+-- Marks days that are not marked yet.
+CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
+    INSERT INTO changed_day (day)
+    WITH RECURSIVE
+    span (first_day, last_day) AS (
+        SELECT
+            max(
+                NEW.first_day,
+                coalesce((SELECT day FROM horizon), ''),
+                (SELECT min(day) FROM changed_day)
+            ),
+            min(NEW.last_day, date('now'))
+    ),
+    step (day, last_day) AS (
+        SELECT first_day, last_day FROM span
+        -- One of many rows that change the same days: nothing to do.
+        WHERE (
+            SELECT count(*) FROM changed_day
+            WHERE change_no IS NULL AND day BETWEEN first_day AND last_day
+        ) <= julianday(last_day) - julianday(first_day)
+        UNION ALL
+        SELECT date(day, '+1 day'), last_day FROM step WHERE day < last_day
+    )
+    SELECT day FROM step WHERE true
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+    -- Keeps the row itself out.
+    SELECT RAISE(IGNORE);
+END;
+
+-- Marks the days of a new membership.
+CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
+        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days between the old and the new end of a membership.
+CREATE TRIGGER endpoint_membership_update AFTER UPDATE OF valid_to ON endpoint_membership
+WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(
+            max(
+                NEW.valid_from,
+                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
+            ) - 1, 'unixepoch', '+1 day'
+        ),
+        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days of a new member of a group.
+CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
+        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days between the old and the new end of a member of a group.
+CREATE TRIGGER site_group_member_update AFTER UPDATE OF valid_to ON site_group_member
+WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(
+            max(
+                NEW.valid_from,
+                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
+            ) - 1, 'unixepoch', '+1 day'
+        ),
+        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days of a new downtime; a cancelled one has none.
+CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
+WHEN NEW.end_time > NEW.start_time BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (date(NEW.start_time, 'unixepoch'), date(NEW.end_time - 1, 'unixepoch'));
+END;
+
+-- Marks the days of a downtime before and after it was changed.
+CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    SELECT date(start_time, 'unixepoch'), date(end_time - 1, 'unixepoch')
+    FROM (
+        SELECT OLD.start_time AS start_time, OLD.end_time AS end_time
+        UNION ALL SELECT NEW.start_time, NEW.end_time
+    )
+    WHERE end_time > start_time;
 END;

@@ -19,7 +19,14 @@ from sql.version import current_version, require_current, upgrade, wanted_versio
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer
 
-FUNCTIONS_ON_POSTGRESQL = ("new_instance", "new_instance_insert", "metric_result_worsen")
+FUNCTIONS_ON_POSTGRESQL = (
+    "new_result",
+    "new_result_insert",
+    "new_change",
+    "new_change_insert",
+    "result_source_insert",
+    "instance_status_recompute",
+)
 """Objects of SQLite that do what a function does on PostgreSQL."""
 
 OBJECT = re.compile(r"^CREATE (TABLE|VIEW|INDEX|TRIGGER) (\w+)", re.MULTILINE)
