@@ -8,11 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from sql.check import find_problems
 from sql.difference import Problem
 from sql.engine import make_engine, writing
+from sql.script import run_present_state, run_script
 from sql.version import upgrade
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
@@ -231,10 +232,10 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
     ),
     "somebody else owns tables": (
         ["ALTER TABLE site OWNER TO sam", "ALTER VIEW downtime OWNER TO reader_login"],
-        ["2 objects belong to reader_login, sam, not to sam_owner"],
+        ["2 of our objects belong to reader_login, sam, not to sam_owner"],
     ),
 }
-OWNER_TOO = "1 objects belong to sam, not to sam_owner"
+OWNER_TOO = "1 of our objects belong to sam, not to sam_owner"
 """Who damages a database makes objects of his own."""
 
 
@@ -359,6 +360,54 @@ def test_a_sites_own_objects_and_roles_are_its_own_business(own_engine: Engine) 
 
     if own_engine.dialect.name == "postgresql":
         execute(own_engine, "DROP OWNED BY grafana", "DROP ROLE grafana")
+
+
+PARTITIONED = """
+    CREATE TABLE by_day (
+        number bigint GENERATED ALWAYS AS IDENTITY,
+        day date NOT NULL,
+        note text,
+        PRIMARY KEY (number, day)
+    ) PARTITION BY RANGE (day);
+    CREATE INDEX by_day_note ON by_day (note);
+"""
+A_PARTITION = """
+    SET LOCAL ROLE sam_owner;
+    CREATE TABLE by_day_20261121 PARTITION OF by_day
+        FOR VALUES FROM ('2026-11-21') TO ('2026-11-22');
+    CREATE INDEX of_this_day_only ON by_day_20261121 (day);
+"""
+
+
+def test_partitions_are_as_their_table_says(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_all(connection: Connection) -> None:
+        run_present_state(connection)
+        run_script(connection, PARTITIONED)
+
+    monkeypatch.setattr("sql.snapshot.run_present_state", make_all)
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    execute(engine, f"SET LOCAL ROLE sam_owner; {PARTITIONED}")
+    execute(engine, A_PARTITION)
+    assert find_problems(engine) == []
+
+    for damage, expected in (
+        ("DROP INDEX by_day_note", "index by_day_note is missing"),
+        ("ALTER TABLE by_day DROP CONSTRAINT by_day_pkey", "by_day.by_day_pkey is missing"),
+        ("ALTER TABLE by_day_20261121 OWNER TO sam", "objects belong to sam, not to sam_owner"),
+    ):
+        execute(engine, damage)
+        [problem] = find_problems(engine)
+        assert problem.words.endswith(expected)
+        mend(engine, [problem])
+        assert find_problems(engine) == []
+    execute(engine, "DROP TABLE by_day")
+    mend(engine, find_problems(engine))
+    execute(engine, A_PARTITION)
+    assert find_problems(engine) == []
+    engine.dispose()
 
 
 SETTINGS = {
