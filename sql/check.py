@@ -45,6 +45,7 @@ _SYNCHRONOUS_COMMIT_OFF = text("""
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
 """Settings from here were found by the statement above."""
+_OF_FILES = ("configuration file", "default")
 
 
 def find_problems(engine: Engine) -> list[Problem]:
@@ -115,7 +116,8 @@ def _of_settings(connection: Connection) -> Iterator[Problem]:
         source = connection.execute(_SOURCE, {"name": name}).scalar_one()
         if _setting(connection, name) == "off" and source not in _OF_SESSIONS:
             mend = f"ALTER SYSTEM SET {name} = on;\nSELECT pg_reload_conf();"
-            yield Problem(f"{name} is off: {why}", mend)
+            # What stands on a command line no statement can change.
+            yield Problem(f"{name} is off: {why}", mend if source in _OF_FILES else None)
     for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
         if _setting(connection, name).upper() != good:
             yield Problem(f"{name} is {_setting(connection, name)}; wanted {good}")

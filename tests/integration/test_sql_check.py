@@ -418,6 +418,7 @@ SETTINGS = {
         1,
     ),
     "of the server": ("ALTER SYSTEM SET synchronous_commit = off", 1),
+    "of the disk": ("ALTER SYSTEM SET fsync = off", 1),
     "of the loader elsewhere": (
         "ALTER ROLE loader_login IN DATABASE postgres SET synchronous_commit = off",
         0,
@@ -441,14 +442,14 @@ def test_a_setting_that_loses_data_is_found_wherever_it_is_made(
         found = find_problems(engine)
 
         assert len(found) == expected
-        assert all("synchronous_commit is off" in problem.words for problem in found)
+        assert all("is off: a crash can" in problem.words for problem in found)
         mend(engine, found)
         assert find_problems(engine) == []
     finally:
         for role in ("loader_login", "reader_login"):
             postgres.execute(f"ALTER ROLE {role} RESET ALL")
             postgres.execute(f"ALTER ROLE {role} IN DATABASE postgres RESET ALL")
-        postgres.execute("ALTER SYSTEM RESET synchronous_commit")
+        postgres.execute("ALTER SYSTEM RESET ALL")
         postgres.execute("SELECT pg_reload_conf()")
         engine.dispose()
 
