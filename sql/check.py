@@ -42,6 +42,7 @@ _SYNCHRONOUS_COMMIT_OFF = text("""
         )
     ORDER BY mend
 """)
+_SESSION = text("SELECT quote_ident(current_user), quote_ident(current_database())")
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
 """Settings from here were found by the statement above."""
@@ -81,10 +82,10 @@ def _elsewhere(engine: Engine) -> Iterator[Problem]:
         foreign = foreign_schema(connection)
         if foreign is None:
             return
-        user = connection.execute(text("SELECT format('%I', current_user)")).scalar_one()
+        user, database = connection.execute(_SESSION).one()
     yield Problem(
         f"{name_of(engine)}: the user's schema is {foreign}; wanted {SCHEMA}",
-        f"ALTER ROLE {user} IN DATABASE {engine.url.database} SET search_path = {SCHEMA};",
+        f"ALTER ROLE {user} IN DATABASE {database} SET search_path = {SCHEMA};",
     )
 
 
