@@ -341,6 +341,24 @@ def test_rows_survive_the_mending_of_an_sqlite_table(own_engine: Engine) -> None
         assert query(own_engine, "SELECT run_id, level FROM report_change_row") == [(1, "x")]
 
 
+def test_what_is_made_again_has_its_comment(postgres_url: str) -> None:
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    comments = "SELECT description FROM pg_description WHERE objoid >= 16384 ORDER BY 1"
+    before = query(engine, comments)
+    execute(
+        engine,
+        "DROP VIEW report_change",
+        "DROP INDEX run_report_day",
+        "DROP FUNCTION downtime_insert CASCADE",
+    )
+
+    mend(engine, find_problems(engine))
+
+    assert query(engine, comments) == before
+    engine.dispose()
+
+
 def test_a_sites_own_objects_and_roles_are_its_own_business(own_engine: Engine) -> None:
     execute(
         own_engine,
