@@ -35,7 +35,7 @@ ANY_WRITE = (
     "DROP VIEW metricOutput",
     "ALTER TABLE metric_result ADD COLUMN mine integer",
     "CREATE FUNCTION mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-    "SELECT id_of_name('host', 'new')",
+    "SELECT is_time(now())",
 )
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "loader": (
