@@ -6,12 +6,6 @@ BEGIN
         RAISE WARNING 'nothing was granted: no schema there yet; run `sam-db upgrade`';
         RETURN;
     END IF;
-    -- To go with the next version, whose functions are made like this.
-    ALTER FUNCTION metricOutput_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION serviceEndpoint_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION siteGroup_insert SECURITY DEFINER SET search_path = public, pg_temp;
-    ALTER FUNCTION downtime_insert SECURITY DEFINER SET search_path = public, pg_temp;
-
     IF (
         SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
     ) < 3 THEN
@@ -24,14 +18,36 @@ BEGIN
         demand,
         is_time,
         lock_names,
-        id_of_name,
-        id_of_endpoint,
         make_names,
-        metricOutput_insert,
-        serviceEndpoint_insert,
-        id_of_site_group,
-        siteGroup_insert,
-        downtime_insert
+        make_endpoints,
+        has_relation,
+        make_partitions,
+        make_temporary,
+        open_staging,
+        close_staging,
+        stage_begin,
+        stage_end,
+        source_names,
+        metricOutput_check,
+        metricOutput_names,
+        metricOutput_add,
+        metricOutput_merge,
+        metricOutput_load,
+        metricOutput_stage,
+        serviceEndpoint_load,
+        serviceEndpoint_stage,
+        siteGroup_load,
+        siteGroup_stage,
+        downtime_load,
+        downtime_stage,
+        mark_days,
+        membership_begin,
+        membership_end,
+        downtime_change,
+        read_history,
+        fold_batches,
+        fold_news,
+        take_changes
     FROM PUBLIC;
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
@@ -39,7 +55,15 @@ BEGIN
     -- The loader: in through the class views; to see what was loaded is not its business.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
-    GRANT EXECUTE ON FUNCTION lock_names TO sam_loader;
+    GRANT EXECUTE ON FUNCTION
+        lock_names,
+        open_staging,
+        metricOutput_load,
+        serviceEndpoint_load,
+        siteGroup_load,
+        downtime_load,
+        fold_news
+    TO sam_loader;
 
     -- The reporter: reads the inputs, writes reports, sweeps those that nobody sees any more.
     GRANT SELECT ON
@@ -47,6 +71,9 @@ BEGIN
         report_topology,
         report_downtime,
         report_site_group,
+        report_newest_result,
+        report_changed_day,
+        report_horizon,
         report_run,
         report_change,
         endpoint_availability,
@@ -69,6 +96,7 @@ BEGIN
         timeline_segment
     TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
+    GRANT EXECUTE ON FUNCTION take_changes TO sam_reporter;
 
     -- The reader: people, Grafana.
     GRANT SELECT ON
@@ -81,6 +109,9 @@ BEGIN
         report_topology,
         report_downtime,
         report_site_group,
+        report_newest_result,
+        report_changed_day,
+        report_horizon,
         report_run,
         report_change,
         endpoint_availability,
