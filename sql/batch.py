@@ -83,8 +83,8 @@ def read_batch(
 ) -> Batch:
     """The messages, decoded for the views of their classes."""
     batch = Batch()
-    classes = dict.fromkeys(folded(message.message_class or "") for message in messages)
-    views = {name: catalogue.find(name) for name in classes if name != CHECK_CLASS}
+    names = {folded(message.message_class or "") for message in messages}
+    views = catalogue.find_all(names - {CHECK_CLASS})
     for message in messages:
         name = folded(message.message_class or "")
         view = views.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -99,11 +99,16 @@ class Catalogue:
         A view of the site's own without a trigger is found too, with that as its problem.
         """
         name = folded(class_name or "")
-        if name and name not in self._views:
+        return self.find_all([name]).get(name)
+
+    def find_all(self, names: Iterable[str]) -> dict[str, ClassView]:
+        """Those of these folded names that are there; for all unknown ones it is read once."""
+        wanted = set(filter(None, names))
+        if not wanted <= self._views.keys():
             # Of two views that differ in case alone one that works is the class.
             views = sorted(_read(self._engine), key=lambda view: view.problem is None)
             self._views = {folded(view.name): view for view in views}
-        return self._views.get(name)
+        return {name: self._views[name] for name in wanted & self._views.keys()}
 
     def forget(self) -> None:
         """Read again at the next question: a view was found changed."""

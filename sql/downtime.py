@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT
 from schema.normalise import normalise
@@ -23,6 +23,8 @@ from sql.moments import days_of
 from sql.transaction import load_transaction
 from sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
+_MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
+
 
 @dataclass(frozen=True)
 class Change:
@@ -32,9 +34,20 @@ class Change:
     after: Row
 
     def days(self, today: date) -> set[date]:
-        """The closed or running UTC days whose figures it can change."""
+        """The UTC days that it touches, up to today."""
         rows = [self.after] if self.before is None else [self.before, self.after]
         return {day for row in rows for day in days_of(row["startTime"], row["endTime"], today)}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What was done, and the days of it whose reports are to be made again.
+
+    These are none before the first with results, and none that prune has frozen.
+    """
+
+    changes: Sequence[Change]
+    due_days: Sequence[date]
 
 
 def new_id(now: datetime) -> str:
@@ -55,23 +68,20 @@ def announcement(fields: Mapping[str, str], now: datetime) -> list[Row]:
     return [dict(row) for row in normalise(fields, DOWNTIME.name, {}, now)]
 
 
-def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> list[Change]:
+def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> Changed:
     """Store the rows; one whose id, site, host and flavour are known is moved."""
 
-    def action(connection: Connection) -> list[Change]:
-        known = {key_of(row, DOWNTIME.natural_key): row for row in _stored(connection)}
+    def action(connection: Connection) -> Changed:
+        known = {key_of(row, DOWNTIME.natural_key): row for row in _known(connection)}
         changes = [
             _stamped(Change(known.get(key_of(row, DOWNTIME.natural_key)), row), now) for row in rows
         ]
-        insert_rows(connection, DOWNTIME, (each.after for each in changes))
-        return changes
+        return _stored_with_days(connection, changes, now)
 
     return load_transaction(engine, action)
 
 
-def cancel(
-    engine: Engine, ids: Sequence[str], end: str | None, why: str, now: datetime
-) -> list[Change]:
+def cancel(engine: Engine, ids: Sequence[str], end: str | None, why: str, now: datetime) -> Changed:
     """End the downtimes of these ids where they began, so that they never count, or at `end`.
 
     Those cancelled already stay as they are and are left out of the result.
@@ -80,11 +90,10 @@ def cancel(
         DowntimeRefused: an id is unknown, or its downtime does not last until `end`.
     """
 
-    def action(connection: Connection) -> list[Change]:
-        stored = _stored(connection)
+    def action(connection: Connection) -> Changed:
+        stored = _known(connection)
         changes = [_stamped(each, now) for one in ids for each in _ended(one, stored, end, why)]
-        insert_rows(connection, DOWNTIME, (each.after for each in changes))
-        return changes
+        return _stored_with_days(connection, changes, now)
 
     return load_transaction(engine, action)
 
@@ -117,8 +126,15 @@ def _unknown(row: Row, endpoints: Iterable[Row]) -> str:
     return ""
 
 
-def _stored(connection: Connection) -> list[Row]:
+def _known(connection: Connection) -> list[Row]:
     return [row for row in stored_rows(connection, DOWNTIME) if "downtimeId" in row]
+
+
+def _stored_with_days(connection: Connection, changes: Sequence[Change], now: datetime) -> Changed:
+    insert_rows(connection, DOWNTIME, (each.after for each in changes))
+    touched = {day for each in changes for day in each.days(now.date())}
+    marked = {date.fromisoformat(str(day)) for day in connection.scalars(_MARKED)}
+    return Changed(changes, sorted(touched & marked))
 
 
 def _ended(downtime_id: str, stored: Iterable[Row], end: str | None, why: str) -> list[Change]:

@@ -6,7 +6,7 @@ import argparse
 import getpass
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from schema.command import OK, CommandParser, text_table, to_json
 from schema.errors import RecordRefused
 from sql.config import load_database
 from sql.downtime import (
-    Change,
+    Changed,
     announce,
     announcement,
     cancel,
@@ -110,7 +110,7 @@ def run_add(args: argparse.Namespace) -> int:
     engine = _engine(args)
     for words in unknown_names(engine, rows):
         logger.warning("%s: announced all the same", words)
-    _print_changes(args, announce(engine, rows, now), now)
+    _print_changed(args, announce(engine, rows, now))
     return OK
 
 
@@ -118,11 +118,11 @@ def run_cancel(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     words = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason.strip()]))
     why = signed(words, args.who or _login_name())
-    changes = cancel(_engine(args), list(dict.fromkeys(args.ids)), args.end, why, now)
+    changed = cancel(_engine(args), list(dict.fromkeys(args.ids)), args.end, why, now)
     for downtime_id in args.ids:
-        if all(each.after["downtimeId"] != downtime_id for each in changes):
+        if all(each.after["downtimeId"] != downtime_id for each in changed.changes):
             logger.warning("downtime %s was cancelled already", downtime_id)
-    _print_changes(args, changes, now)
+    _print_changed(args, changed)
     return OK
 
 
@@ -181,17 +181,17 @@ def _engine(args: argparse.Namespace) -> Engine:
     return engine
 
 
-def _print_changes(args: argparse.Namespace, changes: Sequence[Change], now: datetime) -> None:
-    days = sorted({day for each in changes for day in each.days(now.date())})
-    ids = list(dict.fromkeys(each.after["downtimeId"] for each in changes))
+def _print_changed(args: argparse.Namespace, changed: Changed) -> None:
     if args.json:
-        downtimes = [{**_facts(each.after), "moved": each.before is not None} for each in changes]
-        print(to_json({"downtimes": downtimes, "due_days": days}))
+        downtimes = [
+            {**_facts(each.after), "moved": each.before is not None} for each in changed.changes
+        ]
+        print(to_json({"downtimes": downtimes, "due_days": changed.due_days}))
         return
-    for downtime_id in ids:
+    for downtime_id in dict.fromkeys(each.after["downtimeId"] for each in changed.changes):
         print(downtime_id)
-    if days:
-        print(f"due: {' '.join(map(str, days))}")
+    if changed.due_days:
+        print(f"due: {' '.join(map(str, changed.due_days))}")
 
 
 def _print_list(args: argparse.Namespace, rows: Iterable[Row]) -> None:

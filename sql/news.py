@@ -13,13 +13,7 @@ from sql.engine import writing
 
 _FOLD = text("SELECT fold_news()")
 _TAKE = text("SELECT take_changes()")
-# Of both: days are forgotten by prune, and no number is given again.
-_NEWEST = text("""
-    SELECT max(
-        (SELECT coalesce(max(change_no), 0) FROM changed_day),
-        (SELECT coalesce(max(change_no), 0) FROM run)
-    )
-""")
+_COUNT = text("UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no")
 _NUMBER = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NULL")
 
 
@@ -46,12 +40,12 @@ def fold_all(engine: Engine) -> None:
 
 
 def take_changes(connection: Connection) -> int:
-    """Number the changes that a run of a report is going to read; the newest number, 0 at first.
+    """Number the changes that a run of a report is going to read; the number, never given again.
 
     To be committed before anything is read.
     """
     if connection.dialect.name == "postgresql":
         return int(connection.execute(_TAKE).scalar_one())
-    newest = int(connection.execute(_NEWEST).scalar_one())
-    numbered = connection.execute(_NUMBER, {"number": newest + 1}).rowcount
-    return newest + 1 if numbered else newest
+    number = int(connection.execute(_COUNT).scalar_one())
+    connection.execute(_NUMBER, {"number": number})
+    return number

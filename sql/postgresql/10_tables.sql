@@ -222,7 +222,14 @@ COMMENT ON TABLE changed_day IS
     'is going to read; without a number: changed after any run. The first day with results is '
     'the first of all.';
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
-COMMENT ON INDEX changed_day_change_no IS 'The newest number, and the days without one.';
+COMMENT ON INDEX changed_day_change_no IS 'The days without a number.';
+
+CREATE TABLE change_counter (
+    change_no bigint NOT NULL
+);
+COMMENT ON TABLE change_counter IS
+    'One row: the last number given to changes, which is never given again.';
+INSERT INTO change_counter (change_no) VALUES (0);
 
 CREATE TABLE horizon (
     day date PRIMARY KEY

@@ -1043,19 +1043,16 @@ COMMENT ON FUNCTION fold_news IS
 CREATE FUNCTION take_changes() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    newest bigint;
+    number bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
-    -- Of both: days are forgotten by prune, and no number is given again.
-    newest := coalesce(
-        greatest((SELECT max(change_no) FROM changed_day), (SELECT max(change_no) FROM run)), 0
-    );
+    UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no INTO number;
     PERFORM FROM changed_day WHERE change_no IS NULL ORDER BY day FOR UPDATE;
-    UPDATE changed_day SET change_no = newest + 1 WHERE change_no IS NULL;
-    RETURN newest + CAST(FOUND AS integer);
+    UPDATE changed_day SET change_no = number WHERE change_no IS NULL;
+    RETURN number;
 END
 $$;
 COMMENT ON FUNCTION take_changes IS
-    'Number the changes that a run is going to read, all that is committed; the newest number.';
+    'Number the changes that a run is going to read, all that is committed; the number.';

@@ -18,27 +18,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-# Until the upgrade makes them.
-ROLES = """
-    DO $$
-    DECLARE
-        role text;
-    BEGIN
-        FOREACH role IN ARRAY ARRAY['sam_owner', 'sam_loader', 'sam_reporter', 'sam_reader'] LOOP
-            IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
-                EXECUTE format('CREATE ROLE %I NOLOGIN', role);
-            END IF;
-        END LOOP;
-        GRANT CREATE, USAGE ON SCHEMA public TO sam_owner;
-        GRANT SELECT ON alembic_version TO sam_loader;
-        GRANT SELECT, INSERT, UPDATE ON dead_letter TO sam_loader;
-        GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
-        GRANT SELECT ON metricOutput, current_status, site_availability TO sam_reader;
-    END
-    $$
-"""
-
-
 @dataclass(frozen=True)
 class Block:
     """`section` is the heading above it."""
@@ -107,7 +86,6 @@ def on_postgresql(directory: Path, server: PostgresServer) -> Iterator[Workplace
     ).write_configuration()
     try:
         place.succeed("sam-db", "upgrade")
-        server.execute(ROLES, "sam")
         yield place
     finally:
         server.execute("DROP DATABASE sam WITH (FORCE)")

@@ -24,7 +24,9 @@ EMPTY_ALL_TABLES = text("""
     BEGIN
         FOR name IN
             SELECT tablename FROM pg_tables
-            WHERE schemaname = 'public' AND tablename NOT IN ('metric_status', 'alembic_version')
+            WHERE schemaname = 'public' AND tablename NOT IN (
+                    'metric_status', 'alembic_version', 'change_counter'
+                )
         LOOP
             EXECUTE format('DELETE FROM %I', name);
         END LOOP;

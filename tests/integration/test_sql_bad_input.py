@@ -102,13 +102,13 @@ def insert_error(engine: Engine, view: str, row: Values) -> str:
 
 
 def counts(engine: Engine) -> dict[str, int]:
-    """The number of rows of every table; dead letters are another matter."""
+    """The number of rows of every table with any; dead letters are another matter."""
     with reading(engine) as connection:
-        return {
+        found = {
             name: connection.execute(text(f'SELECT count(*) FROM "{name}"')).scalar_one()
             for name in _tables(connection)
-            if name != "dead_letter"
         }
+    return {name: count for name, count in found.items() if count and name != "dead_letter"}
 
 
 def _tables(connection: Connection) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -9,14 +10,18 @@ from sqlalchemy import Engine
 
 from schema.times import format_time
 from sql.downtime import (
+    Changed,
     announce,
     announcement,
     cancel,
     list_downtimes,
     unknown_names,
 )
+from sql.engine import writing
 from sql.errors import DowntimeRefused
+from sql.news import fold_all, take_changes
 from sql.view_rows import Row, source_of
+from tests.builders import metric_result
 from tests.integration.sql_rows import downtime, insert, query, service_endpoint, stored
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -40,7 +45,7 @@ def days(*numbers: int) -> set[date]:
 
 
 def test_an_announced_downtime_counts_and_tells_who_made_it(engine: Engine) -> None:
-    [change] = announce(engine, rows(description="power cut (jane)"), NOW)
+    [change] = announce(engine, rows(description="power cut (jane)"), NOW).changes
 
     [row] = stored(engine, "downtime")
     assert counted(engine) == [
@@ -55,7 +60,7 @@ def test_the_same_id_again_moves_it_even_within_a_second(engine: Engine) -> None
 
     [change] = announce(
         engine, rows(startTime="2026-11-17T23:59:59Z", endTime="2026-11-19T00:00:00Z"), NOW
-    )
+    ).changes
 
     assert counted(engine) == [
         ("D1", "ce01.example.org", "2026-11-17T23:59:59Z", "2026-11-19T00:00:00Z")
@@ -75,13 +80,13 @@ def test_one_whose_announcement_lies_in_the_future_can_be_changed(engine: Engine
 def test_one_that_was_cancelled_never_counted(engine: Engine) -> None:
     announce(engine, rows(description="power cut (jane)"), NOW)
 
-    [change] = cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW)
+    [change] = cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW).changes
 
     [row] = stored(engine, "downtime")
     assert counted(engine) == []
     assert row["description"] == "power cut (jane); cancelled: wrong site (joe)"
     assert change.days(TODAY) == days(20)
-    assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW) == []
+    assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW).changes == []
 
 
 def test_one_that_ended_early_counts_until_then(engine: Engine) -> None:
@@ -117,12 +122,12 @@ def test_an_unknown_id_cancels_none_of_the_others(engine: Engine) -> None:
 def test_days_to_come_are_not_due(engine: Engine) -> None:
     [change] = announce(
         engine, rows(startTime="2026-11-19T12:00:00Z", endTime="2027-01-01T00:00:00Z"), NOW
-    )
+    ).changes
     [later] = announce(
         engine,
         rows(downtimeId="D2", startTime="2026-11-21T00:00:00Z", endTime="2026-11-22T00:00:00Z"),
         NOW,
-    )
+    ).changes
 
     assert change.days(TODAY) == days(19, 20)
     assert later.days(TODAY) == set()
@@ -151,3 +156,41 @@ def test_the_list_is_by_time_with_all_sources(engine: Engine) -> None:
     found = [(row["downtimeId"], source_of(row)) for row in list_downtimes(engine)]
 
     assert found == [("H1", "by hand"), ("1G0", "gocdb"), ("M1", "message")]
+
+
+def test_exactly_the_touched_days_are_due_again(engine: Engine) -> None:
+    now = datetime.now(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = format_time(midnight - timedelta(days=10) + timedelta(hours=1))
+    insert(engine, "metricOutput", metric_result(timestamp=first))
+    fold_all(engine)
+
+    def at(day: int, hour: int) -> str:
+        """`day` days ago."""
+        return format_time(midnight - timedelta(days=day) + timedelta(hours=hour))
+
+    def move(start: str, end: str) -> Changed:
+        return announce(engine, rows(startTime=start, endTime=end), now)
+
+    def due() -> list[date]:
+        """What is marked since the last look."""
+        marked = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
+        with writing(engine) as connection:
+            take_changes(connection)
+        return sorted(date.fromisoformat(str(day)) for (day,) in marked)
+
+    steps: Sequence[tuple[Callable[[], Changed], Sequence[int]]] = [
+        (lambda: move(at(6, 8), at(4, 0)), [6, 5]),
+        (lambda: move(at(5, 23), at(4, 1)), [6, 5, 4]),
+        (lambda: cancel(engine, ["D1"], at(5, 24), "ended", now), [5, 4]),
+        (lambda: cancel(engine, ["D1"], None, "cancelled", now), [5]),
+        (lambda: cancel(engine, ["D1"], None, "cancelled", now), []),
+        (lambda: move(at(12, 0), at(8, 0)), [10, 9]),  # reports begin with the first result
+        (lambda: move(at(1, 12), at(-5, 0)), [10, 9, 1, 0]),  # and end today
+    ]
+    due()
+    for step, expected in steps:
+        changed, marked = step(), due()
+
+        assert changed.due_days == marked
+        assert marked == [(midnight - timedelta(days=day)).date() for day in expected]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from schema.message import Message, new_message
 from sql.catalogue import Catalogue, ClassView, class_views
@@ -83,6 +83,17 @@ def test_a_look_alike_of_a_name_is_another_name(own_engine: Engine) -> None:
     assert (loaded.rows, loaded.checks, loaded.dead_letters) == (1, 0, {"unknown-class": 2})
 
 
+def test_a_flood_of_unknown_names_is_one_look_into_the_database(engine: Engine) -> None:
+    looks: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *call: looks.append(str(call[2])))
+
+    Catalogue(engine).find_all({f"unknown{number}" for number in range(1000)})
+    once = len(looks)
+    Catalogue(engine).find("unknown")
+
+    assert len(looks) == 2 * once
+
+
 def test_a_view_without_a_trigger_is_named_when_its_first_message_comes(
     own_engine: Engine,
 ) -> None:
@@ -95,6 +106,17 @@ def test_a_view_without_a_trigger_is_named_when_its_first_message_comes(
     assert only_error(own_engine) == "note: view note has no INSTEAD OF INSERT trigger"
     add_trigger(own_engine, "note", "INSERT INTO kept VALUES (NEW.words);")
     assert load(own_engine, catalogue, [note()], NOW).rows == 1
+
+
+def test_a_refused_record_is_told_with_its_values_whatever_the_table_calls_them(
+    own_engine: Engine,
+) -> None:
+    make_class(own_engine, "note", author="text", words="text CHECK (length(words) < 3)")
+
+    load_now(own_engine, note(author="me", words="hello" * 100))
+
+    assert f"words '{('hello' * 100)[:80]}'" in only_error(own_engine)
+    assert only_error(own_engine).startswith("note: ")
 
 
 def test_a_view_that_nobody_sends_to_may_do_without_a_trigger(own_engine: Engine) -> None:

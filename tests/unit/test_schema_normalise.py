@@ -10,7 +10,7 @@ from schema.classes import METRIC_OUTPUT
 from schema.decode import decode
 from schema.errors import RecordRefused
 from schema.message import Message
-from schema.normalise import Limits, normalise
+from schema.normalise import CLOCK, DAY, MOMENT, Limits, normalise
 from schema.record import Record
 from schema.times import parse_time
 from tests.builders import NOW, metric_message, metric_result
@@ -142,6 +142,55 @@ def test_a_sites_own_class_has_only_its_times_normalised() -> None:
         "TIMESTAMP": "1970-01-01T00:00:00Z",
         "metricStatus": "whatever",
     }
+
+
+TIMES = {"seen": MOMENT, "day": DAY, "clock": CLOCK}
+
+
+def test_columns_of_a_time_type_hold_times_in_one_form() -> None:
+    record = {"Seen": "2026-11-20 13:00:00+01:00", "day": "2026-11-20", "clock": "23:59:59"}
+
+    [only] = normalise(record, "environment", {}, NOW, times=TIMES)
+
+    assert only == {"Seen": "2026-11-20T12:00:00Z", "day": "2026-11-20", "clock": "23:59:59"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seen", "now"),
+        ("seen", "2026-02-30T00:00:00Z"),
+        ("day", "today"),
+        ("day", "2026-02-30"),
+        ("day", "20261120"),
+        ("day", "2026-11-20T00:00:00Z"),
+        ("clock", "now"),
+        ("clock", "24:00:00"),
+        ("clock", "1:00"),
+    ],
+)
+def test_another_value_of_a_time_column_is_refused_by_name(key: str, value: str) -> None:
+    with pytest.raises(RecordRefused, match=f"bad-time: {key}: '{value}'"):
+        normalise({key: value}, "environment", {}, NOW, times=TIMES)
+
+
+@pytest.mark.parametrize(
+    ("weight", "good"),
+    [("0", True), ("999999999", True), ("+5", False), ("1_0", False), ("1.5", False)],
+)
+def test_a_weight_is_a_whole_number(weight: str, good: bool) -> None:
+    record = {
+        "siteName": "S",
+        "groupName": "G",
+        "groupType": "region",
+        "validFrom": "0",
+        "weight": weight,
+    }
+
+    if good:
+        assert row(record, "siteGroup")["weight"] == weight
+    else:
+        assert refusal(record, "siteGroup") == "bad-weight"
 
 
 def test_decoding_gives_rows_by_column_refusals_by_number_and_counts_unknown_keys() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,19 @@ Output = pytest.CaptureFixture[str]
 ADD = ("downtime", "add", "--site", "A", "--reason", "power cut", "--who", "jane")
 TIMES = ("--start", "2026-01-05T22:00Z", "--end", "2026-01-07T00:00Z")
 
+# There are no reports of days before it.
+FIRST_RESULT = """
+    INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus, timestamp)
+    VALUES ('ce01', 'CE', 'org.example.Ping', 'OK', '2026-01-02T00:00:00Z')
+"""
+
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
     assert main(["upgrade"]) == OK
+    with closing(sqlite3.connect(tmp_path / "sam.db")) as connection, connection:
+        connection.execute(FIRST_RESULT)
     capsys.readouterr()
 
 
@@ -45,6 +55,12 @@ def test_add_prints_the_new_id_and_the_days_that_are_due(capsys: Output) -> None
     downtime_id, due = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"local-\d{8}-[0-9a-f]{8}", downtime_id)
     assert due == "due: 2026-01-05 2026-01-06"
+
+
+def test_days_without_reports_are_not_due(capsys: Output) -> None:
+    told = answer(capsys, *ADD, "--start", "2025-12-30T00:00Z", "--end", "2026-01-04T00:00Z")
+
+    assert told["due_days"] == ["2026-01-02", "2026-01-03"]
 
 
 def test_add_in_json_tells_the_downtime(capsys: Output) -> None:

@@ -134,7 +134,14 @@ COMMENT ON TABLE changed_day IS
     'is going to read; without a number: changed after any run. The first day with results is '
     'the first of all.';
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
-COMMENT ON INDEX changed_day_change_no IS 'The newest number, and the days without one.';
+COMMENT ON INDEX changed_day_change_no IS 'The days without a number.';
+
+CREATE TABLE change_counter (
+    change_no bigint NOT NULL
+);
+COMMENT ON TABLE change_counter IS
+    'One row: the last number given to changes, which is never given again.';
+INSERT INTO change_counter (change_no) VALUES (0);
 
 CREATE TABLE horizon (
     day date PRIMARY KEY
@@ -1341,22 +1348,19 @@ COMMENT ON FUNCTION fold_news IS
 CREATE FUNCTION take_changes() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    newest bigint;
+    number bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
-    -- Of both: days are forgotten by prune, and no number is given again.
-    newest := coalesce(
-        greatest((SELECT max(change_no) FROM changed_day), (SELECT max(change_no) FROM run)), 0
-    );
+    UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no INTO number;
     PERFORM FROM changed_day WHERE change_no IS NULL ORDER BY day FOR UPDATE;
-    UPDATE changed_day SET change_no = newest + 1 WHERE change_no IS NULL;
-    RETURN newest + CAST(FOUND AS integer);
+    UPDATE changed_day SET change_no = number WHERE change_no IS NULL;
+    RETURN number;
 END
 $$;
 COMMENT ON FUNCTION take_changes IS
-    'Number the changes that a run is going to read, all that is committed; the newest number.';
+    'Number the changes that a run is going to read, all that is committed; the number.';
 
 -- What was there before -------------------------------------------------------------------------
 
@@ -1429,3 +1433,4 @@ FROM (
 WHERE day <= CAST(now() AT TIME ZONE 'UTC' AS date)
 ORDER BY day;
 UPDATE run SET change_no = 1;
+UPDATE change_counter SET change_no = 1;
