@@ -705,17 +705,13 @@ COMMENT ON FUNCTION metricOutput_add IS
 
 CREATE FUNCTION metricOutput_merge() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE
-    days date[];
 BEGIN
     PERFORM metricOutput_check();
-    SELECT array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)) INTO days
-    FROM pg_temp.staged_metricoutput;
-    PERFORM make_partitions(days);
     PERFORM metricOutput_names();
-    -- Prune may have dropped an empty one before we came to fill it. From now on it can't.
+    -- From here on prune can't drop an empty partition that we are about to fill.
     LOCK TABLE ONLY metric_result, ONLY metric_result_detail IN ROW EXCLUSIVE MODE;
-    PERFORM make_partitions(days);
+    PERFORM make_partitions(array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)))
+    FROM pg_temp.staged_metricoutput;
 
     WITH staged AS MATERIALIZED (
         SELECT DISTINCT ON (k.instance_id, s.timestamp, g.host_id)
