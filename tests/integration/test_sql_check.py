@@ -66,7 +66,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
             "DROP TRIGGER downtime_insert ON downtime",
             (
                 "CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime"
-                " FOR EACH ROW EXECUTE FUNCTION siteGroup_insert()"
+                " FOR EACH ROW EXECUTE FUNCTION siteGroup_stage()"
             ),
         ],
         ["trigger downtime_insert on downtime was changed"],
@@ -127,12 +127,12 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ],
     ),
     "a function takes the rights of the caller": (
-        "ALTER FUNCTION downtime_insert SECURITY INVOKER",
-        ["function downtime_insert() was changed"],
+        "ALTER FUNCTION downtime_stage SECURITY INVOKER",
+        ["function downtime_stage() was changed"],
     ),
     "a function is gone, and its trigger": (
-        "DROP FUNCTION downtime_insert CASCADE",
-        ["function downtime_insert() is missing", "trigger downtime_insert on downtime is missing"],
+        "DROP FUNCTION downtime_stage CASCADE",
+        ["function downtime_stage() is missing", "trigger downtime_insert on downtime is missing"],
     ),
     "a table is gone": (
         "DROP TABLE report_change_row CASCADE",
@@ -350,7 +350,7 @@ def test_what_is_made_again_has_its_comment(postgres_url: str) -> None:
         engine,
         "DROP VIEW report_change",
         "DROP INDEX run_report_day",
-        "DROP FUNCTION downtime_insert CASCADE",
+        "DROP FUNCTION downtime_stage CASCADE",
     )
 
     mend(engine, find_problems(engine))
