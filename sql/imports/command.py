@@ -14,15 +14,15 @@ from sqlalchemy import Engine
 
 from schema.classes import BUILT_IN, DOWNTIME, METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP
 from schema.command import BAD_DATA, OK, CommandParser, to_json
-from sql import gocdb_command
 from sql.catalogue import Catalogue
 from sql.config import state_directory
 from sql.database import open_database
-from sql.import_csv import Imported, import_table, opened_table
-from sql.import_file import refuse_missing
-from sql.import_place import Tally
-from sql.import_records import MOST_PROBLEMS, Import, limits_of_history, usable_view
-from sql.progress import Progress, grouped
+from sql.imports import gocdb_command
+from sql.imports.file import refuse_missing
+from sql.imports.place import Tally
+from sql.imports.progress import Progress, grouped
+from sql.imports.records import MOST_PROBLEMS, Import, limits_of_history, usable_view
+from sql.imports.table import Imported, import_table, opened_table
 
 EXAMPLES = """\
 examples:

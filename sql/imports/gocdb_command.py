@@ -14,8 +14,8 @@ from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from schema.command import OK, text_table, to_json
 from sql.database import open_database
 from sql.engine import reading
-from sql.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
+from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sql.imports.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
 from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
 from sql.transaction import load_transaction
 from sql.view_rows import Row, insert_rows, stored_rows
