@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from sqlalchemy import Engine, text
 
 from sql.engine import reading, writing
+from sql.news import fold_all
 from sql.pruning import DAY, Pruned, Removed, Task
 
 BATCH_ROWS = 2_000
@@ -51,6 +52,8 @@ class Doomed:
 
 def prune(task: Task) -> Pruned:
     """Delete, or count, what lies before the bounds."""
+    if not task.dry_run:
+        fold_all(task.engine)  # what is deleted is news no more
     return Pruned(_removed(task, _results(task)), _removed(task, _details(task)))
 
 

@@ -69,7 +69,7 @@ CREATE TABLE endpoint (
 ) STRICT;
 
 -- The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; other_at
--- is the newest time with another status. Follows the results by triggers.
+-- is the newest time with another status. Follows the results by folds.
 CREATE TABLE instance_status (
     status_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
@@ -97,30 +97,29 @@ CREATE TABLE metric_instance (
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
 -- What a result says about itself that hardly ever changes, stored once. names are all these texts
--- and those of the instance, as JSON: a result finds both by one look-up. No instance: only until
--- the trigger that makes it has ended.
+-- and those of the instance, as JSON: a result finds both by one look-up. All else follows from
+-- names by a trigger; no instance: only until it has ended.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
     instance_id integer REFERENCES metric_instance,
-    service_uri text NOT NULL,
-    service_type text NOT NULL,
-    site_name text NOT NULL,
-    metric_type text NOT NULL,
-    data_type text NOT NULL,
-    monitoring_host text NOT NULL,
-    role text NOT NULL,
-    nagios_name text NOT NULL,
-    encrypted text NOT NULL,
+    service_uri text NOT NULL DEFAULT '',
+    service_type text NOT NULL DEFAULT '',
+    site_name text NOT NULL DEFAULT '',
+    metric_type text NOT NULL DEFAULT '',
+    data_type text NOT NULL DEFAULT '',
+    monitoring_host text NOT NULL DEFAULT '',
+    role text NOT NULL DEFAULT '',
+    nagios_name text NOT NULL DEFAULT '',
+    encrypted text NOT NULL DEFAULT '',
     names text NOT NULL UNIQUE
 ) STRICT;
 
 -- SQLite has no functions: a row sent here is what a call with these arguments would be. Its
--- trigger (30_triggers.sql) stores the result and what follows from it; this table stays empty.
+-- trigger (30_triggers.sql) stores the result; this table stays empty.
 CREATE TABLE new_result (
-    source_id integer,
+    names text,
     measured_at integer,
-    day text,
-    gatherer_id integer,
+    gathered_at text,
     status integer,
     summary text,
     performance_data text,
@@ -154,6 +153,25 @@ CREATE TABLE metric_result_detail (
     status integer NOT NULL,
     details text NOT NULL,
     PRIMARY KEY (instance_id, measured_at, gatherer_id)
+) STRICT;
+
+-- Results that became worse since they were folded. With those beyond folded they are the news that
+-- instance_status and changed_day do not follow yet.
+CREATE TABLE load_news (
+    result_id integer PRIMARY KEY
+) STRICT;
+
+-- One row: the newest result that was folded. up_to is the limit of the fold that is under way.
+CREATE TABLE folded (
+    result_id integer NOT NULL,
+    up_to integer NOT NULL
+) STRICT;
+INSERT INTO folded (result_id, up_to) VALUES (0, 9223372036854775807);
+
+-- A call as new_result is: brings instance_status and changed_day up to so many results that are
+-- news, or to all; stays empty.
+CREATE TABLE fold_news (
+    at_most integer
 ) STRICT;
 
 -- Topology and downtimes ------------------------------------------------------------------------

@@ -197,10 +197,36 @@ JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 CREATE VIEW report_newest_result AS
 SELECT coalesce(max(result_id), 0) AS result_id FROM metric_result;
 
+-- Results that are news: not folded yet, or worse than when they were.
+CREATE VIEW unfolded_result AS
+SELECT r.result_id, i.status_id, r.measured_at, r.status, r.summary
+FROM folded AS f
+CROSS JOIN metric_result AS r ON r.result_id > f.result_id AND r.result_id <= f.up_to
+CROSS JOIN metric_instance AS i ON i.instance_id = r.instance_id
+UNION ALL
+SELECT r.result_id, i.status_id, r.measured_at, r.status, r.summary
+FROM folded AS f
+CROSS JOIN load_news AS n ON n.result_id <= f.up_to
+CROSS JOIN metric_result AS r ON r.result_id = n.result_id
+CROSS JOIN metric_instance AS i ON i.instance_id = r.instance_id;
+
+-- The days that news change: a report looks back to the day before, so a result changes two. None
+-- before the horizon, and none of the future, as it was never computed.
+CREATE VIEW unfolded_day AS
+SELECT day
+FROM (
+    SELECT date(measured_at, 'unixepoch') AS day FROM unfolded_result
+    UNION
+    SELECT date(measured_at, 'unixepoch', '+1 day') FROM unfolded_result
+)
+WHERE day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now');
+
 -- Days whose results, topology or downtimes changed; no number: since any run looked. A day is due
 -- for a report whose published run has a smaller change_no.
 CREATE VIEW report_changed_day AS
-SELECT day, change_no FROM changed_day;
+SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
+UNION ALL
+SELECT day, NULL FROM unfolded_day;
 
 -- The first day that can be recomputed, once results have been pruned; else no row.
 CREATE VIEW report_horizon AS
@@ -343,6 +369,152 @@ SELECT
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
 
+-- The rows of instance_status as news make them. A result newer than the newest tells a status, or
+-- moves on the one that holds. An older one changes nothing if its status is the one that held
+-- then: since the status began, or before other_at. Else the history of its instances is read.
+CREATE VIEW unfolded_status AS
+WITH news AS MATERIALIZED (
+    SELECT
+        n.*, k.status AS held, k.since AS held_since, k.measured_at AS held_at,
+        k.measured_at IS NULL OR n.measured_at > k.measured_at AS is_newer,
+        n.measured_at <= k.measured_at
+            AND n.measured_at >= coalesce(k.other_at, -1e18)
+            AND (n.measured_at < k.since OR n.status <> k.status) AS is_late
+    FROM unfolded_result AS n
+    CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+),
+late AS MATERIALIZED (
+    SELECT DISTINCT status_id FROM news WHERE is_late
+),
+moment AS (
+    -- Several results of one moment: the worse counts, and its summary.
+    SELECT status_id, measured_at, max(status) AS status, summary, held, held_at
+    FROM news
+    WHERE is_newer AND status_id NOT IN (SELECT status_id FROM late)
+    GROUP BY status_id, measured_at
+),
+step AS (
+    SELECT
+        *,
+        lag(status, 1, held) OVER w AS before,
+        lag(measured_at, 1, held_at) OVER w AS before_at,
+        lead(measured_at) OVER w AS after_at
+    FROM moment
+    WINDOW w AS (PARTITION BY status_id ORDER BY measured_at)
+),
+newest AS (
+    SELECT
+        status_id,
+        max(measured_at) AS measured_at,
+        max(status) FILTER (WHERE after_at IS NULL) AS status,
+        max(summary) FILTER (WHERE after_at IS NULL) AS summary,
+        max(measured_at) FILTER (WHERE status IS NOT before) AS since,
+        max(before_at) FILTER (WHERE status IS NOT before) AS other_at
+    FROM step
+    GROUP BY status_id
+),
+-- The history, step by step: the newest result, the newest time before it when another status
+-- held, the oldest time after that. Nothing, if what is known is of results that were pruned.
+newest_time AS MATERIALIZED (
+    SELECT
+        late.status_id,
+        (
+            SELECT max((
+                SELECT max(r.measured_at) FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = late.status_id
+        ) AS measured_at
+    FROM late
+),
+newest_result AS MATERIALIZED (
+    SELECT t.status_id, t.measured_at, r.status, r.summary, k.since, k.other_at, k.status AS held
+    FROM newest_time AS t
+    CROSS JOIN instance_status AS k
+        ON k.status_id = t.status_id AND k.measured_at <= t.measured_at
+    CROSS JOIN metric_result AS r
+        ON r.result_id = (
+            SELECT q.result_id
+            FROM metric_instance AS i
+            CROSS JOIN metric_result AS q
+                ON q.instance_id = i.instance_id AND q.measured_at = t.measured_at
+            WHERE i.status_id = t.status_id
+            ORDER BY q.status DESC, q.result_id
+            LIMIT 1
+        )
+),
+other AS MATERIALIZED (
+    SELECT
+        n.*,
+        (
+            SELECT max((
+                SELECT r.measured_at FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+                    AND r.measured_at < n.measured_at
+                    AND r.status <> n.status
+                    AND (
+                        r.status > n.status OR NOT EXISTS (
+                            SELECT 1
+                            FROM metric_instance AS j
+                            CROSS JOIN metric_result AS q
+                                ON q.instance_id = j.instance_id
+                                AND q.measured_at = r.measured_at
+                            WHERE j.status_id = n.status_id AND q.status >= n.status
+                        )
+                    )
+                ORDER BY r.measured_at DESC
+                LIMIT 1
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = n.status_id
+        ) AS found_at
+    FROM newest_result AS n
+),
+-- What is known of results that were pruned is remembered.
+remembered AS MATERIALIZED (
+    SELECT
+        o.*,
+        CASE WHEN o.is_of_it AND o.other_at < o.horizon_at THEN o.other_at END AS pruned_at,
+        CASE WHEN o.is_of_it AND o.since < o.horizon_at THEN o.since END AS pruned_since
+    FROM (
+        SELECT
+            other.*,
+            found_at IS NULL AND held = status AS is_of_it,
+            (SELECT unixepoch(day) FROM horizon) AS horizon_at
+        FROM other
+    ) AS o
+)
+SELECT
+    n.status_id,
+    n.status,
+    coalesce(n.since, k.since) AS since,
+    n.measured_at,
+    CASE WHEN n.since IS NULL THEN k.other_at ELSE n.other_at END AS other_at,
+    n.summary
+FROM newest AS n
+CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+UNION ALL
+SELECT
+    n.status_id,
+    n.status,
+    min(
+        coalesce(n.pruned_since, n.measured_at),
+        (
+            SELECT min((
+                SELECT min(r.measured_at) FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+                    AND r.measured_at > coalesce(n.found_at, n.pruned_at, -1e18)
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = n.status_id
+        )
+    ),
+    n.measured_at,
+    coalesce(n.found_at, n.pruned_at),
+    n.summary
+FROM remembered AS n;
+
 -- The newest status of everything and since when it holds; no site: not in the topology now.
 -- CROSS JOIN: the statuses come first, whatever the statistics say; another order takes four
 -- times as long.
@@ -357,7 +529,17 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', i.since, 'unixepoch') AS since,
     strftime('%Y-%m-%dT%H:%M:%SZ', i.measured_at, 'unixepoch') AS measured_at,
     i.summary
-FROM instance_status AS i
+FROM (
+    SELECT status_id, endpoint_id, metric_id, vo_id, status, since, measured_at, summary
+    FROM instance_status
+    WHERE status_id NOT IN (SELECT status_id FROM unfolded_status)
+    UNION ALL
+    SELECT
+        k.status_id, k.endpoint_id, k.metric_id, k.vo_id,
+        n.status, n.since, n.measured_at, n.summary
+    FROM unfolded_status AS n
+    CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+) AS i
 CROSS JOIN metric_status AS s ON s.status = i.status
 CROSS JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 CROSS JOIN host AS h ON h.host_id = e.host_id

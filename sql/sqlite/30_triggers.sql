@@ -8,57 +8,72 @@
 
 -- metricOutput: of two statuses for one moment the worse stays, with its whole row ------------
 
--- Checks a result of a probe, makes the names that are new, and stores it by new_result.
+-- Looks a result of a probe up, and stores it by new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
-    SELECT CASE
-        WHEN NEW.timestamp IS NULL
-            OR NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp)
-            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
-        WHEN NOT EXISTS (SELECT 1 FROM metric_status WHERE name = upper(NEW.metricStatus))
-            THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
-    END;
-
-    INSERT INTO host (name) VALUES (coalesce(NEW.gatheredAt, '')) ON CONFLICT (name) DO NOTHING;
-    -- Whatever else is new is made by result_source_insert.
-    INSERT INTO result_source (
-        instance_id, service_uri, service_type, site_name, metric_type, data_type,
-        monitoring_host, role, nagios_name, encrypted, names
+    INSERT INTO new_result (
+        names, measured_at, gathered_at, status, summary, performance_data, message_id, details
     )
     VALUES (
-        NULL, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
-        coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
-        coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
-        coalesce(NEW.encrypted, ''),
         json_array(
             lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
             coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
             coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
             coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
             coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
-        )
-    )
-    ON CONFLICT (names) DO NOTHING;
-
-    INSERT INTO new_result (
-        source_id, measured_at, day, gatherer_id, status,
-        summary, performance_data, message_id, details
-    )
-    VALUES (
-        (
-            SELECT source_id FROM result_source
-            WHERE names = json_array(
-                lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
-                coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
-                coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
-                coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
-                coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
-            )
         ),
-        unixepoch(NEW.timestamp), substr(NEW.timestamp, 1, 10),
-        (SELECT host_id FROM host WHERE name = coalesce(NEW.gatheredAt, '')),
+        CASE NEW.timestamp
+            WHEN strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+                THEN unixepoch(NEW.timestamp)
+        END,
+        coalesce(NEW.gatheredAt, ''),
         (SELECT status FROM metric_status WHERE name = upper(NEW.metricStatus)),
         NEW.summaryData, NEW.performanceData, NEW.messageId, NEW.detailsData
     );
+END;
+
+-- Makes the names that are new, and stores a result that is new, or worse than the one that is
+-- there. VALUES, not SELECT, where a trigger waits: that would write to a temporary table first.
+CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
+    SELECT CASE
+        WHEN NEW.measured_at IS NULL
+            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.status IS NULL
+            THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
+    END;
+
+    INSERT INTO host (name) VALUES (NEW.gathered_at) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
+    INSERT INTO metric_result (
+        instance_id, measured_at, gatherer_id, status, source_id,
+        summary, performance_data, message_id
+    )
+    SELECT
+        k.instance_id, NEW.measured_at, g.host_id, NEW.status, k.source_id,
+        NEW.summary, NEW.performance_data, NEW.message_id
+    FROM result_source AS k
+    CROSS JOIN host AS g
+    WHERE k.names = NEW.names AND g.name = NEW.gathered_at
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        source_id = excluded.source_id,
+        summary = excluded.summary,
+        performance_data = excluded.performance_data,
+        message_id = excluded.message_id
+    WHERE excluded.status > metric_result.status;
+    -- changes() is 1 if the statement above stored the row, 0 if what was there stays.
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
+    SELECT NEW.measured_at, k.instance_id, g.host_id, NEW.status, NEW.details
+    FROM result_source AS k
+    CROSS JOIN host AS g
+    WHERE NEW.details IS NOT NULL
+        AND changes() = 1
+        AND k.names = NEW.names
+        AND g.name = NEW.gathered_at
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        details = excluded.details;
+    -- Keeps the row itself out.
+    SELECT RAISE(IGNORE);
 END;
 
 -- Makes the metric instance of a new source, and whatever that refers to.
@@ -67,6 +82,9 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
         WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
         WHEN coalesce(NEW.names ->> 1, '') = '' THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
         WHEN coalesce(NEW.names ->> 2, '') = '' THEN RAISE(ABORT, 'metricName: is no metric')
+        -- Without the pairs that stand for one backslash each.
+        WHEN instr(replace(NEW.names, '\\', ''), '\u001f')
+            THEN RAISE(ABORT, 'hostName: and the other names must not hold a unit separator')
     END;
 
     INSERT INTO host (name) VALUES (NEW.names ->> 0) ON CONFLICT (name) DO NOTHING;
@@ -103,7 +121,17 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
         ON c.endpoint_id = e.endpoint_id AND c.metric_id = m.metric_id AND c.vo_id = v.vo_id
     WHERE h.name = NEW.names ->> 0
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
-    UPDATE result_source SET instance_id = (
+    UPDATE result_source SET
+        service_uri = NEW.names ->> 5,
+        service_type = NEW.names ->> 6,
+        site_name = NEW.names ->> 7,
+        metric_type = NEW.names ->> 8,
+        data_type = NEW.names ->> 9,
+        monitoring_host = NEW.names ->> 10,
+        role = NEW.names ->> 11,
+        nagios_name = NEW.names ->> 12,
+        encrypted = NEW.names ->> 13,
+        instance_id = (
         SELECT i.instance_id
         FROM host AS h
         JOIN service_flavour AS f ON f.name = NEW.names ->> 1
@@ -122,156 +150,54 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     WHERE source_id = NEW.source_id;
 END;
 
--- Stores a result that is new, or worse than the one that is there, and what follows from it.
-CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
-    SELECT RAISE(IGNORE)
-    FROM result_source AS k
-    JOIN metric_result AS r ON r.instance_id = k.instance_id
-    WHERE k.source_id = NEW.source_id
-        AND r.measured_at = NEW.measured_at
-        AND r.gatherer_id = NEW.gatherer_id
-        AND r.status >= NEW.status;
-
-    INSERT INTO metric_result (
-        instance_id, measured_at, gatherer_id, status, source_id,
-        summary, performance_data, message_id
-    )
-    VALUES (
-        (SELECT instance_id FROM result_source WHERE source_id = NEW.source_id),
-        NEW.measured_at, NEW.gatherer_id, NEW.status, NEW.source_id,
-        NEW.summary, NEW.performance_data, NEW.message_id
-    )
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        source_id = excluded.source_id,
-        summary = excluded.summary,
-        performance_data = excluded.performance_data,
-        message_id = excluded.message_id;
-    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
-    SELECT NEW.measured_at, instance_id, NEW.gatherer_id, NEW.status, NEW.details
-    FROM result_source
-    WHERE source_id = NEW.source_id AND NEW.details IS NOT NULL
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        details = excluded.details;
-
-    -- The report of a day reads the results of the day before, too. A day of the future needs no
-    -- mark, as it was never computed.
-    INSERT INTO changed_day (day)
-    SELECT NEW.day
-    WHERE NOT EXISTS (SELECT 1 FROM changed_day WHERE day = NEW.day AND change_no IS NULL)
-        AND NEW.day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
-    UNION ALL
-    SELECT date(NEW.day, '+1 day')
-    WHERE NOT EXISTS (
-        SELECT 1 FROM changed_day WHERE day = date(NEW.day, '+1 day') AND change_no IS NULL
-    )
-        AND date(NEW.day, '+1 day')
-            BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
-    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
-
-    -- The newest time, or a worse result of it: of that one, since is to be found.
-    UPDATE instance_status SET
-        status = NEW.status,
-        since = CASE
-            WHEN measured_at = NEW.measured_at THEN NULL
-            WHEN status = NEW.status THEN since
-            ELSE NEW.measured_at
-        END,
-        measured_at = NEW.measured_at,
-        other_at = CASE
-            WHEN measured_at = NEW.measured_at OR status = NEW.status THEN other_at
-            ELSE measured_at
-        END,
-        summary = NEW.summary
-    WHERE status_id = (
-            SELECT i.status_id
-            FROM result_source AS k
-            JOIN metric_instance AS i ON i.instance_id = k.instance_id
-            WHERE k.source_id = NEW.source_id
-        )
-        AND (
-            measured_at IS NULL
-            OR measured_at < NEW.measured_at
-            OR (measured_at = NEW.measured_at AND status < NEW.status)
-        );
-    -- A late one has no effect before other_at, nor if it says what is known since earlier. Between
-    -- other_at and since there is no result; a run in between is cut, so since is to be found.
-    UPDATE instance_status SET
-        since = CASE
-            WHEN other_at = NEW.measured_at THEN NULL
-            WHEN status = NEW.status THEN NEW.measured_at
-            WHEN since > NEW.measured_at THEN since
-        END,
-        other_at = CASE
-            WHEN since > NEW.measured_at AND status <> NEW.status THEN NEW.measured_at
-            ELSE other_at
-        END
-    WHERE status_id = (
-            SELECT i.status_id
-            FROM result_source AS k
-            JOIN metric_instance AS i ON i.instance_id = k.instance_id
-            WHERE k.source_id = NEW.source_id
-        )
-        AND measured_at > NEW.measured_at
-        AND coalesce(other_at, -1e18) <= NEW.measured_at
-        AND CASE
-            WHEN status = NEW.status THEN since > NEW.measured_at
-            ELSE coalesce(other_at, -1e18) < NEW.measured_at
-        END;
-    -- Keeps the row itself out.
-    SELECT RAISE(IGNORE);
+-- Notes that a result became worse after it was folded.
+CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
+WHEN NEW.result_id <= (SELECT result_id FROM folded) BEGIN
+    INSERT INTO load_news (result_id) VALUES (NEW.result_id) ON CONFLICT (result_id) DO NOTHING;
 END;
 
--- Finds since when a status holds in the results. Where they were forgotten, what was known stays.
-CREATE TRIGGER instance_status_recompute AFTER UPDATE OF since ON instance_status
-WHEN NEW.since IS NULL AND NEW.measured_at IS NOT NULL BEGIN
-    -- The newest time when no result had the status, or a worse one had another.
-    UPDATE instance_status SET other_at = coalesce(
+-- The next result has the number after the last one: news again, also if that was deleted.
+CREATE TRIGGER metric_result_delete AFTER DELETE ON metric_result
+WHEN OLD.result_id = (SELECT result_id FROM folded) BEGIN
+    UPDATE folded SET result_id = coalesce(
+        (SELECT max(result_id) FROM metric_result WHERE result_id < OLD.result_id), 0
+    );
+END;
+
+-- Stores what the views unfolded_status and unfolded_day show, for the oldest news.
+CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
+    UPDATE folded SET up_to = coalesce(
         (
-            SELECT max((
-                SELECT r.measured_at FROM metric_result AS r
-                WHERE r.instance_id = i.instance_id
-                    AND r.measured_at < NEW.measured_at
-                    AND r.status <> NEW.status
-                    AND (
-                        r.status > NEW.status
-                        OR NOT EXISTS (
-                            SELECT 1
-                            FROM metric_instance AS j
-                            JOIN metric_result AS q ON q.instance_id = j.instance_id
-                            WHERE j.status_id = NEW.status_id
-                                AND q.measured_at = r.measured_at
-                                AND q.status >= NEW.status
-                        )
-                    )
-                ORDER BY r.measured_at DESC LIMIT 1
-            ))
-            FROM metric_instance AS i
-            WHERE i.status_id = NEW.status_id
+            SELECT result_id
+            FROM (
+                SELECT result_id FROM load_news
+                UNION ALL
+                SELECT result_id FROM metric_result
+                WHERE result_id > (SELECT result_id FROM folded)
+            )
+            ORDER BY result_id
+            LIMIT 1 OFFSET coalesce(NEW.at_most, 9223372036854775807) - 1
         ),
-        CASE WHEN OLD.status = NEW.status THEN OLD.other_at END
-    )
-    WHERE status_id = NEW.status_id;
-    UPDATE instance_status SET since = min(
-        coalesce(
-            (
-                SELECT min((
-                    SELECT min(r.measured_at) FROM metric_result AS r
-                    WHERE r.instance_id = i.instance_id
-                        AND r.measured_at > coalesce(instance_status.other_at, -1e18)
-                ))
-                FROM metric_instance AS i
-                WHERE i.status_id = NEW.status_id
-            ),
-            NEW.measured_at
+        up_to
+    );
+    UPDATE instance_status SET
+        status = n.status,
+        since = n.since,
+        measured_at = n.measured_at,
+        other_at = n.other_at,
+        summary = n.summary
+    FROM unfolded_status AS n
+    WHERE n.status_id = instance_status.status_id;
+    INSERT INTO changed_day (day)
+    SELECT day FROM unfolded_day WHERE true
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+    DELETE FROM load_news WHERE result_id <= (SELECT up_to FROM folded);
+    UPDATE folded SET
+        result_id = max(
+            result_id, min(up_to, coalesce((SELECT max(result_id) FROM metric_result), 0))
         ),
-        CASE
-            WHEN OLD.status = NEW.status AND OLD.since > coalesce(other_at, -1e18) THEN OLD.since
-            ELSE NEW.measured_at
-        END
-    )
-    WHERE status_id = NEW.status_id;
+        up_to = 9223372036854775807;
+    SELECT RAISE(IGNORE);
 END;
 
 -- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
@@ -284,9 +210,11 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
         WHEN coalesce(NEW.serviceFlavour, '') = ''
             THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom)
+            OR NEW.validFrom
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
             THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
-        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo)
+        WHEN NEW.validTo
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
             THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
     END;
 
@@ -331,9 +259,11 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
         WHEN NEW.weight < 0 OR NEW.weight GLOB '*[^0-9]*' OR NEW.weight = ''
             THEN RAISE(ABORT, 'weight: is no weight')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom)
+            OR NEW.validFrom
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
             THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
-        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo)
+        WHEN NEW.validTo
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
             THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
     END;
 
@@ -363,16 +293,19 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
             THEN RAISE(ABORT, 'hostName: is no host, and there is no siteName')
         WHEN NEW.startTime IS NULL
-            OR NEW.startTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.startTime)
+            OR NEW.startTime
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
             THEN RAISE(ABORT, 'startTime: is no time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.endTime IS NULL
-            OR NEW.endTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.endTime)
+            OR NEW.endTime
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
             THEN RAISE(ABORT, 'endTime: is no time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
         WHEN coalesce(NEW.classification, '') = ''
             THEN RAISE(ABORT, 'classification: is no classification')
         WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is no severity')
-        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp)
+        WHEN NEW.timestamp
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
             THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
     END;
 
@@ -415,6 +348,8 @@ END;
 
 -- Marks days that are not marked yet.
 CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
+    -- The first changed day may be among the news.
+    INSERT INTO fold_news (at_most) SELECT NULL WHERE EXISTS (SELECT 1 FROM unfolded_result);
     INSERT INTO changed_day (day)
     WITH RECURSIVE
     span (first_day, last_day) AS (

@@ -25,7 +25,14 @@ FUNCTIONS_ON_POSTGRESQL = (
     "new_change",
     "new_change_insert",
     "result_source_insert",
-    "instance_status_recompute",
+    "metric_result_worsen",
+    "metric_result_delete",
+    "folded",
+    "fold_news",
+    "fold_news_insert",
+    "unfolded_result",
+    "unfolded_day",
+    "unfolded_status",
 )
 """Objects of SQLite that do what a function does on PostgreSQL."""
 

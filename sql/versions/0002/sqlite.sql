@@ -2,6 +2,9 @@
 -- newest status of everything is kept; days that changed are marked.
 
 DROP TRIGGER metricOutput_insert;
+DROP TRIGGER serviceEndpoint_insert;
+DROP TRIGGER siteGroup_insert;
+DROP TRIGGER downtime_insert;
 DROP TRIGGER metric_result_worsen;
 DROP TRIGGER new_instance_insert;
 DROP VIEW metricOutput;
@@ -14,7 +17,7 @@ ALTER TABLE metric_instance RENAME TO old_instance;
 ALTER TABLE metric_result_detail RENAME TO old_detail;
 
 -- The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; other_at
--- is the newest time with another status. Follows the results by triggers.
+-- is the newest time with another status. Follows the results by folds.
 CREATE TABLE instance_status (
     status_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
@@ -42,30 +45,29 @@ CREATE TABLE metric_instance (
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
 -- What a result says about itself that hardly ever changes, stored once. names are all these texts
--- and those of the instance, as JSON: a result finds both by one look-up. No instance: only until
--- the trigger that makes it has ended.
+-- and those of the instance, as JSON: a result finds both by one look-up. All else follows from
+-- names by a trigger; no instance: only until it has ended.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
     instance_id integer REFERENCES metric_instance,
-    service_uri text NOT NULL,
-    service_type text NOT NULL,
-    site_name text NOT NULL,
-    metric_type text NOT NULL,
-    data_type text NOT NULL,
-    monitoring_host text NOT NULL,
-    role text NOT NULL,
-    nagios_name text NOT NULL,
-    encrypted text NOT NULL,
+    service_uri text NOT NULL DEFAULT '',
+    service_type text NOT NULL DEFAULT '',
+    site_name text NOT NULL DEFAULT '',
+    metric_type text NOT NULL DEFAULT '',
+    data_type text NOT NULL DEFAULT '',
+    monitoring_host text NOT NULL DEFAULT '',
+    role text NOT NULL DEFAULT '',
+    nagios_name text NOT NULL DEFAULT '',
+    encrypted text NOT NULL DEFAULT '',
     names text NOT NULL UNIQUE
 ) STRICT;
 
 -- SQLite has no functions: a row sent here is what a call with these arguments would be. Its
--- trigger (30_triggers.sql) stores the result and what follows from it; this table stays empty.
+-- trigger (30_triggers.sql) stores the result; this table stays empty.
 CREATE TABLE new_result (
-    source_id integer,
+    names text,
     measured_at integer,
-    day text,
-    gatherer_id integer,
+    gathered_at text,
     status integer,
     summary text,
     performance_data text,
@@ -82,6 +84,24 @@ CREATE TABLE metric_result_detail (
     status integer NOT NULL,
     details text NOT NULL,
     PRIMARY KEY (instance_id, measured_at, gatherer_id)
+) STRICT;
+
+-- Results that became worse since they were folded. With those beyond folded they are the news that
+-- instance_status and changed_day do not follow yet.
+CREATE TABLE load_news (
+    result_id integer PRIMARY KEY
+) STRICT;
+
+-- One row: the newest result that was folded. up_to is the limit of the fold that is under way.
+CREATE TABLE folded (
+    result_id integer NOT NULL,
+    up_to integer NOT NULL
+) STRICT;
+
+-- A call as new_result is: brings instance_status and changed_day up to so many results that are
+-- news, or to all; stays empty.
+CREATE TABLE fold_news (
+    at_most integer
 ) STRICT;
 
 -- Days whose results, topology or downtimes changed. A run of a report numbers the changes it is
@@ -219,6 +239,10 @@ UPDATE instance_status SET (status, summary) = (
 )
 WHERE measured_at IS NOT NULL;
 
+-- Nothing is news.
+INSERT INTO folded (result_id, up_to)
+SELECT coalesce(max(result_id), 0), 9223372036854775807 FROM metric_result;
+
 -- No run of version 0001 knows what it has read: all days are due once.
 INSERT INTO changed_day (day)
 SELECT day
@@ -312,14 +336,186 @@ JOIN result_source AS k ON k.source_id = r.source_id;
 CREATE VIEW report_newest_result AS
 SELECT coalesce(max(result_id), 0) AS result_id FROM metric_result;
 
+-- Results that are news: not folded yet, or worse than when they were.
+CREATE VIEW unfolded_result AS
+SELECT r.result_id, i.status_id, r.measured_at, r.status, r.summary
+FROM folded AS f
+CROSS JOIN metric_result AS r ON r.result_id > f.result_id AND r.result_id <= f.up_to
+CROSS JOIN metric_instance AS i ON i.instance_id = r.instance_id
+UNION ALL
+SELECT r.result_id, i.status_id, r.measured_at, r.status, r.summary
+FROM folded AS f
+CROSS JOIN load_news AS n ON n.result_id <= f.up_to
+CROSS JOIN metric_result AS r ON r.result_id = n.result_id
+CROSS JOIN metric_instance AS i ON i.instance_id = r.instance_id;
+
+-- The days that news change: a report looks back to the day before, so a result changes two. None
+-- before the horizon, and none of the future, as it was never computed.
+CREATE VIEW unfolded_day AS
+SELECT day
+FROM (
+    SELECT date(measured_at, 'unixepoch') AS day FROM unfolded_result
+    UNION
+    SELECT date(measured_at, 'unixepoch', '+1 day') FROM unfolded_result
+)
+WHERE day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now');
+
 -- Days whose results, topology or downtimes changed; no number: since any run looked. A day is due
 -- for a report whose published run has a smaller change_no.
 CREATE VIEW report_changed_day AS
-SELECT day, change_no FROM changed_day;
+SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
+UNION ALL
+SELECT day, NULL FROM unfolded_day;
 
 -- The first day that can be recomputed, once results have been pruned; else no row.
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
+
+-- The rows of instance_status as news make them. A result newer than the newest tells a status, or
+-- moves on the one that holds. An older one changes nothing if its status is the one that held
+-- then: since the status began, or before other_at. Else the history of its instances is read.
+CREATE VIEW unfolded_status AS
+WITH news AS MATERIALIZED (
+    SELECT
+        n.*, k.status AS held, k.since AS held_since, k.measured_at AS held_at,
+        k.measured_at IS NULL OR n.measured_at > k.measured_at AS is_newer,
+        n.measured_at <= k.measured_at
+            AND n.measured_at >= coalesce(k.other_at, -1e18)
+            AND (n.measured_at < k.since OR n.status <> k.status) AS is_late
+    FROM unfolded_result AS n
+    CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+),
+late AS MATERIALIZED (
+    SELECT DISTINCT status_id FROM news WHERE is_late
+),
+moment AS (
+    -- Several results of one moment: the worse counts, and its summary.
+    SELECT status_id, measured_at, max(status) AS status, summary, held, held_at
+    FROM news
+    WHERE is_newer AND status_id NOT IN (SELECT status_id FROM late)
+    GROUP BY status_id, measured_at
+),
+step AS (
+    SELECT
+        *,
+        lag(status, 1, held) OVER w AS before,
+        lag(measured_at, 1, held_at) OVER w AS before_at,
+        lead(measured_at) OVER w AS after_at
+    FROM moment
+    WINDOW w AS (PARTITION BY status_id ORDER BY measured_at)
+),
+newest AS (
+    SELECT
+        status_id,
+        max(measured_at) AS measured_at,
+        max(status) FILTER (WHERE after_at IS NULL) AS status,
+        max(summary) FILTER (WHERE after_at IS NULL) AS summary,
+        max(measured_at) FILTER (WHERE status IS NOT before) AS since,
+        max(before_at) FILTER (WHERE status IS NOT before) AS other_at
+    FROM step
+    GROUP BY status_id
+),
+-- The history, step by step: the newest result, the newest time before it when another status
+-- held, the oldest time after that. Nothing, if what is known is of results that were pruned.
+newest_time AS MATERIALIZED (
+    SELECT
+        late.status_id,
+        (
+            SELECT max((
+                SELECT max(r.measured_at) FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = late.status_id
+        ) AS measured_at
+    FROM late
+),
+newest_result AS MATERIALIZED (
+    SELECT t.status_id, t.measured_at, r.status, r.summary, k.since, k.other_at, k.status AS held
+    FROM newest_time AS t
+    CROSS JOIN instance_status AS k
+        ON k.status_id = t.status_id AND k.measured_at <= t.measured_at
+    CROSS JOIN metric_result AS r
+        ON r.result_id = (
+            SELECT q.result_id
+            FROM metric_instance AS i
+            CROSS JOIN metric_result AS q
+                ON q.instance_id = i.instance_id AND q.measured_at = t.measured_at
+            WHERE i.status_id = t.status_id
+            ORDER BY q.status DESC, q.result_id
+            LIMIT 1
+        )
+),
+other AS MATERIALIZED (
+    SELECT
+        n.*,
+        (
+            SELECT max((
+                SELECT r.measured_at FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+                    AND r.measured_at < n.measured_at
+                    AND r.status <> n.status
+                    AND (
+                        r.status > n.status OR NOT EXISTS (
+                            SELECT 1
+                            FROM metric_instance AS j
+                            CROSS JOIN metric_result AS q
+                                ON q.instance_id = j.instance_id
+                                AND q.measured_at = r.measured_at
+                            WHERE j.status_id = n.status_id AND q.status >= n.status
+                        )
+                    )
+                ORDER BY r.measured_at DESC
+                LIMIT 1
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = n.status_id
+        ) AS found_at
+    FROM newest_result AS n
+),
+-- What is known of results that were pruned is remembered.
+remembered AS MATERIALIZED (
+    SELECT
+        o.*,
+        CASE WHEN o.is_of_it AND o.other_at < o.horizon_at THEN o.other_at END AS pruned_at,
+        CASE WHEN o.is_of_it AND o.since < o.horizon_at THEN o.since END AS pruned_since
+    FROM (
+        SELECT
+            other.*,
+            found_at IS NULL AND held = status AS is_of_it,
+            (SELECT unixepoch(day) FROM horizon) AS horizon_at
+        FROM other
+    ) AS o
+)
+SELECT
+    n.status_id,
+    n.status,
+    coalesce(n.since, k.since) AS since,
+    n.measured_at,
+    CASE WHEN n.since IS NULL THEN k.other_at ELSE n.other_at END AS other_at,
+    n.summary
+FROM newest AS n
+CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+UNION ALL
+SELECT
+    n.status_id,
+    n.status,
+    min(
+        coalesce(n.pruned_since, n.measured_at),
+        (
+            SELECT min((
+                SELECT min(r.measured_at) FROM metric_result AS r
+                WHERE r.instance_id = i.instance_id
+                    AND r.measured_at > coalesce(n.found_at, n.pruned_at, -1e18)
+            ))
+            FROM metric_instance AS i
+            WHERE i.status_id = n.status_id
+        )
+    ),
+    n.measured_at,
+    coalesce(n.found_at, n.pruned_at),
+    n.summary
+FROM remembered AS n;
 
 -- The newest status of everything and since when it holds; no site: not in the topology now.
 -- CROSS JOIN: the statuses come first, whatever the statistics say; another order takes four
@@ -335,7 +531,17 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', i.since, 'unixepoch') AS since,
     strftime('%Y-%m-%dT%H:%M:%SZ', i.measured_at, 'unixepoch') AS measured_at,
     i.summary
-FROM instance_status AS i
+FROM (
+    SELECT status_id, endpoint_id, metric_id, vo_id, status, since, measured_at, summary
+    FROM instance_status
+    WHERE status_id NOT IN (SELECT status_id FROM unfolded_status)
+    UNION ALL
+    SELECT
+        k.status_id, k.endpoint_id, k.metric_id, k.vo_id,
+        n.status, n.since, n.measured_at, n.summary
+    FROM unfolded_status AS n
+    CROSS JOIN instance_status AS k ON k.status_id = n.status_id
+) AS i
 CROSS JOIN metric_status AS s ON s.status = i.status
 CROSS JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 CROSS JOIN host AS h ON h.host_id = e.host_id
@@ -373,57 +579,72 @@ SELECT
     change_no
 FROM run;
 
--- Checks a result of a probe, makes the names that are new, and stores it by new_result.
+-- Looks a result of a probe up, and stores it by new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
-    SELECT CASE
-        WHEN NEW.timestamp IS NULL
-            OR NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp)
-            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
-        WHEN NOT EXISTS (SELECT 1 FROM metric_status WHERE name = upper(NEW.metricStatus))
-            THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
-    END;
-
-    INSERT INTO host (name) VALUES (coalesce(NEW.gatheredAt, '')) ON CONFLICT (name) DO NOTHING;
-    -- Whatever else is new is made by result_source_insert.
-    INSERT INTO result_source (
-        instance_id, service_uri, service_type, site_name, metric_type, data_type,
-        monitoring_host, role, nagios_name, encrypted, names
+    INSERT INTO new_result (
+        names, measured_at, gathered_at, status, summary, performance_data, message_id, details
     )
     VALUES (
-        NULL, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
-        coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
-        coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
-        coalesce(NEW.encrypted, ''),
         json_array(
             lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
             coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
             coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
             coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
             coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
-        )
-    )
-    ON CONFLICT (names) DO NOTHING;
-
-    INSERT INTO new_result (
-        source_id, measured_at, day, gatherer_id, status,
-        summary, performance_data, message_id, details
-    )
-    VALUES (
-        (
-            SELECT source_id FROM result_source
-            WHERE names = json_array(
-                lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
-                coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
-                coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
-                coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
-                coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
-            )
         ),
-        unixepoch(NEW.timestamp), substr(NEW.timestamp, 1, 10),
-        (SELECT host_id FROM host WHERE name = coalesce(NEW.gatheredAt, '')),
+        CASE NEW.timestamp
+            WHEN strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+                THEN unixepoch(NEW.timestamp)
+        END,
+        coalesce(NEW.gatheredAt, ''),
         (SELECT status FROM metric_status WHERE name = upper(NEW.metricStatus)),
         NEW.summaryData, NEW.performanceData, NEW.messageId, NEW.detailsData
     );
+END;
+
+-- Makes the names that are new, and stores a result that is new, or worse than the one that is
+-- there. VALUES, not SELECT, where a trigger waits: that would write to a temporary table first.
+CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
+    SELECT CASE
+        WHEN NEW.measured_at IS NULL
+            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.status IS NULL
+            THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
+    END;
+
+    INSERT INTO host (name) VALUES (NEW.gathered_at) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
+    INSERT INTO metric_result (
+        instance_id, measured_at, gatherer_id, status, source_id,
+        summary, performance_data, message_id
+    )
+    SELECT
+        k.instance_id, NEW.measured_at, g.host_id, NEW.status, k.source_id,
+        NEW.summary, NEW.performance_data, NEW.message_id
+    FROM result_source AS k
+    CROSS JOIN host AS g
+    WHERE k.names = NEW.names AND g.name = NEW.gathered_at
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        source_id = excluded.source_id,
+        summary = excluded.summary,
+        performance_data = excluded.performance_data,
+        message_id = excluded.message_id
+    WHERE excluded.status > metric_result.status;
+    -- changes() is 1 if the statement above stored the row, 0 if what was there stays.
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
+    SELECT NEW.measured_at, k.instance_id, g.host_id, NEW.status, NEW.details
+    FROM result_source AS k
+    CROSS JOIN host AS g
+    WHERE NEW.details IS NOT NULL
+        AND changes() = 1
+        AND k.names = NEW.names
+        AND g.name = NEW.gathered_at
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        details = excluded.details;
+    -- Keeps the row itself out.
+    SELECT RAISE(IGNORE);
 END;
 
 -- Makes the metric instance of a new source, and whatever that refers to.
@@ -432,6 +653,9 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
         WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
         WHEN coalesce(NEW.names ->> 1, '') = '' THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
         WHEN coalesce(NEW.names ->> 2, '') = '' THEN RAISE(ABORT, 'metricName: is no metric')
+        -- Without the pairs that stand for one backslash each.
+        WHEN instr(replace(NEW.names, '\\', ''), '\u001f')
+            THEN RAISE(ABORT, 'hostName: and the other names must not hold a unit separator')
     END;
 
     INSERT INTO host (name) VALUES (NEW.names ->> 0) ON CONFLICT (name) DO NOTHING;
@@ -468,7 +692,17 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
         ON c.endpoint_id = e.endpoint_id AND c.metric_id = m.metric_id AND c.vo_id = v.vo_id
     WHERE h.name = NEW.names ->> 0
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
-    UPDATE result_source SET instance_id = (
+    UPDATE result_source SET
+        service_uri = NEW.names ->> 5,
+        service_type = NEW.names ->> 6,
+        site_name = NEW.names ->> 7,
+        metric_type = NEW.names ->> 8,
+        data_type = NEW.names ->> 9,
+        monitoring_host = NEW.names ->> 10,
+        role = NEW.names ->> 11,
+        nagios_name = NEW.names ->> 12,
+        encrypted = NEW.names ->> 13,
+        instance_id = (
         SELECT i.instance_id
         FROM host AS h
         JOIN service_flavour AS f ON f.name = NEW.names ->> 1
@@ -487,160 +721,193 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     WHERE source_id = NEW.source_id;
 END;
 
--- Stores a result that is new, or worse than the one that is there, and what follows from it.
-CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
-    SELECT RAISE(IGNORE)
-    FROM result_source AS k
-    JOIN metric_result AS r ON r.instance_id = k.instance_id
-    WHERE k.source_id = NEW.source_id
-        AND r.measured_at = NEW.measured_at
-        AND r.gatherer_id = NEW.gatherer_id
-        AND r.status >= NEW.status;
+-- Notes that a result became worse after it was folded.
+CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
+WHEN NEW.result_id <= (SELECT result_id FROM folded) BEGIN
+    INSERT INTO load_news (result_id) VALUES (NEW.result_id) ON CONFLICT (result_id) DO NOTHING;
+END;
 
-    INSERT INTO metric_result (
-        instance_id, measured_at, gatherer_id, status, source_id,
-        summary, performance_data, message_id
-    )
-    VALUES (
-        (SELECT instance_id FROM result_source WHERE source_id = NEW.source_id),
-        NEW.measured_at, NEW.gatherer_id, NEW.status, NEW.source_id,
-        NEW.summary, NEW.performance_data, NEW.message_id
-    )
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        source_id = excluded.source_id,
-        summary = excluded.summary,
-        performance_data = excluded.performance_data,
-        message_id = excluded.message_id;
-    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
-    SELECT NEW.measured_at, instance_id, NEW.gatherer_id, NEW.status, NEW.details
-    FROM result_source
-    WHERE source_id = NEW.source_id AND NEW.details IS NOT NULL
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        details = excluded.details;
+-- The next result has the number after the last one: news again, also if that was deleted.
+CREATE TRIGGER metric_result_delete AFTER DELETE ON metric_result
+WHEN OLD.result_id = (SELECT result_id FROM folded) BEGIN
+    UPDATE folded SET result_id = coalesce(
+        (SELECT max(result_id) FROM metric_result WHERE result_id < OLD.result_id), 0
+    );
+END;
 
-    -- The report of a day reads the results of the day before, too. A day of the future needs no
-    -- mark, as it was never computed.
+-- Stores what the views unfolded_status and unfolded_day show, for the oldest news.
+CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
+    UPDATE folded SET up_to = coalesce(
+        (
+            SELECT result_id
+            FROM (
+                SELECT result_id FROM load_news
+                UNION ALL
+                SELECT result_id FROM metric_result
+                WHERE result_id > (SELECT result_id FROM folded)
+            )
+            ORDER BY result_id
+            LIMIT 1 OFFSET coalesce(NEW.at_most, 9223372036854775807) - 1
+        ),
+        up_to
+    );
+    UPDATE instance_status SET
+        status = n.status,
+        since = n.since,
+        measured_at = n.measured_at,
+        other_at = n.other_at,
+        summary = n.summary
+    FROM unfolded_status AS n
+    WHERE n.status_id = instance_status.status_id;
     INSERT INTO changed_day (day)
-    SELECT NEW.day
-    WHERE NOT EXISTS (SELECT 1 FROM changed_day WHERE day = NEW.day AND change_no IS NULL)
-        AND NEW.day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
-    UNION ALL
-    SELECT date(NEW.day, '+1 day')
-    WHERE NOT EXISTS (
-        SELECT 1 FROM changed_day WHERE day = date(NEW.day, '+1 day') AND change_no IS NULL
-    )
-        AND date(NEW.day, '+1 day')
-            BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now')
+    SELECT day FROM unfolded_day WHERE true
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
-
-    -- The newest time, or a worse result of it: of that one, since is to be found.
-    UPDATE instance_status SET
-        status = NEW.status,
-        since = CASE
-            WHEN measured_at = NEW.measured_at THEN NULL
-            WHEN status = NEW.status THEN since
-            ELSE NEW.measured_at
-        END,
-        measured_at = NEW.measured_at,
-        other_at = CASE
-            WHEN measured_at = NEW.measured_at OR status = NEW.status THEN other_at
-            ELSE measured_at
-        END,
-        summary = NEW.summary
-    WHERE status_id = (
-            SELECT i.status_id
-            FROM result_source AS k
-            JOIN metric_instance AS i ON i.instance_id = k.instance_id
-            WHERE k.source_id = NEW.source_id
-        )
-        AND (
-            measured_at IS NULL
-            OR measured_at < NEW.measured_at
-            OR (measured_at = NEW.measured_at AND status < NEW.status)
-        );
-    -- A late one has no effect before other_at, nor if it says what is known since earlier. Between
-    -- other_at and since there is no result; a run in between is cut, so since is to be found.
-    UPDATE instance_status SET
-        since = CASE
-            WHEN other_at = NEW.measured_at THEN NULL
-            WHEN status = NEW.status THEN NEW.measured_at
-            WHEN since > NEW.measured_at THEN since
-        END,
-        other_at = CASE
-            WHEN since > NEW.measured_at AND status <> NEW.status THEN NEW.measured_at
-            ELSE other_at
-        END
-    WHERE status_id = (
-            SELECT i.status_id
-            FROM result_source AS k
-            JOIN metric_instance AS i ON i.instance_id = k.instance_id
-            WHERE k.source_id = NEW.source_id
-        )
-        AND measured_at > NEW.measured_at
-        AND coalesce(other_at, -1e18) <= NEW.measured_at
-        AND CASE
-            WHEN status = NEW.status THEN since > NEW.measured_at
-            ELSE coalesce(other_at, -1e18) < NEW.measured_at
-        END;
-    -- Keeps the row itself out.
+    DELETE FROM load_news WHERE result_id <= (SELECT up_to FROM folded);
+    UPDATE folded SET
+        result_id = max(
+            result_id, min(up_to, coalesce((SELECT max(result_id) FROM metric_result), 0))
+        ),
+        up_to = 9223372036854775807;
     SELECT RAISE(IGNORE);
 END;
 
--- Finds since when a status holds in the results. Where they were forgotten, what was known stays.
-CREATE TRIGGER instance_status_recompute AFTER UPDATE OF since ON instance_status
-WHEN NEW.since IS NULL AND NEW.measured_at IS NOT NULL BEGIN
-    -- The newest time when no result had the status, or a worse one had another.
-    UPDATE instance_status SET other_at = coalesce(
-        (
-            SELECT max((
-                SELECT r.measured_at FROM metric_result AS r
-                WHERE r.instance_id = i.instance_id
-                    AND r.measured_at < NEW.measured_at
-                    AND r.status <> NEW.status
-                    AND (
-                        r.status > NEW.status
-                        OR NOT EXISTS (
-                            SELECT 1
-                            FROM metric_instance AS j
-                            JOIN metric_result AS q ON q.instance_id = j.instance_id
-                            WHERE j.status_id = NEW.status_id
-                                AND q.measured_at = r.measured_at
-                                AND q.status >= NEW.status
-                        )
-                    )
-                ORDER BY r.measured_at DESC LIMIT 1
-            ))
-            FROM metric_instance AS i
-            WHERE i.status_id = NEW.status_id
-        ),
-        CASE WHEN OLD.status = NEW.status THEN OLD.other_at END
+-- Stores that an endpoint belongs to a site.
+CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
+    SELECT CASE
+        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
+        WHEN coalesce(NEW.hostName, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
+        WHEN coalesce(NEW.serviceFlavour, '') = ''
+            THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
+        WHEN NEW.validFrom IS NULL
+            OR NEW.validFrom
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.validTo
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+            THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
+    END;
+
+    INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO host (name) VALUES (lower(NEW.hostName)) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO service_flavour (name) VALUES (NEW.serviceFlavour) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO vo (name) VALUES (coalesce(NEW.voName, '')) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO endpoint (host_id, service_flavour_id)
+    SELECT h.host_id, f.service_flavour_id
+    FROM host AS h
+    JOIN service_flavour AS f ON f.name = NEW.serviceFlavour
+    WHERE h.name = lower(NEW.hostName)
+    ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
+
+    INSERT INTO endpoint_membership (
+        site_id, endpoint_id, vo_id, valid_from, valid_to,
+        service_uri, production, monitored, message_id
     )
-    WHERE status_id = NEW.status_id;
-    UPDATE instance_status SET since = min(
-        coalesce(
-            (
-                SELECT min((
-                    SELECT min(r.measured_at) FROM metric_result AS r
-                    WHERE r.instance_id = i.instance_id
-                        AND r.measured_at > coalesce(instance_status.other_at, -1e18)
-                ))
-                FROM metric_instance AS i
-                WHERE i.status_id = NEW.status_id
-            ),
-            NEW.measured_at
-        ),
-        CASE
-            WHEN OLD.status = NEW.status AND OLD.since > coalesce(other_at, -1e18) THEN OLD.since
-            ELSE NEW.measured_at
-        END
+    SELECT
+        s.site_id, e.endpoint_id, v.vo_id, unixepoch(NEW.validFrom), unixepoch(NEW.validTo),
+        NEW.serviceURI, NEW.production, NEW.monitored, NEW.messageId
+    FROM site AS s
+    JOIN host AS h ON h.name = lower(NEW.hostName)
+    JOIN service_flavour AS f ON f.name = NEW.serviceFlavour
+    JOIN endpoint AS e
+        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
+    JOIN vo AS v ON v.name = coalesce(NEW.voName, '')
+    WHERE s.name = NEW.siteName
+    ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO UPDATE SET
+        valid_to = excluded.valid_to
+    WHERE excluded.valid_to < coalesce(endpoint_membership.valid_to, 1e18);
+END;
+
+-- Stores that a site belongs to a group.
+CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
+    SELECT CASE
+        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
+        WHEN coalesce(NEW.groupName, '') = '' THEN RAISE(ABORT, 'groupName: is no group')
+        WHEN coalesce(NEW.groupType, '') = '' THEN RAISE(ABORT, 'groupType: is no type of group')
+        WHEN NEW.weight < 0 OR NEW.weight GLOB '*[^0-9]*' OR NEW.weight = ''
+            THEN RAISE(ABORT, 'weight: is no weight')
+        WHEN NEW.validFrom IS NULL
+            OR NEW.validFrom
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.validTo
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+            THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
+    END;
+
+    INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO site_group (group_type, name) VALUES (NEW.groupType, NEW.groupName)
+    ON CONFLICT (group_type, name) DO NOTHING;
+
+    INSERT INTO site_group_member (
+        site_group_id, site_id, valid_from, valid_to, weight, message_id
     )
-    WHERE status_id = NEW.status_id;
+    SELECT
+        g.site_group_id, s.site_id, unixepoch(NEW.validFrom), unixepoch(NEW.validTo),
+        NEW.weight, NEW.messageId
+    FROM site AS s
+    JOIN site_group AS g ON g.group_type = NEW.groupType AND g.name = NEW.groupName
+    WHERE s.name = NEW.siteName
+    ON CONFLICT (site_id, site_group_id, valid_from) DO UPDATE SET
+        valid_to = excluded.valid_to
+    WHERE excluded.valid_to < coalesce(site_group_member.valid_to, 1e18);
+END;
+
+-- Stores an announced downtime.
+CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
+    SELECT CASE
+        WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
+            THEN RAISE(ABORT, 'hostName: is no host, and there is no siteName')
+        WHEN NEW.startTime IS NULL
+            OR NEW.startTime
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
+            THEN RAISE(ABORT, 'startTime: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.endTime IS NULL
+            OR NEW.endTime
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
+            THEN RAISE(ABORT, 'endTime: is no time YYYY-MM-DDThh:mm:ssZ')
+        WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
+        WHEN coalesce(NEW.classification, '') = ''
+            THEN RAISE(ABORT, 'classification: is no classification')
+        WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is no severity')
+        WHEN NEW.timestamp
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
+    END;
+
+    INSERT INTO site (name) VALUES (coalesce(NEW.siteName, '')) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO host (name) VALUES (lower(coalesce(NEW.hostName, '')))
+    ON CONFLICT (name) DO NOTHING;
+    INSERT INTO service_flavour (name) VALUES (coalesce(NEW.serviceFlavour, ''))
+    ON CONFLICT (name) DO NOTHING;
+
+    INSERT INTO announced_downtime (
+        downtime_id, site_id, host_id, service_flavour_id, start_key,
+        start_time, end_time, classification, severity, description, announced_at, message_id
+    )
+    SELECT
+        coalesce(NEW.downtimeId, ''), s.site_id, h.host_id, f.service_flavour_id,
+        CASE WHEN coalesce(NEW.downtimeId, '') <> '' THEN 0 ELSE unixepoch(NEW.startTime) END,
+        unixepoch(NEW.startTime), unixepoch(NEW.endTime), NEW.classification, NEW.severity,
+        NEW.description, unixepoch(NEW.timestamp), NEW.messageId
+    FROM site AS s
+    JOIN host AS h ON h.name = lower(coalesce(NEW.hostName, ''))
+    JOIN service_flavour AS f ON f.name = coalesce(NEW.serviceFlavour, '')
+    WHERE s.name = coalesce(NEW.siteName, '')
+    ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO UPDATE SET
+        start_time = excluded.start_time,
+        end_time = excluded.end_time,
+        classification = excluded.classification,
+        severity = excluded.severity,
+        description = excluded.description,
+        announced_at = excluded.announced_at,
+        message_id = excluded.message_id
+    WHERE excluded.announced_at > coalesce(announced_downtime.announced_at, -1e18);
 END;
 
 -- Marks days that are not marked yet.
 CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
+    -- The first changed day may be among the news.
+    INSERT INTO fold_news (at_most) SELECT NULL WHERE EXISTS (SELECT 1 FROM unfolded_result);
     INSERT INTO changed_day (day)
     WITH RECURSIVE
     span (first_day, last_day) AS (
