@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 
 from schema.record import Record
 from sql.engine import reading, writing
+from sql.news import fold_all
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, query
 
@@ -77,6 +78,7 @@ def changed_days(engine: Engine) -> set[str]:
 
 def forget_changes(engine: Engine) -> None:
     """As if every report had been made."""
+    fold_all(engine)
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM changed_day"))
 

@@ -176,7 +176,9 @@ def test_an_insert_of_it_is_refused_by_column_and_leaves_nothing(
         assert VALUE[row[column]] in error
 
 
-@pytest.mark.parametrize("value", ["soon", "infinity", "-infinity", "NaN", ""])
+@pytest.mark.parametrize(
+    "value", ["soon", "infinity", "-infinity", "NaN", "", "2026-02-30T00:00:00Z"]
+)
 def test_an_insert_of_no_time_is_refused(engine: Engine, value: str) -> None:
     before = counts(engine)
 

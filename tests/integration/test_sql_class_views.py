@@ -159,7 +159,7 @@ def test_a_host_compares_without_case(engine: Engine) -> None:
         "100 %",
         "ä\\n\\N",
         "x" * 500,
-        "unit\x1fseparator",
+        "no unit\\u001fseparator",
     ],
 )
 def test_names_are_data(engine: Engine, name: str) -> None:
@@ -178,6 +178,8 @@ def test_names_are_data(engine: Engine, name: str) -> None:
         ("metricOutput", {"hostName": ""}, "hostName"),
         ("metricOutput", {"serviceFlavour": None}, "serviceFlavour"),
         ("metricOutput", {"metricName": None}, "metricName"),
+        ("metricOutput", {"metricName": "a\x1fb"}, "unit separator"),
+        ("metricOutput", {"siteName": "a\\\x1fb"}, "unit separator"),
         ("metricOutput", {"timestamp": None}, "timestamp"),
         ("metricOutput", {"timestamp": "infinity"}, "timestamp"),
         ("metricOutput", {"timestamp": "2026-11-20T12:00:00.5Z"}, "timestamp"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from schema.record import Record
-from sql.engine import writing
-from sql.news import fold, take_changes
+from sql.engine import make_engine, writing
+from sql.news import fold, fold_all, take_changes
+from sql.version import upgrade
 from tests.builders import metric_result
 from tests.integration.sql_rows import (
     downtime,
@@ -83,7 +85,15 @@ def shown(engine: Engine) -> dict[Key, tuple[Shown, str]]:
 
 def changed(engine: Engine) -> set[str]:
     """The days that changed since any run looked."""
-    fold(engine)
+    if engine.dialect.name == "sqlite":  # shows what was not folded yet, too
+        at_once = changed_now(engine)
+        fold_all(engine)
+        assert changed_now(engine) == at_once
+    fold_all(engine)
+    return changed_now(engine)
+
+
+def changed_now(engine: Engine) -> set[str]:
     return {
         str(day)
         for (day,) in query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
@@ -96,7 +106,6 @@ def all_days(engine: Engine) -> set[str]:
 
 
 def take(engine: Engine) -> int:
-    fold(engine)
     with writing(engine) as connection:
         return take_changes(connection)
 
@@ -119,29 +128,99 @@ def result_at(time: str, **changes: str | None) -> Record:
 def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed: int) -> None:
     rng = random.Random(seed)
     before: dict[tuple[str, ...], int] = {}
+    marked: set[str] = set()
     for number in range(25):
-        taken = rng.random() < 0.3
-        marked = set() if taken else changed(engine)
-        if taken:
+        if rng.random() < 0.3:
             take(engine)
+            marked = set()
 
         insert(engine, "metricOutput", *random_results(rng, minutes=5 + number * 2))
 
-        if rng.random() < 0.5:
-            fold(engine)  # late at times: several batches are folded at once
         rows = stored(engine, "metricOutput")
         after = {natural_key(row): rank(row) for row in rows}
-        news = [key for key in after if after[key] != before.get(key)]
+        for key in after:
+            if after[key] != before.get(key):
+                day = date.fromisoformat(key[-1][:10])
+                marked |= {str(day), str(day + timedelta(days=1))}
         before = after
-        for key in news:
-            day = date.fromisoformat(key[-1][:10])
-            marked |= {str(day), str(day + timedelta(days=1))}
-        assert changed(engine) == marked
-        told, found = told_by_results(rows), shown(engine)
-        assert {key: value[0] for key, value in found.items()} == {
-            key: value[0] for key, value in told.items()
-        }
-        assert all(found[key][1] in told[key][1] for key in told)
+        if engine.dialect.name == "sqlite":  # its views show what was not folded yet, too
+            check_views(engine, rows, marked)
+            if rng.random() < 0.5:
+                fold_some(engine, rng.randrange(1, 30))
+        else:
+            fold_all(engine)
+        check_views(engine, rows, marked)
+
+    fold_all(engine)
+    check_views(engine, rows, marked)
+
+
+def check_views(engine: Engine, rows: Iterable[Record], marked: set[str]) -> None:
+    told, found = told_by_results(rows), shown(engine)
+    assert {key: value[0] for key, value in found.items()} == {
+        key: value[0] for key, value in told.items()
+    }
+    assert all(found[key][1] in told[key][1] for key in told)
+    assert changed_now(engine) == marked
+
+
+def fold_some(engine: Engine, at_most: int) -> None:
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO fold_news (at_most) VALUES (:n)"), {"n": at_most})
+
+
+@pytest.fixture
+def sqlite_engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_a_fold_takes_the_oldest_news_and_tells_how_many(sqlite_engine: Engine) -> None:
+    insert(
+        sqlite_engine, "metricOutput", *(result_at(f"2026-03-0{day}T12:00:00Z") for day in (1, 2))
+    )
+    fold_some(sqlite_engine, 1)
+    kept = "SELECT measured_at FROM instance_status"
+    assert query(sqlite_engine, kept) == [(1772366400,)]
+
+    assert fold(sqlite_engine) == 1
+    assert fold(sqlite_engine) == 0
+
+    assert query(sqlite_engine, kept) == [(1772452800,)]
+
+
+def test_a_result_that_became_worse_is_news_once(sqlite_engine: Engine) -> None:
+    insert(sqlite_engine, "metricOutput", metric_result(metricStatus="OK"))
+    fold_all(sqlite_engine)
+
+    for status in ("WARNING", "CRITICAL", "OK"):
+        insert(sqlite_engine, "metricOutput", metric_result(metricStatus=status))
+
+    assert fold(sqlite_engine) == 1
+    assert fold(sqlite_engine) == 0
+
+
+@pytest.mark.parametrize("forgotten", [1, 2, 3, 4])
+def test_results_are_news_though_those_before_them_were_deleted(
+    sqlite_engine: Engine, forgotten: int
+) -> None:
+    for day in (1, 2, 3):
+        insert(sqlite_engine, "metricOutput", result_at(f"2026-03-0{day}T12:00:00Z"))
+    fold_some(sqlite_engine, 2)
+    with writing(sqlite_engine) as connection:
+        connection.execute(
+            text("DELETE FROM metric_result WHERE result_id > 3 - :n"), {"n": forgotten}
+        )
+
+    late = result_at("2026-03-04T12:00:00Z", metricStatus="CRITICAL")
+    insert(sqlite_engine, "metricOutput", late)
+
+    for _ in range(2):
+        [(shown_status, _)] = shown(sqlite_engine).values()
+        assert shown_status == ("CRITICAL", late["timestamp"], late["timestamp"])
+        fold_all(sqlite_engine)
 
 
 def natural_key(row: Record) -> tuple[str, ...]:

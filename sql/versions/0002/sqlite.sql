@@ -906,8 +906,6 @@ END;
 
 -- Marks days that are not marked yet.
 CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
-    -- The first changed day may be among the news.
-    INSERT INTO fold_news (at_most) SELECT NULL WHERE EXISTS (SELECT 1 FROM unfolded_result);
     INSERT INTO changed_day (day)
     WITH RECURSIVE
     span (first_day, last_day) AS (
