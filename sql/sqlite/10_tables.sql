@@ -127,6 +127,16 @@ CREATE TABLE new_result (
     details text
 ) STRICT;
 
+-- A call as new_result is: makes the metric instance of a source; stays empty.
+CREATE TABLE new_instance (
+    host_id integer,
+    service_flavour_id integer,
+    metric_id integer,
+    vo_id integer,
+    fqan_id integer,
+    source_id integer
+) STRICT;
+
 -- One result of a probe. No foreign keys and no checks: they would cost as much as the row, and
 -- its only writer is the trigger that has just looked everything up.
 CREATE TABLE metric_result (

@@ -76,7 +76,7 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     SELECT RAISE(IGNORE);
 END;
 
--- Makes the metric instance of a new source, and whatever that refers to.
+-- Checks a new source, makes the names in it, and its metric instance by new_instance.
 CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     SELECT CASE
         WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
@@ -92,62 +92,58 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     INSERT INTO metric (name) VALUES (NEW.names ->> 2) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (NEW.names ->> 3) ON CONFLICT (name) DO NOTHING;
     INSERT INTO fqan (name) VALUES (NEW.names ->> 4) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO new_instance (host_id, service_flavour_id, metric_id, vo_id, fqan_id, source_id)
+    VALUES (
+        (SELECT host_id FROM host WHERE name = NEW.names ->> 0),
+        (SELECT service_flavour_id FROM service_flavour WHERE name = NEW.names ->> 1),
+        (SELECT metric_id FROM metric WHERE name = NEW.names ->> 2),
+        (SELECT vo_id FROM vo WHERE name = NEW.names ->> 3),
+        (SELECT fqan_id FROM fqan WHERE name = NEW.names ->> 4),
+        NEW.source_id
+    );
+END;
+
+-- Makes the metric instance of a new source, and tells the source all that follows from its names.
+CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
     INSERT INTO endpoint (host_id, service_flavour_id)
-    SELECT h.host_id, f.service_flavour_id
-    FROM host AS h
-    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
-    WHERE h.name = NEW.names ->> 0
+    VALUES (NEW.host_id, NEW.service_flavour_id)
     ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
     INSERT INTO instance_status (endpoint_id, metric_id, vo_id)
-    SELECT e.endpoint_id, m.metric_id, v.vo_id
-    FROM host AS h
-    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
-    JOIN endpoint AS e
-        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
-    JOIN metric AS m ON m.name = NEW.names ->> 2
-    JOIN vo AS v ON v.name = NEW.names ->> 3
-    WHERE h.name = NEW.names ->> 0
+    SELECT endpoint_id, NEW.metric_id, NEW.vo_id
+    FROM endpoint
+    WHERE host_id = NEW.host_id AND service_flavour_id = NEW.service_flavour_id
     ON CONFLICT (endpoint_id, metric_id, vo_id) DO NOTHING;
     INSERT INTO metric_instance (endpoint_id, metric_id, vo_id, fqan_id, status_id)
-    SELECT c.endpoint_id, c.metric_id, c.vo_id, q.fqan_id, c.status_id
-    FROM host AS h
-    JOIN service_flavour AS f ON f.name = NEW.names ->> 1
-    JOIN endpoint AS e
-        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
-    JOIN metric AS m ON m.name = NEW.names ->> 2
-    JOIN vo AS v ON v.name = NEW.names ->> 3
-    JOIN fqan AS q ON q.name = NEW.names ->> 4
-    JOIN instance_status AS c
-        ON c.endpoint_id = e.endpoint_id AND c.metric_id = m.metric_id AND c.vo_id = v.vo_id
-    WHERE h.name = NEW.names ->> 0
+    SELECT c.endpoint_id, c.metric_id, c.vo_id, NEW.fqan_id, c.status_id
+    FROM endpoint AS e
+    CROSS JOIN instance_status AS c ON c.endpoint_id = e.endpoint_id
+    WHERE e.host_id = NEW.host_id
+        AND e.service_flavour_id = NEW.service_flavour_id
+        AND c.metric_id = NEW.metric_id
+        AND c.vo_id = NEW.vo_id
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
     UPDATE result_source SET
-        service_uri = NEW.names ->> 5,
-        service_type = NEW.names ->> 6,
-        site_name = NEW.names ->> 7,
-        metric_type = NEW.names ->> 8,
-        data_type = NEW.names ->> 9,
-        monitoring_host = NEW.names ->> 10,
-        role = NEW.names ->> 11,
-        nagios_name = NEW.names ->> 12,
-        encrypted = NEW.names ->> 13,
+        service_uri = names ->> 5,
+        service_type = names ->> 6,
+        site_name = names ->> 7,
+        metric_type = names ->> 8,
+        data_type = names ->> 9,
+        monitoring_host = names ->> 10,
+        role = names ->> 11,
+        nagios_name = names ->> 12,
+        encrypted = names ->> 13,
         instance_id = (
-        SELECT i.instance_id
-        FROM host AS h
-        JOIN service_flavour AS f ON f.name = NEW.names ->> 1
-        JOIN endpoint AS e
-            ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
-        JOIN metric AS m ON m.name = NEW.names ->> 2
-        JOIN vo AS v ON v.name = NEW.names ->> 3
-        JOIN fqan AS q ON q.name = NEW.names ->> 4
-        JOIN metric_instance AS i
-            ON i.endpoint_id = e.endpoint_id
-            AND i.metric_id = m.metric_id
-            AND i.vo_id = v.vo_id
-            AND i.fqan_id = q.fqan_id
-        WHERE h.name = NEW.names ->> 0
-    )
+            SELECT i.instance_id
+            FROM endpoint AS e
+            CROSS JOIN metric_instance AS i ON i.endpoint_id = e.endpoint_id
+            WHERE e.host_id = NEW.host_id
+                AND e.service_flavour_id = NEW.service_flavour_id
+                AND i.metric_id = NEW.metric_id
+                AND i.vo_id = NEW.vo_id
+                AND i.fqan_id = NEW.fqan_id
+        )
     WHERE source_id = NEW.source_id;
+    SELECT RAISE(IGNORE);
 END;
 
 -- Notes that a result became worse after it was folded.

@@ -25,6 +25,8 @@ FUNCTIONS_ON_POSTGRESQL = (
     "new_change",
     "new_change_insert",
     "result_source_insert",
+    "new_instance",
+    "new_instance_insert",
     "metric_result_worsen",
     "metric_result_delete",
     "folded",
