@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from sql.engine import writing
+from sql.transaction import load_transaction
 
 _FOLD = text("SELECT fold_news()")
 _TAKE = text("SELECT take_changes()")
@@ -25,8 +25,7 @@ def fold(engine: Engine) -> int:
     """
     if engine.dialect.name == "sqlite":
         return 0
-    with writing(engine) as connection:
-        return int(connection.execute(_FOLD).scalar_one())
+    return load_transaction(engine, lambda found: int(found.execute(_FOLD).scalar_one()))
 
 
 def fold_all(engine: Engine) -> None:
