@@ -11,7 +11,7 @@ PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
-FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl
+FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load

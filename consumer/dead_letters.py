@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from schema.command import BAD_DATA, OK, CommandParser, text_table, to_json
 from schema.times import format_time
 from sql.catalogue import Catalogue
-from sql.config import load_database
+from sql.database import open_database
 from sql.dead_letter import (
     REPLAYED,
     DeadLetter,
@@ -24,8 +24,6 @@ from sql.dead_letter import (
     replay_dead_letter,
     show_dead_letter,
 )
-from sql.engine import make_engine
-from sql.version import require_current
 
 EXAMPLES = """\
 examples:
@@ -58,7 +56,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     letters = list_dead_letters(
-        _engine(args),
+        open_database(args),
         reason=args.reason,
         message_class=args.message_class,
         any_state=args.everything,
@@ -72,7 +70,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    engine = _engine(args)
+    engine = open_database(args)
     contents = [show_dead_letter(engine, each) for each in args.ids]
     if args.json:
         documents = [_document(content) for content in contents]
@@ -85,7 +83,7 @@ def run_show(args: argparse.Namespace) -> int:
 def run_replay(args: argparse.Namespace) -> int:
     if bool(args.ids) == any((args.reason, args.message_class, args.everything)):
         args.usage_error("say which: either IDs, or --reason, --class or --all")
-    engine = _engine(args)
+    engine = open_database(args)
     outcomes = list(_replay(engine, args.ids or _wanted(engine, args)))
     if args.json:
         print(to_json([asdict(outcome) for outcome in outcomes]))
@@ -109,12 +107,6 @@ def _add_filters(command: argparse.ArgumentParser, everything: str) -> None:
         "--class", dest="message_class", metavar="C", help="only those of this class"
     )
     command.add_argument("--all", dest="everything", action="store_true", help=everything)
-
-
-def _engine(args: argparse.Namespace) -> Engine:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
-    return engine
 
 
 def _wanted(engine: Engine, args: argparse.Namespace) -> Sequence[int]:

@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
-
 from schema.command import OK, CommandParser, common_options, run, to_json
 from spark_jobs import explain, show
 from spark_jobs.arguments import (
@@ -29,10 +27,9 @@ from spark_jobs.errors import ReportUsage
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
-from sql.config import load_database
-from sql.engine import make_engine, reading, writing
+from sql.database import open_database
+from sql.engine import reading, writing
 from sql.news import take_changes
-from sql.version import require_current
 
 PROGRAM = "sam-report"
 EXAMPLES = """\
@@ -172,7 +169,7 @@ def _run(args: argparse.Namespace) -> int:
     if not paths:
         raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
     profiles, today = read_profiles(paths), _today()
-    asked, engine = asked_or_due(args, today), _engine(args)
+    asked, engine = asked_or_due(args, today), open_database(args)
     with writing(engine) as connection:  # before anything is read
         change_no = take_changes(connection)
     with reading(engine) as connection:
@@ -203,7 +200,7 @@ def _tell_idle(
 
 def _show(args: argparse.Namespace) -> int:
     period = _period(args)
-    with reading(_engine(args)) as connection:
+    with reading(open_database(args)) as connection:
         shown = show.read_shown(connection, args.report, args.level, period)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
@@ -217,7 +214,7 @@ def _show(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     period = _period(args)
     question = explain.Question(args.site, args.flavour, args.host)
-    with reading(_engine(args)) as connection:
+    with reading(open_database(args)) as connection:
         days = explain.read_site_days(connection, args.report, args.site, period.first)
     _warn_if_empty(bool(days), period)
     if args.json:
@@ -231,7 +228,7 @@ def _site(args: argparse.Namespace) -> int:
     from spark_jobs.site_pages import write_site
 
     period = _period(args)
-    with reading(_engine(args)) as connection:
+    with reading(open_database(args)) as connection:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     print(to_json({"index": str(index), "pages": written}) if args.json else index)
@@ -254,12 +251,6 @@ def _check_profile(args: argparse.Namespace) -> int:
         ]
         print(f"{args.file}: OK, report {profile.name}: {', '.join(parts)}")
     return OK
-
-
-def _engine(args: argparse.Namespace) -> Engine:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
-    return engine
 
 
 def _period(args: argparse.Namespace) -> Period:

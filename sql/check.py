@@ -43,9 +43,11 @@ _SYNCHRONOUS_COMMIT_OFF = text("""
         )
     ORDER BY mend
 """)
+_SESSION = text("SELECT quote_ident(current_user), quote_ident(current_database())")
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
 """Settings from here were found by the statement above."""
+_OF_FILES = ("configuration file", "default")
 
 
 def find_problems(engine: Engine) -> list[Problem]:
@@ -77,10 +79,10 @@ def _elsewhere(engine: Engine) -> Iterator[Problem]:
         foreign = foreign_schema(connection)
         if foreign is None:
             return
-        user = connection.execute(text("SELECT format('%I', current_user)")).scalar_one()
+        user, database = connection.execute(_SESSION).one()
     yield Problem(
         f"{name_of(engine)}: the user's schema is {foreign}; wanted {SCHEMA}",
-        f"ALTER ROLE {user} IN DATABASE {engine.url.database} SET search_path = {SCHEMA};",
+        f"ALTER ROLE {user} IN DATABASE {database} SET search_path = {SCHEMA};",
     )
 
 
@@ -120,7 +122,8 @@ def _of_settings(connection: Connection) -> Iterator[Problem]:
         source = connection.execute(_SOURCE, {"name": name}).scalar_one()
         if _setting(connection, name) == "off" and source not in _OF_SESSIONS:
             mend = f"ALTER SYSTEM SET {name} = on;\nSELECT pg_reload_conf();"
-            yield Problem(f"{name} is off: {why}", mend)
+            # What stands on a command line no statement can change.
+            yield Problem(f"{name} is off: {why}", mend if source in _OF_FILES else None)
     for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
         if _setting(connection, name).upper() != good:
             yield Problem(f"{name} is {_setting(connection, name)}; wanted {good}")

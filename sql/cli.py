@@ -22,7 +22,6 @@ from schema.command import (
 from schema.errors import ConfigError
 from sql import (
     downtime_command,
-    import_command,
     partitions_command,
     prune_command,
     script_command,
@@ -31,6 +30,7 @@ from sql.catalogue import ClassView, class_views
 from sql.check import find_problems
 from sql.config import load_database
 from sql.engine import make_engine, name_of
+from sql.imports import command as import_command
 from sql.version import current_version, require_current, upgrade, wanted_version
 
 PROGRAM = "sam-db"

@@ -28,7 +28,7 @@ PRAGMA foreign_keys = ON;"""
 
 _IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE quote_ident(rolname) = :owner")
 _PARTITIONS = text("""
-    SELECT CAST(relname AS text) FROM pg_class
+    SELECT CAST(relname AS text), quote_ident(pg_get_userbyid(relowner)) FROM pg_class
     WHERE relispartition AND relkind IN ('r', 'p')
         AND relnamespace = CAST('public' AS regnamespace)
         AND quote_ident(pg_get_userbyid(relowner)) <> :owner
@@ -179,16 +179,18 @@ def _owner(connection: Connection, found: Snapshot) -> tuple[str, bool]:
 def _owned_by_others(
     connection: Connection, found: Snapshot, should: Snapshot, owner: str, is_superuser: bool
 ) -> Iterator[Problem]:
-    strays = [
-        key for key in should if key[0] in OWNED and key in found and found[key].owner != owner
-    ]
-    theirs = ", ".join(sorted({found[key].owner for key in strays}))
+    strays = {
+        key: found[key].owner
+        for key in should
+        if key[0] in OWNED and key in found and found[key].owner != owner
+    }
+    for name, other in connection.execute(_PARTITIONS, {"owner": owner}):
+        strays["table", name] = other
     because = ": functions run with the rights of their owner" if is_superuser else ""
-    partitions = connection.execute(_PARTITIONS, {"owner": owner}).scalars()
-    strays += [("table", name) for name in partitions]
     if strays:
+        others = ", ".join(sorted(set(strays.values())))
         yield Problem(
-            f"{len(strays)} objects belong to {theirs or 'others'}, not to {owner}{because}",
+            f"{len(strays)} of our objects belong to {others}, not to {owner}{because}",
             "\n".join(_to_owner(key, owner) for key in strays),
         )
 

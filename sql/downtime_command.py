@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Engine
-
 from schema.command import OK, CommandParser, text_table, to_json
 from schema.errors import RecordRefused
-from sql.config import load_database
+from sql.database import open_database
 from sql.downtime import (
     Changed,
     announce,
@@ -25,9 +23,7 @@ from sql.downtime import (
     signed,
     unknown_names,
 )
-from sql.engine import make_engine
 from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
-from sql.version import require_current
 from sql.view_rows import Row, source_of
 
 EXAMPLES = """\
@@ -107,7 +103,7 @@ def run_add(args: argparse.Namespace) -> int:
         rows = announcement(fields, now)
     except RecordRefused as error:
         args.usage_error(error.text)
-    engine = _engine(args)
+    engine = open_database(args)
     for words in unknown_names(engine, rows):
         logger.warning("%s: announced all the same", words)
     _print_changed(args, announce(engine, rows, now))
@@ -118,7 +114,7 @@ def run_cancel(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     words = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason.strip()]))
     why = signed(words, args.who or _login_name())
-    changed = cancel(_engine(args), list(dict.fromkeys(args.ids)), args.end, why, now)
+    changed = cancel(open_database(args), list(dict.fromkeys(args.ids)), args.end, why, now)
     for downtime_id in args.ids:
         if all(each.after["downtimeId"] != downtime_id for each in changed.changes):
             logger.warning("downtime %s was cancelled already", downtime_id)
@@ -134,7 +130,7 @@ def run_list(args: argparse.Namespace) -> int:
     end = day_end(last) if last else "9999"
     rows = [
         row
-        for row in list_downtimes(_engine(args))
+        for row in list_downtimes(open_database(args))
         if args.site in (None, row.get("siteName"))
         and row["startTime"] < end
         and (row["endTime"] > start or (args.everything and row["startTime"] >= start))
@@ -173,12 +169,6 @@ def _login_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
-
-
-def _engine(args: argparse.Namespace) -> Engine:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
-    return engine
 
 
 def _print_changed(args: argparse.Namespace, changed: Changed) -> None:

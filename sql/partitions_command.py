@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schema.command import OK, text_table, to_json
-from sql.config import load_database
-from sql.engine import make_engine, name_of, reading
+from sql.database import open_database
+from sql.engine import name_of, reading
 from sql.partitions import Partition, coming_days, make_partitions, partitions
-from sql.version import require_current
 
 AHEAD = 3
 LONGEST_AHEAD = 366
@@ -48,8 +47,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run_partitions(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
+    engine = open_database(args)
     made = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
     with reading(engine) as connection:
         found = partitions(connection)

@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schema.command import OK, to_json
-from sql.config import load_database
-from sql.engine import make_engine, name_of
+from sql.database import open_database
+from sql.engine import name_of
 from sql.prune import prune
 from sql.pruning import Bounds, Pruned, Removed, bounds_of
-from sql.version import require_current
 
 EXAMPLES = """\
 examples:
@@ -65,8 +64,7 @@ def age(word: str) -> int:
 def run_prune(args: argparse.Namespace) -> int:
     if args.keep_results is None and args.keep_details is None:
         args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or both")
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
+    engine = open_database(args)
     bounds = bounds_of(datetime.now(UTC).date(), args.keep_results, args.keep_details)
     pruned = prune(engine, bounds, dry_run=args.dry_run, told=show_progress)
     show_progress("")

@@ -229,7 +229,18 @@ _POSTGRESQL = text("""
         ) AS r ON r.oid = x.grantee
     )
     SELECT
-        type, name, definition, make, drop, of, shape,
+        type, name, definition, drop, of, shape,
+        concat_ws(
+            E'\n', make, 'COMMENT ON ' || upper(type) || ' ' || name || ' IS ' || quote_literal(
+                CASE type
+                    WHEN 'table' THEN obj_description(oid, 'pg_class')
+                    WHEN 'index' THEN obj_description(oid, 'pg_class')
+                    WHEN 'view' THEN obj_description(oid, 'pg_class')
+                    WHEN 'trigger' THEN obj_description(oid, 'pg_trigger')
+                    WHEN 'function' THEN obj_description(oid, 'pg_proc')
+                END
+            ) || ';'
+        ) AS make,
         CASE WHEN owner <> 0 THEN quote_ident(pg_get_userbyid(owner)) ELSE '' END AS owner
     FROM item
     ORDER BY place, oid, number, name

@@ -97,10 +97,11 @@ CREATE TABLE metric_instance (
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
 -- What a result says about itself that hardly ever changes, stored once. names are all these texts
--- and those of the instance, as JSON: a result finds both by one look-up.
+-- and those of the instance, as JSON: a result finds both by one look-up. No instance: only until
+-- the trigger that makes it has ended.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
-    instance_id integer NOT NULL REFERENCES metric_instance,
+    instance_id integer REFERENCES metric_instance,
     service_uri text NOT NULL,
     service_type text NOT NULL,
     site_name text NOT NULL,

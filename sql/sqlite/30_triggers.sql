@@ -25,7 +25,7 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
         monitoring_host, role, nagios_name, encrypted, names
     )
     VALUES (
-        0, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
+        NULL, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
         coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
         coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
         coalesce(NEW.encrypted, ''),

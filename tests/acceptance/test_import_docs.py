@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from schema.classes import BUILT_IN
-from sql.import_command import TABLES
+from sql.imports.command import TABLES
 from tests.acceptance.commands import embedded
 from tests.acceptance.stored import query
 

@@ -8,11 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from sql.check import find_problems
 from sql.difference import Problem
 from sql.engine import make_engine, writing
+from sql.script import run_present_state, run_script
 from sql.version import upgrade
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
@@ -65,7 +66,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
             "DROP TRIGGER downtime_insert ON downtime",
             (
                 "CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime"
-                " FOR EACH ROW EXECUTE FUNCTION siteGroup_insert()"
+                " FOR EACH ROW EXECUTE FUNCTION siteGroup_stage()"
             ),
         ],
         ["trigger downtime_insert on downtime was changed"],
@@ -126,12 +127,12 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ],
     ),
     "a function takes the rights of the caller": (
-        "ALTER FUNCTION downtime_insert SECURITY INVOKER",
-        ["function downtime_insert() was changed"],
+        "ALTER FUNCTION downtime_stage SECURITY INVOKER",
+        ["function downtime_stage() was changed"],
     ),
     "a function is gone, and its trigger": (
-        "DROP FUNCTION downtime_insert CASCADE",
-        ["function downtime_insert() is missing", "trigger downtime_insert on downtime is missing"],
+        "DROP FUNCTION downtime_stage CASCADE",
+        ["function downtime_stage() is missing", "trigger downtime_insert on downtime is missing"],
     ),
     "a table is gone": (
         "DROP TABLE report_change_row CASCADE",
@@ -231,10 +232,10 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
     ),
     "somebody else owns tables": (
         ["ALTER TABLE site OWNER TO sam", "ALTER VIEW downtime OWNER TO reader_login"],
-        ["2 objects belong to reader_login, sam, not to sam_owner"],
+        ["2 of our objects belong to reader_login, sam, not to sam_owner"],
     ),
 }
-OWNER_TOO = "1 objects belong to sam, not to sam_owner"
+OWNER_TOO = "1 of our objects belong to sam, not to sam_owner"
 """Who damages a database makes objects of his own."""
 
 
@@ -340,6 +341,24 @@ def test_rows_survive_the_mending_of_an_sqlite_table(own_engine: Engine) -> None
         assert query(own_engine, "SELECT run_id, level FROM report_change_row") == [(1, "x")]
 
 
+def test_what_is_made_again_has_its_comment(postgres_url: str) -> None:
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    comments = "SELECT description FROM pg_description WHERE objoid >= 16384 ORDER BY 1"
+    before = query(engine, comments)
+    execute(
+        engine,
+        "DROP VIEW report_change",
+        "DROP INDEX run_report_day",
+        "DROP FUNCTION downtime_stage CASCADE",
+    )
+
+    mend(engine, find_problems(engine))
+
+    assert query(engine, comments) == before
+    engine.dispose()
+
+
 def test_a_sites_own_objects_and_roles_are_its_own_business(own_engine: Engine) -> None:
     execute(
         own_engine,
@@ -361,6 +380,54 @@ def test_a_sites_own_objects_and_roles_are_its_own_business(own_engine: Engine) 
         execute(own_engine, "DROP OWNED BY grafana", "DROP ROLE grafana")
 
 
+PARTITIONED = """
+    CREATE TABLE by_day (
+        number bigint GENERATED ALWAYS AS IDENTITY,
+        day date NOT NULL,
+        note text,
+        PRIMARY KEY (number, day)
+    ) PARTITION BY RANGE (day);
+    CREATE INDEX by_day_note ON by_day (note);
+"""
+A_PARTITION = """
+    SET LOCAL ROLE sam_owner;
+    CREATE TABLE by_day_20261121 PARTITION OF by_day
+        FOR VALUES FROM ('2026-11-21') TO ('2026-11-22');
+    CREATE INDEX of_this_day_only ON by_day_20261121 (day);
+"""
+
+
+def test_partitions_are_as_their_table_says(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_all(connection: Connection) -> None:
+        run_present_state(connection)
+        run_script(connection, PARTITIONED)
+
+    monkeypatch.setattr("sql.snapshot.run_present_state", make_all)
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    execute(engine, f"SET LOCAL ROLE sam_owner; {PARTITIONED}")
+    execute(engine, A_PARTITION)
+    assert find_problems(engine) == []
+
+    for damage, expected in (
+        ("DROP INDEX by_day_note", "index by_day_note is missing"),
+        ("ALTER TABLE by_day DROP CONSTRAINT by_day_pkey", "by_day.by_day_pkey is missing"),
+        ("ALTER TABLE by_day_20261121 OWNER TO sam", "objects belong to sam, not to sam_owner"),
+    ):
+        execute(engine, damage)
+        [problem] = find_problems(engine)
+        assert problem.words.endswith(expected)
+        mend(engine, [problem])
+        assert find_problems(engine) == []
+    execute(engine, "DROP TABLE by_day")
+    mend(engine, find_problems(engine))
+    execute(engine, A_PARTITION)
+    assert find_problems(engine) == []
+    engine.dispose()
+
+
 SETTINGS = {
     "of the database": ("ALTER DATABASE {database} SET synchronous_commit = off", 1),
     "of the loader": ("ALTER ROLE loader_login SET synchronous_commit = off", 1),
@@ -369,6 +436,7 @@ SETTINGS = {
         1,
     ),
     "of the server": ("ALTER SYSTEM SET synchronous_commit = off", 1),
+    "of the disk": ("ALTER SYSTEM SET fsync = off", 1),
     "of the loader elsewhere": (
         "ALTER ROLE loader_login IN DATABASE postgres SET synchronous_commit = off",
         0,
@@ -392,14 +460,14 @@ def test_a_setting_that_loses_data_is_found_wherever_it_is_made(
         found = find_problems(engine)
 
         assert len(found) == expected
-        assert all("synchronous_commit is off" in problem.words for problem in found)
+        assert all("is off: a crash can" in problem.words for problem in found)
         mend(engine, found)
         assert find_problems(engine) == []
     finally:
         for role in ("loader_login", "reader_login"):
             postgres.execute(f"ALTER ROLE {role} RESET ALL")
             postgres.execute(f"ALTER ROLE {role} IN DATABASE postgres RESET ALL")
-        postgres.execute("ALTER SYSTEM RESET synchronous_commit")
+        postgres.execute("ALTER SYSTEM RESET ALL")
         postgres.execute("SELECT pg_reload_conf()")
         engine.dispose()
 

@@ -162,6 +162,7 @@ def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engin
         time = datetime(2026, 3, 9, tzinfo=UTC)
         value = int(time.timestamp()) if engine.dialect.name == "sqlite" else time
         connection.execute(text(forget), {"time": value})
+        connection.execute(text("INSERT INTO horizon (day) VALUES ('2026-03-09')"))
 
     # Worse results of the moment before since: since must be found again.
     insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z", gatheredAt="b"))
@@ -173,28 +174,26 @@ def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engin
 
 def test_a_repeat_marks_no_day(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result(metricStatus="CRITICAL"))
-    assert take(engine) == 1
+    take(engine)
 
     insert(engine, "metricOutput", metric_result(), metric_result(metricStatus="CRITICAL"))
 
     assert changed(engine) == set()
-    assert take(engine) == 1
 
 
 def test_changes_are_numbered_upwards(engine: Engine) -> None:
-    assert take(engine) == 0
     insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
-    assert take(engine) == 1
-    assert take(engine) == 1
+    first = take(engine)
+    assert take(engine) == first + 1
     insert(engine, "metricOutput", result_at("2026-03-02T12:00:00Z"))
-    assert take(engine) == 2
+    last = take(engine)
 
     found = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
 
     assert [(str(day), number) for day, number in found] == [
-        ("2026-03-01", 1),
-        ("2026-03-02", 2),
-        ("2026-03-03", 2),
+        ("2026-03-01", first),
+        ("2026-03-02", last),
+        ("2026-03-03", last),
     ]
 
 

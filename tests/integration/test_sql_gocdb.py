@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from schema.classes import SERVICE_ENDPOINT
 from sql.engine import writing
 from sql.errors import BadInput
-from sql.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.gocdb_changes import Changes, Snapshot, Window
-from sql.gocdb_command import Exports, take_up
+from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sql.imports.gocdb_changes import Changes, Snapshot, Window
+from sql.imports.gocdb_command import Exports, take_up
 from sql.view_rows import insert_rows
 from tests.gocdb_files import (
     document,

@@ -18,16 +18,15 @@ from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from schema.errors import ConfigError
 from schema.message import Message
 from schema.record import write_wlcg
-from sql import import_csv, import_place, import_records
 from sql.catalogue import Catalogue
 from sql.dead_letter import list_dead_letters, show_dead_letter
 from sql.engine import reading, writing
-from sql.import_csv import Imported, import_table, opened_table
-from sql.import_file import InputFile
-from sql.import_pieces import Place
-from sql.import_place import Places, Tally, size_of
-from sql.import_records import Import, limits_of_history, usable_view
-from sql.progress import Progress
+from sql.imports.file import InputFile
+from sql.imports.pieces import Place
+from sql.imports.place import Places, Tally, size_of
+from sql.imports.progress import Progress
+from sql.imports.records import Import, limits_of_history, usable_view
+from sql.imports.table import Imported, import_table, opened_table
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, stored
 
@@ -42,7 +41,7 @@ class Killed(Exception):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_records, "BATCH_RECORDS", BATCH)
+    monkeypatch.setattr("sql.imports.records.BATCH_RECORDS", BATCH)
 
 
 @pytest.fixture
@@ -239,7 +238,7 @@ def test_a_place_is_not_believed_of_a_database_that_was_made_again(
 def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(import_place, "_POSTGRESQL", text("SELECT hidden()"))
+    monkeypatch.setattr("sql.imports.place._POSTGRESQL", text("SELECT hidden()"))
 
     run(engine, history)
 
@@ -371,8 +370,8 @@ def test_the_others_are_stored_if_one_asks_for_it(engine: Engine, tmp_path: Path
 def test_a_very_long_table_is_stored_by_batches(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_csv, "ONE_TRANSACTION_LINES", 3)
-    monkeypatch.setattr(import_csv, "BATCH_LINES", 2)
+    monkeypatch.setattr("sql.imports.table.ONE_TRANSACTION_LINES", 3)
+    monkeypatch.setattr("sql.imports.table.BATCH_LINES", 2)
     path = table(tmp_path / "d.csv", DOWNTIME, [DOWNTIMES[0], DOWNTIMES[2], *DOWNTIMES])
 
     done = import_csv_file(engine, path, DOWNTIME)
@@ -448,7 +447,7 @@ def _long(number: int) -> str:
 def test_batches_are_bounded_in_bytes_too(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_records, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr("sql.imports.records.BATCH_BYTES", 10_000)
     sizes: list[int] = []
     load = Import._load
 

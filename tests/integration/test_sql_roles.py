@@ -35,7 +35,7 @@ ANY_WRITE = (
     "DROP VIEW metricOutput",
     "ALTER TABLE metric_result ADD COLUMN mine integer",
     "CREATE FUNCTION mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-    "SELECT id_of_name('host', 'new')",
+    "SELECT is_time(now())",
 )
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "loader": (
@@ -132,6 +132,23 @@ def test_the_loader_fills_the_class_views_and_the_reader_sees_it(
     insert(engines["loader"], view, EXAMPLES[view])
 
     assert query(engines["reader"], f"SELECT count(*) FROM {view}") == [(1,)]
+
+
+def test_nothing_is_everybodys(engines: Mapping[str, Engine]) -> None:
+    """A new function is, by default: it has to be named in 30_grants.sql."""
+    functions = query(
+        engines["admin"],
+        "SELECT CAST(p.oid AS regprocedure)"
+        " FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a"
+        " WHERE p.pronamespace = CAST('public' AS regnamespace) AND a.grantee = 0",
+    )
+    relations = query(
+        engines["admin"],
+        "SELECT c.relname FROM pg_class AS c, aclexplode(c.relacl) AS a"
+        " WHERE c.relnamespace = CAST('public' AS regnamespace) AND a.grantee = 0",
+    )
+
+    assert functions + relations == []
 
 
 def test_a_table_of_the_loaders_own_does_not_stand_in_for_ours(postgres_url: str) -> None:

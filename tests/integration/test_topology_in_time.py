@@ -17,9 +17,9 @@ from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile
 from sql.downtime import announce, announcement, cancel
 from sql.engine import reading
-from sql.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.gocdb_changes import Snapshot, Window
-from sql.gocdb_command import Exports, take_up
+from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sql.imports.gocdb_changes import Snapshot, Window
+from sql.imports.gocdb_command import Exports, take_up
 from tests.gocdb_files import (
     document,
     downtime,

@@ -10,19 +10,15 @@ from sqlalchemy import make_url
 from tests.services.postgres import find_programs
 
 
-def run_psql(database: str, script: str, *, stop: bool = True) -> str:
-    """What psql says on stdout.
-
-    Raises:
-        subprocess.CalledProcessError: a statement failed; without `stop` psql goes on after it.
-    """
+def run_psql(database: str, script: str) -> str:
+    """What psql says on stdout; no statement may fail."""
     url = make_url(database).set(drivername="postgresql")
     done = subprocess.run(
         [
             str(find_programs() / "psql"),
             "--no-psqlrc",
             "--quiet",
-            f"--set=ON_ERROR_STOP={int(stop)}",
+            "--set=ON_ERROR_STOP=1",
             "--file=-",
             url.render_as_string(hide_password=False),
         ],
@@ -32,6 +28,5 @@ def run_psql(database: str, script: str, *, stop: bool = True) -> str:
         text=True,
         timeout=60,
     )
-    if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, "psql", done.stdout, done.stderr)
+    assert done.returncode == 0, done.stderr
     return done.stdout

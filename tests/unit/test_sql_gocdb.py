@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sql.errors import BadInput
-from sql.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
+from sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
 from tests.gocdb_files import (
     document,
     downtime,

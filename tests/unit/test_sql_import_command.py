@@ -19,9 +19,9 @@ from schema.command import BAD_DATA, CONFIG, INTERRUPTED, NO_INPUT, NO_PERMISSIO
 from schema.record import write_wlcg
 from sql.cli import main
 from sql.errors import BadInput
-from sql.import_csv import read_header
-from sql.import_records import content_id, limits_of_history
-from sql.progress import Progress
+from sql.imports.progress import Progress
+from sql.imports.records import content_id, limits_of_history
+from sql.imports.table import read_header
 from tests.builders import NOW, metric_result
 
 Capture = pytest.CaptureFixture[str]
@@ -172,7 +172,7 @@ def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys:
     def refuse(*words: object, **more: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("sql.import_file.open", refuse, raising=False)  # root may read everything
+    monkeypatch.setattr("sql.imports.file.open", refuse, raising=False)  # root may read everything
 
     assert main(["import", "records", "a.txt"]) == NO_PERMISSION
     assert main(["import", "csv", "--class", "siteGroup", "a.csv"]) == NO_PERMISSION

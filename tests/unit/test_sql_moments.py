@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from sql.gocdb_changes import Window
-from sql.gocdb_command import window_argument
+from sql.imports.gocdb_changes import Window
+from sql.imports.gocdb_command import window_argument
 from sql.moments import day_argument, days_of, time_argument
 
 TODAY = date(2026, 11, 20)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from schema.command import BAD_DATA, IO_ERROR, NO_INPUT
-from sql import xml_elements
 from sql.errors import BadInput
-from sql.xml_elements import elements
+from sql.imports import xml_elements
+from sql.imports.xml_elements import elements
 
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE results [

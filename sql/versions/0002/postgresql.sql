@@ -707,11 +707,11 @@ CREATE FUNCTION metricOutput_merge() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     PERFORM metricOutput_check();
-    -- Prune must not drop a partition that is there when we look, before our rows are in it.
+    PERFORM metricOutput_names();
+    -- From here on prune can't drop an empty partition that we are about to fill.
     LOCK TABLE ONLY metric_result, ONLY metric_result_detail IN ROW EXCLUSIVE MODE;
     PERFORM make_partitions(array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)))
     FROM pg_temp.staged_metricoutput;
-    PERFORM metricOutput_names();
 
     WITH staged AS MATERIALIZED (
         SELECT DISTINCT ON (k.instance_id, s.timestamp, g.host_id)
@@ -1161,21 +1161,14 @@ COMMENT ON TRIGGER announced_downtime_end ON announced_downtime IS 'Marks change
 -- other_at. Else the history of its instances is read.
 
 CREATE FUNCTION read_history(status_ids integer[]) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql SET timezone = 'UTC' AS $$
     UPDATE instance_status AS known SET
         status = newest.status,
         measured_at = newest.measured_at,
         summary = newest.summary,
-        -- Where results were pruned, what is known of them is remembered.
-        other_at = CASE
-            WHEN other.measured_at IS NULL AND known.status = newest.status THEN known.other_at
-            ELSE other.measured_at
-        END,
-        since = CASE
-            WHEN other.measured_at IS NULL AND known.status = newest.status
-                THEN least(known.since, since.measured_at)
-            ELSE since.measured_at
-        END
+        -- What is known of results that were pruned is remembered.
+        other_at = coalesce(other.measured_at, pruned.other_at),
+        since = least(since.measured_at, pruned.since)
     FROM unnest(status_ids) AS wanted (status_id)
     CROSS JOIN LATERAL (
         SELECT r.measured_at, r.status, r.summary
@@ -1213,13 +1206,24 @@ LANGUAGE sql AS $$
         ) AS r
         WHERE i.status_id = wanted.status_id
     ) AS other ON true
+    LEFT JOIN LATERAL (
+        SELECT
+            CASE WHEN k.other_at < h.day THEN k.other_at END AS other_at,
+            CASE WHEN k.since < h.day THEN k.since END AS since
+        FROM instance_status AS k
+        CROSS JOIN horizon AS h
+        WHERE k.status_id = wanted.status_id
+            AND k.status = newest.status
+            AND other.measured_at IS NULL
+    ) AS pruned ON true
     CROSS JOIN LATERAL (
         SELECT min(r.measured_at) AS measured_at
         FROM metric_instance AS i
         CROSS JOIN LATERAL (
             SELECT q.measured_at FROM metric_result AS q
             WHERE q.instance_id = i.instance_id
-                AND q.measured_at > coalesce(other.measured_at, '-infinity')
+                AND q.measured_at
+                    > coalesce(other.measured_at, pruned.other_at, '-infinity')
             ORDER BY q.measured_at
             LIMIT 1
         ) AS r

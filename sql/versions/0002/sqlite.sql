@@ -42,10 +42,11 @@ CREATE TABLE metric_instance (
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
 -- What a result says about itself that hardly ever changes, stored once. names are all these texts
--- and those of the instance, as JSON: a result finds both by one look-up.
+-- and those of the instance, as JSON: a result finds both by one look-up. No instance: only until
+-- the trigger that makes it has ended.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
-    instance_id integer NOT NULL REFERENCES metric_instance,
+    instance_id integer REFERENCES metric_instance,
     service_uri text NOT NULL,
     service_type text NOT NULL,
     site_name text NOT NULL,
@@ -389,7 +390,7 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
         monitoring_host, role, nagios_name, encrypted, names
     )
     VALUES (
-        0, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
+        NULL, coalesce(NEW.serviceURI, ''), coalesce(NEW.serviceType, ''),
         coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''), coalesce(NEW.dataType, ''),
         coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
         coalesce(NEW.encrypted, ''),

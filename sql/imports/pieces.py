@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from schema.classes import built_in
 from schema.record import read_wlcg
-from sql.import_file import InputFile
+from sql.imports.file import InputFile
 
 BLOCK_BYTES = 512 * 1024
 LONGEST_RECORD = 16 * 1024 * 1024

@@ -19,11 +19,11 @@ from sql.batch import CLASS_BROKEN, Failure, read_batch
 from sql.catalogue import Catalogue, ClassView
 from sql.dead_letter import keep
 from sql.engine import reading
-from sql.import_file import InputFile
-from sql.import_pieces import Piece, Pieces, Place
-from sql.import_place import Places, Tally, size_of
+from sql.imports.file import InputFile
+from sql.imports.pieces import Piece, Pieces, Place
+from sql.imports.place import Places, Tally, size_of
+from sql.imports.progress import Progress
 from sql.insert import insert_batch
-from sql.progress import Progress
 from sql.transaction import load_transaction
 
 BATCH_RECORDS = 1_000

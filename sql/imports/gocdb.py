@@ -22,8 +22,8 @@ from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from schema.errors import RecordRefused
 from schema.normalise import normalise
 from sql.errors import BadInput
+from sql.imports.xml_elements import elements
 from sql.view_rows import Row, key_of
-from sql.xml_elements import elements
 
 ROOT = "results"
 META = "meta"

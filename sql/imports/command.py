@@ -14,16 +14,15 @@ from sqlalchemy import Engine
 
 from schema.classes import BUILT_IN, DOWNTIME, METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP
 from schema.command import BAD_DATA, OK, CommandParser, to_json
-from sql import gocdb_command
 from sql.catalogue import Catalogue
-from sql.config import load_database, state_directory
-from sql.engine import make_engine
-from sql.import_csv import Imported, import_table, opened_table
-from sql.import_file import refuse_missing
-from sql.import_place import Tally
-from sql.import_records import MOST_PROBLEMS, Import, limits_of_history, usable_view
-from sql.progress import Progress, grouped
-from sql.version import require_current
+from sql.config import state_directory
+from sql.database import open_database
+from sql.imports import gocdb_command
+from sql.imports.file import refuse_missing
+from sql.imports.place import Tally
+from sql.imports.progress import Progress, grouped
+from sql.imports.records import MOST_PROBLEMS, Import, limits_of_history, usable_view
+from sql.imports.table import Imported, import_table, opened_table
 
 EXAMPLES = """\
 examples:
@@ -191,9 +190,8 @@ def _delimiter(text: str) -> str:
 
 @contextmanager
 def _database(args: argparse.Namespace) -> Iterator[Engine]:
-    engine = make_engine(load_database(args).url)
+    engine = open_database(args)
     try:
-        require_current(engine)
         yield engine
     finally:
         engine.dispose()

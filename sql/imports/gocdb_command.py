@@ -12,13 +12,12 @@ from sqlalchemy import Connection, Engine, text
 
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from schema.command import OK, text_table, to_json
-from sql.config import load_database
-from sql.engine import make_engine, reading
-from sql.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
+from sql.database import open_database
+from sql.engine import reading
+from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sql.imports.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
 from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
 from sql.transaction import load_transaction
-from sql.version import require_current
 from sql.view_rows import Row, insert_rows, stored_rows
 
 EXAMPLES = """\
@@ -110,8 +109,7 @@ def run_gocdb(args: argparse.Namespace) -> int:
         read_groups(args.groups) if args.groups else {},
         read_downtimes(args.downtimes) if args.downtimes else None,
     )
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
+    engine = open_database(args)
     _print(args, snapshot, take_up(engine, exports, snapshot, write=not args.dry_run))
     return OK
 

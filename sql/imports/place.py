@@ -20,8 +20,8 @@ from sqlalchemy import Connection, Engine, text
 
 from sql.engine import name_of, reading
 from sql.errors import DatabaseRefused, StatementFailed
-from sql.import_file import InputFile
-from sql.import_pieces import Place
+from sql.imports.file import InputFile
+from sql.imports.pieces import Place
 
 HEAD_BYTES = 64 * 1024
 MOST_KEYS = 100

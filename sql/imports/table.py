@@ -24,9 +24,9 @@ from schema.record import Record
 from sql.batch import Failure, read_batch
 from sql.catalogue import Catalogue
 from sql.errors import BadInput
-from sql.import_file import InputFile
-from sql.import_pieces import BLOCK_BYTES
-from sql.import_records import FILE, LINE, content_id, refuse_broken_class
+from sql.imports.file import InputFile
+from sql.imports.pieces import BLOCK_BYTES
+from sql.imports.records import FILE, LINE, content_id, refuse_broken_class
 from sql.insert import insert_batch
 from sql.transaction import load_transaction
 

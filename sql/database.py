@@ -1,0 +1,25 @@
+"""The configured database, opened for a command."""
+
+from __future__ import annotations
+
+import argparse
+
+from sqlalchemy import Engine
+
+from sql.config import load_database
+from sql.engine import make_engine
+from sql.version import require_current
+
+
+def open_database(args: argparse.Namespace) -> Engine:
+    """The database of `--config` or the environment, of this program's version.
+
+    Raises:
+        ConfigError: no or no good URL.
+        DatabaseMissing: there is no such file.
+        SchemaMismatch: it has no schema, an older or a newer one.
+        DatabaseAway: it can't be asked.
+    """
+    engine = make_engine(load_database(args).url)
+    require_current(engine)
+    return engine

@@ -1,0 +1,1 @@
+"""What arrives as files instead of messages: history, tables, exports of GOCDB."""
