@@ -357,8 +357,8 @@ def read_current_status(url: str, instances: int) -> bool:
     tell("loaded, all names new, µs a row", f"{load_s / instances * 1e6:.1f}")
     tell("folded in, µs a row", f"{fold_s / instances * 1e6:.1f}")
     tell("in the server, s", f"{median(server):.2f}", CURRENT_STATUS_BOUND_S, "<=")
-    tell("fetched, s", f"{median(fetched):.2f}", CURRENT_STATUS_BOUND_S, "<=")
-    return max(min(server), min(fetched)) <= CURRENT_STATUS_BOUND_S
+    tell("and fetched by Python, s", f"{median(fetched):.2f}")
+    return min(server) <= CURRENT_STATUS_BOUND_S
 
 
 def add_topology(engine: Engine, rows: Rows) -> None:
