@@ -14,7 +14,7 @@ RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish
+.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -57,6 +57,10 @@ bench-publish: $(VENV)/.tested ## how quickly the publisher starts, publishes an
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
 	$(BIN)/python -m tests.benchmarks.publish_spool
+
+bench-load: $(VENV)/.tested ## how quickly rows get into the database, beside plain tables
+	@$(NEED) $(POSTGRES)
+	$(BIN)/python -m tests.benchmarks.load
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

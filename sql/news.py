@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine, text
 
 from sql.engine import reading, writing
+from sql.transaction import load_transaction
 
 AT_MOST = 10_000
 """So many results one fold takes on SQLite, where others wait for it to end."""
@@ -34,8 +35,7 @@ def fold(engine: Engine) -> int:
     """
     if engine.dialect.name == "sqlite":
         return _fold_sqlite(engine)
-    with writing(engine) as connection:
-        return int(connection.execute(_FOLD).scalar_one())
+    return load_transaction(engine, lambda found: int(found.execute(_FOLD).scalar_one()))
 
 
 def fold_all(engine: Engine) -> None:

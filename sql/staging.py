@@ -21,7 +21,6 @@ Row = Mapping[str, str]
 SEPARATOR = "\x1f"
 
 _OPEN = text("SELECT open_staging(:class)")
-_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 # As source_names() in 30_triggers.sql joins them, host and flavour before.
 _NAMES = (
@@ -52,30 +51,38 @@ _RESULT = (
 
 def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
     """Store rows, each with the id of its message, in the caller's transaction."""
-    if not view.bulk:
-        _copy(connection, _quoted(view.name), view.all_columns, _as_view(view, rows))
-        return
-    connection.execute(_OPEN, {"class": view.name})
-    staging = f"pg_temp.{_quoted(f'staged_{view.name}')}"
-    if view.name == METRIC_OUTPUT.name.lower():
-        _copy(connection, staging, _RESULT, (_staged_result(row, id_) for row, id_ in rows))
+    store_text(connection, view, copy_text(view, rows))
+
+
+def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
+    """The rows as COPY reads them."""
+    if _is_joined(view):
+        lines = [_line(_staged_result(row, id_)) for row, id_ in rows]
     else:
-        _copy(connection, staging, view.all_columns, _as_view(view, rows))
-    connection.exec_driver_sql(
-        f"SELECT {_quoted(f'{view.name}_load')}()", execution_options={"no_parameters": True}
-    )
+        lines = [_line(values) for values in _as_view(view, rows)]
+    # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
+    return "".join(lines).encode()
 
 
-def _copy(
-    connection: Connection, into: str, names: Sequence[str], rows: Iterable[Sequence[str | None]]
-) -> None:
-    """COPY: four times quicker to send than INSERT."""
-    statement = f"COPY {into} ({', '.join(map(_quoted, names))}) FROM STDIN"
-    lines = ("\t".join(map(_field, row)) for row in rows)
+def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
+    """Store what copy_text() gives."""
+    columns = _RESULT if _is_joined(view) else view.all_columns
+    into = f"pg_temp.{_quoted(f'staged_{view.name}')}" if view.bulk else _quoted(view.name)
+    if view.bulk:
+        connection.execute(_OPEN, {"class": view.name})
     driver: Any = connection.connection
     with driver.cursor() as cursor:
-        # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
-        cursor.copy_expert(statement, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
+        # COPY: four times quicker to send than INSERT.
+        statement = f"COPY {into} ({', '.join(map(_quoted, columns))}) FROM STDIN"
+        cursor.copy_expert(statement, io.BytesIO(rows))
+    if view.bulk:
+        connection.exec_driver_sql(
+            f"SELECT {_quoted(f'{view.name}_load')}()", execution_options={"no_parameters": True}
+        )
+
+
+def _is_joined(view: ClassView) -> bool:
+    return view.bulk and view.name == METRIC_OUTPUT.name.lower()
 
 
 def _as_view(view: ClassView, rows: Iterable[tuple[Row, str]]) -> Iterable[Sequence[str | None]]:
@@ -114,5 +121,13 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
+def _line(values: Sequence[str | None]) -> str:
+    return "\t".join(map(_field, values)) + "\n"
+
+
 def _field(value: str | None) -> str:
-    return r"\N" if value is None else value.translate(_COPY_ESCAPES)
+    if value is None:
+        return r"\N"
+    # The backslash first. Several times quicker than str.translate().
+    escaped = value.replace("\\", r"\\").replace("\t", r"\t")
+    return escaped.replace("\n", r"\n").replace("\r", r"\r")

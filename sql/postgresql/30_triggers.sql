@@ -1046,10 +1046,11 @@ DECLARE
     number bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
+    -- Loaders mark days in any order: with the whole table we can't meet them half-way.
+    LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE;
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
     UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no INTO number;
-    PERFORM FROM changed_day WHERE change_no IS NULL ORDER BY day FOR UPDATE;
     UPDATE changed_day SET change_no = number WHERE change_no IS NULL;
     RETURN number;
 END

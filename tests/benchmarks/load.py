@@ -1,0 +1,458 @@
+"""How quickly rows get into the class views, beside plain tables with the same unique key.
+
+    python -m tests.benchmarks.load [--rows N] [--rounds R] [--present 1M,10M] [--instances N]
+
+On a private PostgreSQL whose commits are durable, and on an SQLite file. All doors get rows of the
+same kind, from memory, 1 000 a transaction. They take turns, so that other load meets all of them;
+a ratio is taken turn by turn, and the one in the middle counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Connection, Engine, column, insert, table, text
+
+from schema.classes import METRIC_OUTPUT
+from schema.times import format_time
+from sql.catalogue import Catalogue, ClassView
+from sql.engine import make_engine, reading, writing
+from sql.news import fold, fold_all
+from sql.staging import Row, copy_text, store_text
+from sql.version import upgrade
+from tests.services.postgres import fresh_database, running_postgres
+
+BULK_BOUND = 0.6
+TRIGGER_BOUND = 0.25
+SQLITE_BOUND = 0.4
+PRESENT_BOUND = 1.3
+CURRENT_STATUS_BOUND_S = 0.5
+
+BATCH = 1000
+"""Rows of one transaction."""
+
+SOURCES = 2000
+"""What the rows are results of: after so many rows the next moment begins."""
+
+# Commits are as durable as by default; a checkpoint should not hit one contestant alone.
+SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
+
+PLAIN = ClassView("plain", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid")
+
+Rows = Sequence[tuple[Row, str]]
+Door = Callable[[Rows], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000, help="of a turn (default: 10000)")
+    parser.add_argument("--rounds", type=int, default=11, help="turns of each (default: 11)")
+    parser.add_argument(
+        "--present",
+        type=sizes,
+        default=[1_000_000, 4_000_000],
+        help="rows to be there already, e.g. 1M,50M (default: 1M,4M); 200 bytes of disk a row",
+    )
+    parser.add_argument(
+        "--instances", type=int, default=100_000, help="of current_status (default: 100000)"
+    )
+    args = parser.parse_args(argv)
+    print_machine(args.rows, args.rounds)
+    with running_postgres(SETTINGS) as server:
+        good = [
+            *(
+                compare_doors(fresh_database(server), args.rows, args.rounds, details)
+                for details in (False, True)
+            ),
+            compare_new_and_old(fresh_database(server), args.rows, args.rounds),
+            compare_present(fresh_database(server), args.rows, args.rounds, args.present),
+            read_current_status(fresh_database(server), args.instances),
+        ]
+    with TemporaryDirectory() as directory:
+        good.append(compare_sqlite(Path(directory), args.rows, args.rounds))
+    print_load()
+    return 0 if all(good) else 1
+
+
+def sizes(given: str) -> list[int]:
+    """`1M,50M` as numbers."""
+    units = {"k": 1000, "M": 1_000_000}
+    return sorted(int(part.rstrip("kM")) * units.get(part[-1:], 1) for part in given.split(","))
+
+
+def print_machine(rows: int, rounds: int) -> None:
+    one = result(0)[0]
+    size = sum(map(len, one.values()))
+    print(f"{rows} rows a turn, {BATCH} a transaction, {rounds} turns; rows of {len(one)} values,")
+    print(f"{size} characters, of {SOURCES} metric instances")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores")
+    print_load()
+
+
+def print_load() -> None:
+    print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
+
+
+# Rows -----------------------------------------------------------------------------------------
+
+FIRST_MOMENT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+class Rounds:
+    """Rows that were never there: each turn begins where the one before ended."""
+
+    def __init__(self, details: bool = False) -> None:
+        self.given = 0
+        self.details = details
+
+    def room(self, count: int) -> int:
+        """Where rows begin that do not meet the next ones of this size."""
+        return self.given + -(-count // SOURCES) * SOURCES
+
+    def next(self, count: int) -> Rows:
+        numbers = range(self.given, self.given + count)
+        self.given += count
+        return [result(number, self.details) for number in numbers]
+
+
+def result(number: int, details: bool = False) -> tuple[Row, str]:
+    """As the loader has it: texts by column, and the id of the message."""
+    source, moment = number % SOURCES, number // SOURCES
+    row = {
+        "hostname": f"ce{source // 10:04}.example.org",
+        "serviceflavour": "CE",
+        "sitename": f"EXAMPLE-LCG{source // 50}",
+        "metricname": f"org.sam.CE-Job{source % 10}",
+        "metricstatus": "OK" if number % 50 else "WARNING",
+        "timestamp": format_time(FIRST_MOMENT + timedelta(seconds=10 * moment)),
+        "gatheredat": f"wn{source % 7}.example.org",
+        "monitoringhost": "nagios.example.org",
+        "voname": "ops",
+        "vofqan": "/ops/Role=lcgadmin",
+        "summarydata": f"job finished in {number} s",
+        "performancedata": f"time={number}s;400;600;0",
+    }
+    if details:
+        row["detailsdata"] = f"job {number} was sent\nand came back" * 10
+    return row, f"{number // 100:032x}"
+
+
+def of_new_names(rows: Rows) -> Rows:
+    return [({**row, "hostname": f"new-{n}-{id_}"}, id_) for n, (row, id_) in enumerate(rows)]
+
+
+def transactions(rows: Rows) -> Iterator[Rows]:
+    return (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
+
+
+# PostgreSQL -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def database(url: str) -> Iterator[tuple[Engine, ClassView]]:
+    engine = make_engine(url)
+    upgrade(engine)
+    view = Catalogue(engine).find(METRIC_OUTPUT.name)
+    assert view is not None
+    yield engine, view
+    engine.dispose()
+
+
+def through(engine: Engine, view: ClassView) -> Door:
+    """The whole door: the text is written, sent and stored."""
+
+    def load(rows: Rows) -> None:
+        for some in transactions(rows):
+            with writing(engine) as connection:
+                store_text(connection, view, copy_text(view, some))
+
+    return load
+
+
+def written_before(engine: Engine, view: ClassView, rows: Rows) -> Callable[[], None]:
+    """The database's part alone."""
+    texts = [copy_text(view, some) for some in transactions(rows)]
+
+    def load() -> None:
+        for each in texts:
+            with writing(engine) as connection:
+                store_text(connection, view, each)
+
+    return load
+
+
+def make_plain_table(connection: Connection) -> None:
+    names = PLAIN.all_columns
+    key = ", ".join(key.lower() for key in METRIC_OUTPUT.natural_key)
+    columns = ", ".join(f"{name} text" for name in names)
+    connection.execute(text(f"CREATE TABLE plain ({columns}, UNIQUE ({key}))"))
+
+
+def compare_doors(url: str, count: int, rounds: int, details: bool) -> bool:
+    with database(url) as (engine, view):
+        with writing(engine) as connection:
+            make_plain_table(connection)
+        plain, bulk, trigger = (
+            through(engine, each) for each in (PLAIN, view, replace(view, bulk=False))
+        )
+        bulk_rows, trigger_rows = Rounds(details), Rounds(details)
+        first_of_trigger = trigger_rows.given = bulk_rows.room(2 * count * (rounds + 1))
+        seen: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
+        server: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
+        folded = []
+        for turn in range(rounds + 1):
+            rows, others = bulk_rows.next(count), trigger_rows.next(count)
+            again, others_again = bulk_rows.next(count), trigger_rows.next(count)
+            times = {
+                "plain": seconds(lambda rows=rows: plain(rows)),
+                "bulk": seconds(lambda rows=rows: bulk(rows)),
+                "trigger": seconds(lambda rows=others: trigger(rows)),
+            }
+            fold_s = seconds(lambda: fold_all(engine))
+            alone = {
+                "plain": seconds(written_before(engine, PLAIN, again)),
+                "bulk": seconds(written_before(engine, view, again)),
+                "trigger": seconds(written_before(engine, replace(view, bulk=False), others_again)),
+            }
+            fold_all(engine)
+            if turn:  # the first one warms the server up
+                folded.append(fold_s / (2 * count))
+                for name in times:
+                    seen[name].append(times[name] / count)
+                    server[name].append(alone[name] / count)
+        check_count(engine, bulk_rows.given + trigger_rows.given - first_of_trigger)
+    print(f"PostgreSQL, rows {'with' if details else 'without'} details")
+    for name, what in (
+        ("plain", "COPY into the plain table"),
+        ("bulk", "bulk door"),
+        ("trigger", "COPY through the trigger"),
+    ):
+        tell_rate(what, seen[name])
+    tell_cost("folding statuses and days in", folded)
+    return all(
+        [
+            tell_ratio("bulk door / plain COPY", seen["plain"], seen["bulk"], BULK_BOUND),
+            tell_ratio("  without writing the text", server["plain"], server["bulk"]),
+            tell_ratio("trigger / plain COPY", seen["plain"], seen["trigger"], TRIGGER_BOUND),
+            tell_ratio("  without writing the text", server["plain"], server["trigger"]),
+        ]
+    )
+
+
+def compare_new_and_old(url: str, count: int, rounds: int) -> bool:
+    """What is rare, beside the rows of every day: names that are new, batches that come again."""
+    with database(url) as (engine, view):
+        bulk, rows = through(engine, view), Rounds()
+        bulk(rows.next(count))
+        known, new, again = [], [], []
+        for _ in range(rounds):
+            some = rows.next(count)
+            known.append(seconds(lambda some=some: bulk(some)) / count)
+            again.append(seconds(lambda some=some: bulk(some)) / count)
+            some = of_new_names(rows.next(count))
+            new.append(seconds(lambda some=some: bulk(some)) / count)
+            fold_all(engine)
+    print("PostgreSQL, bulk door, by what the rows are")
+    tell_cost("known names, new rows", known)
+    tell_cost("a host, an instance a row that are new", new)
+    tell_cost("rows that are there already", again)
+    return True
+
+
+def compare_present(url: str, count: int, rounds: int, present: Sequence[int]) -> bool:
+    """The cost of a row with few and with many rows there: a day is of the first size."""
+    costs = []
+    with database(url) as (engine, view):
+        bulk, rows = through(engine, view), Rounds()
+        bulk(rows.next(SOURCES))
+        print("PostgreSQL, bulk door, by the rows that are there")
+        day, there = 0, 0
+        for size in present:
+            started = time.perf_counter()
+            while there < size:
+                fill(engine, day, min(present[0], size - there))
+                there += min(present[0], size - there)
+                day += 1
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("VACUUM ANALYZE metric_result"))
+                connection.execute(text("CHECKPOINT"))
+            filled_s = time.perf_counter() - started
+            bulk(rows.next(count))
+            found = []
+            for _ in range(rounds):
+                some = rows.next(count)
+                found.append(seconds(lambda some=some: bulk(some)) / count)
+                fold_all(engine)
+            costs.append(found)
+            tell_cost(f"{size / 1e6:g} M rows ({day} days, filled in {filled_s:.0f} s)", found)
+    ratio = median(costs[-1]) / median(costs[0])
+    quickest = min(costs[-1]) / min(costs[0])
+    tell(f"{present[-1] / 1e6:g} M / {present[0] / 1e6:g} M", f"{ratio:.2f}", PRESENT_BOUND, "<=")
+    tell("  of the quickest turns", f"{quickest:.2f}")
+    return min(ratio, quickest) <= PRESENT_BOUND
+
+
+def fill(engine: Engine, days_ago: int, count: int) -> None:
+    """Results of a day, put beneath the views: of the instances that are loaded, in between."""
+    with writing(engine) as connection:
+        day = (FIRST_MOMENT - timedelta(days=days_ago)).date()
+        connection.execute(text("SELECT make_partitions(ARRAY[CAST(:day AS date)])"), {"day": day})
+        connection.execute(
+            text("""
+                INSERT INTO metric_result (
+                    instance_id, measured_at, gatherer_id, source_id, status,
+                    summary, performance_data, message_id
+                )
+                SELECT
+                    k.instance_id, CAST(:midnight AS timestamptz) + n * interval '1 second' * :step,
+                    0, k.source_id, 0,
+                    'job finished in ' || n || ' s', 'time=' || n || 's;400;600;0', md5('' || n)
+                FROM result_source AS k, generate_series(0, :moments - 1) AS n
+                ORDER BY n
+            """),
+            {
+                "midnight": FIRST_MOMENT - timedelta(days=days_ago),
+                "moments": count // SOURCES,
+                "step": 86400 / (count // SOURCES),
+            },
+        )
+
+
+def read_current_status(url: str, instances: int) -> bool:
+    with database(url) as (engine, view):
+        bulk = through(engine, view)
+        rows = of_new_names(Rounds().next(instances))
+        load_s = seconds(lambda: bulk(rows))
+        batches = 0
+        started = time.perf_counter()
+        while folded := fold(engine):
+            batches += folded
+        fold_s = time.perf_counter() - started
+        add_topology(engine, rows)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE"))
+        server, fetched = [], []
+        for _ in range(7):
+            with reading(engine) as connection:
+                started = time.perf_counter()
+                found = connection.exec_driver_sql("SELECT * FROM current_status").all()
+                fetched.append(time.perf_counter() - started)
+                plan = connection.execute(
+                    text("EXPLAIN (ANALYZE, TIMING off) SELECT * FROM current_status")
+                ).scalars()
+                server.append(float(list(plan)[-1].split()[-2]) / 1000)
+        assert len(found) == instances, len(found)
+    print(f"PostgreSQL, current_status of {instances} metric instances, each at a site")
+    tell("loaded, all names new, µs a row", f"{load_s / instances * 1e6:.1f}")
+    tell("folded in, µs a row", f"{fold_s / instances * 1e6:.1f}")
+    tell("in the server, s", f"{median(server):.2f}", CURRENT_STATUS_BOUND_S, "<=")
+    tell("and fetched by Python, s", f"{median(fetched):.2f}")
+    return min(server) <= CURRENT_STATUS_BOUND_S
+
+
+def add_topology(engine: Engine, rows: Rows) -> None:
+    view = Catalogue(engine).find("serviceEndpoint")
+    assert view is not None
+    since = format_time(FIRST_MOMENT - timedelta(days=1))
+    endpoints = [
+        ({**{key: row[key] for key in ("hostname", "serviceflavour", "sitename")}}, id_)
+        for row, id_ in rows
+    ]
+    through(engine, view)([({**row, "validfrom": since}, id_) for row, id_ in endpoints])
+
+
+# SQLite ---------------------------------------------------------------------------------------
+
+
+def compare_sqlite(directory: Path, count: int, rounds: int) -> bool:
+    engine = make_engine(f"sqlite:///{directory / 'sam.db'}", create=True)
+    upgrade(engine)
+    view = Catalogue(engine).find(METRIC_OUTPUT.name)
+    assert view is not None
+    with writing(engine) as connection:
+        make_plain_table(connection)
+    plain_rows, view_rows = Rounds(), Rounds()
+    plain, through_view = [], []
+    for turn in range(rounds + 1):
+        some, others = plain_rows.next(count), view_rows.next(count)
+        times = (
+            seconds(lambda some=some: by_executemany(engine, PLAIN, some)) / count,
+            seconds(lambda others=others: by_executemany(engine, view, others)) / count,
+        )
+        if turn:
+            plain.append(times[0])
+            through_view.append(times[1])
+    engine.dispose()
+    print("SQLite, rows without details")
+    tell_rate("executemany into the plain table", plain)
+    tell_rate("executemany into the view", through_view)
+    return tell_ratio("view / plain executemany", plain, through_view, SQLITE_BOUND)
+
+
+def by_executemany(engine: Engine, view: ClassView, rows: Rows) -> None:
+    into = insert(table(view.name, *map(column, view.all_columns)))
+    by_column = {name: name.lower() for name in view.columns}
+    for some in transactions(rows):
+        values = [
+            {
+                **{name: row.get(key) for name, key in by_column.items()},
+                str(view.message_id_column): id_,
+            }
+            for row, id_ in some
+        ]
+        with writing(engine) as connection:
+            connection.execute(into, values)
+
+
+def check_count(engine: Engine, expected: int) -> None:
+    """Nobody is quick by leaving something out."""
+    with reading(engine) as connection:
+        found = connection.exec_driver_sql("SELECT count(*) FROM metricOutput").scalar_one()
+    if found != expected:
+        raise SystemExit(f"{found} rows are there, not {expected}")
+
+
+# Figures --------------------------------------------------------------------------------------
+
+
+def seconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def tell(what: str, figure: str, bound: float | None = None, sign: str = ">=") -> None:
+    wanted = f"   wanted {sign} {bound:g}" if bound is not None else ""
+    print(f"  {what:42} {figure:>9}{wanted}", flush=True)
+
+
+def tell_rate(what: str, row_s: Sequence[float]) -> None:
+    tell(f"{what}, rows/s", f"{1 / median(row_s):.0f}")
+
+
+def tell_cost(what: str, row_s: Sequence[float]) -> None:
+    tell(f"{what}, µs a row", f"{median(row_s) * 1e6:.1f}")
+
+
+def tell_ratio(
+    what: str, slow: Sequence[float], quick: Sequence[float], bound: float | None = None
+) -> bool:
+    """How many times the speed of the first one the second one has, turn by turn."""
+    ratio = median(one / other for one, other in zip(slow, quick, strict=True))
+    tell(what, f"{ratio:.2f}", bound)
+    return bound is None or ratio >= bound
+
+
+if __name__ == "__main__":
+    sys.exit(main())
