@@ -24,6 +24,7 @@ from sql.dead_letter import (
     replay_dead_letter,
     show_dead_letter,
 )
+from sql.news import fold_all
 
 EXAMPLES = """\
 examples:
@@ -85,6 +86,7 @@ def run_replay(args: argparse.Namespace) -> int:
         args.usage_error("say which: either IDs, or --reason, --class or --all")
     engine = open_database(args)
     outcomes = list(_replay(engine, args.ids or _wanted(engine, args)))
+    fold_all(engine)
     if args.json:
         print(to_json([asdict(outcome) for outcome in outcomes]))
     else:

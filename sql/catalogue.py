@@ -41,7 +41,9 @@ _POSTGRESQL = text("""
         ),
         EXISTS (
             SELECT FROM pg_proc AS f
-            WHERE f.pronamespace = c.relnamespace AND f.proname = c.relname || '_load'
+            WHERE f.pronamespace = c.relnamespace
+                AND f.proname = c.relname || '_load'
+                AND has_function_privilege(f.oid, 'EXECUTE')
         )
     FROM pg_class AS c
     JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -68,8 +70,8 @@ class ClassView:
     """The view of a message class, in the database's own spelling.
 
     `columns` are those a record can fill, `times` those of them that hold times (by their key in
-    lower case: schema.normalise); `problem` says why the view can't be used at all. `bulk`: it has
-    a staging table beside its trigger.
+    lower case: schema.normalise); `problem` says why the view can't be used at all. `bulk`: rows
+    may go straight into its staging table, past the trigger.
     """
 
     name: str

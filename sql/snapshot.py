@@ -28,8 +28,8 @@ class Item:
     """
 
     definition: str
-    make: str
-    drop: str
+    make: str = field(compare=False)
+    drop: str = field(compare=False)
     of: str
     shape: tuple[str, ...] = ()
     owner: str = field(default="", compare=False)

@@ -24,10 +24,13 @@ from sql.imports.pieces import Piece, Pieces, Place
 from sql.imports.place import Places, Tally, size_of
 from sql.imports.progress import Progress
 from sql.insert import insert_batch
+from sql.news import fold_all
 from sql.transaction import load_transaction
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
+FOLD_EVERY = 50
+"""Batches after which current_status and the days that are due follow."""
 
 FILE, LINE = "importFile", "importLine"
 """Headers that tell where a dead letter came from."""
@@ -77,11 +80,15 @@ class Import:
             place, tally = self._left(places)
             pieces = Pieces(file, self.class_name, self._view.columns, place)
             try:
-                for batch in _batches(pieces):
+                for number, batch in enumerate(_batches(pieces), 1):
                     self._commit(batch, pieces, tally, places)
+                    if number % FOLD_EVERY == 0 and not self.dry_run:
+                        fold_all(self.engine)
             finally:
                 self.progress.end()
                 self.tally.add(tally)
+            if not self.dry_run:
+                fold_all(self.engine)
             if pieces.damage:
                 self._tell_damage(file.name, pieces)
             if places:

@@ -214,7 +214,7 @@ def test_a_column_that_text_cannot_fill_breaks_the_class_by_name(
     assert only_error(postgresql) == f"note: {words}"
     assert problems(postgresql) == {"note": words}
     [told] = find_problems(postgresql)
-    assert told.endswith(f"class note: {words}")
+    assert told.words.endswith(f"class note: {words}")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_rival_of_a_built_in_class_takes_nothing_from_it(postgresql: Engine) -
         "MetricOutput": 'the schema has a view of the name "metricoutput": choose another'
     }
     [told] = find_problems(postgresql)
-    assert "class MetricOutput: the schema has" in told
+    assert "class MetricOutput: the schema has" in told.words
 
 
 def test_two_classes_that_differ_in_case_alone_are_both_broken(postgresql: Engine) -> None:

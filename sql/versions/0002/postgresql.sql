@@ -1110,23 +1110,23 @@ END
 $$;
 COMMENT ON FUNCTION membership_end IS 'Marks the days that memberships have lost.';
 
-CREATE TRIGGER endpoint_membership_begin AFTER INSERT ON endpoint_membership
+CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership
 REFERENCING NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
-COMMENT ON TRIGGER endpoint_membership_begin ON endpoint_membership IS 'Marks changed days.';
-CREATE TRIGGER endpoint_membership_end AFTER UPDATE ON endpoint_membership
+COMMENT ON TRIGGER endpoint_membership_insert ON endpoint_membership IS 'Marks changed days.';
+CREATE TRIGGER endpoint_membership_update AFTER UPDATE ON endpoint_membership
 REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_end('membership_id');
-COMMENT ON TRIGGER endpoint_membership_end ON endpoint_membership IS 'Marks changed days.';
+COMMENT ON TRIGGER endpoint_membership_update ON endpoint_membership IS 'Marks changed days.';
 
-CREATE TRIGGER site_group_member_begin AFTER INSERT ON site_group_member
+CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member
 REFERENCING NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
-COMMENT ON TRIGGER site_group_member_begin ON site_group_member IS 'Marks changed days.';
-CREATE TRIGGER site_group_member_end AFTER UPDATE ON site_group_member
+COMMENT ON TRIGGER site_group_member_insert ON site_group_member IS 'Marks changed days.';
+CREATE TRIGGER site_group_member_update AFTER UPDATE ON site_group_member
 REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_end('member_id');
-COMMENT ON TRIGGER site_group_member_end ON site_group_member IS 'Marks changed days.';
+COMMENT ON TRIGGER site_group_member_update ON site_group_member IS 'Marks changed days.';
 
 -- A downtime counts on each day that it touches, the old one as well as the new.
 
@@ -1146,14 +1146,14 @@ END
 $$;
 COMMENT ON FUNCTION downtime_change IS 'Marks the days of new and of changed downtimes.';
 
-CREATE TRIGGER announced_downtime_begin AFTER INSERT ON announced_downtime
+CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
 REFERENCING NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
-COMMENT ON TRIGGER announced_downtime_begin ON announced_downtime IS 'Marks changed days.';
-CREATE TRIGGER announced_downtime_end AFTER UPDATE ON announced_downtime
+COMMENT ON TRIGGER announced_downtime_insert ON announced_downtime IS 'Marks changed days.';
+CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime
 REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
-COMMENT ON TRIGGER announced_downtime_end ON announced_downtime IS 'Marks changed days.';
+COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
 
 -- The newest statuses ---------------------------------------------------------------------------
 -- A result newer than the newest tells a status, or moves on the one that holds. An older one
