@@ -65,7 +65,7 @@ def make_parser() -> CommandParser:
     parser = CommandParser(
         prog=PROGRAM,
         parents=[common],
-        description="Apply, show and check the database schema.",
+        description="Look after the database: its schema and rights, what is in it, what goes.",
         epilog=EXAMPLES,
     )
     parser.add_argument(
