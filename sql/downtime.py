@@ -20,6 +20,7 @@ from sql.catalogue import MESSAGE_ID
 from sql.engine import reading
 from sql.errors import DowntimeRefused
 from sql.moments import days_of
+from sql.news import fold_all
 from sql.transaction import load_transaction
 from sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
@@ -78,6 +79,7 @@ def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> Changed:
         ]
         return _stored_with_days(connection, changes, now)
 
+    fold_all(engine)  # reports begin with the first result, be it a new one
     return load_transaction(engine, action)
 
 
@@ -95,6 +97,7 @@ def cancel(engine: Engine, ids: Sequence[str], end: str | None, why: str, now: d
         changes = [_stamped(each, now) for one in ids for each in _ended(one, stored, end, why)]
         return _stored_with_days(connection, changes, now)
 
+    fold_all(engine)  # reports begin with the first result, be it a new one
     return load_transaction(engine, action)
 
 

@@ -17,6 +17,7 @@ from sql.engine import reading
 from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
 from sql.imports.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
 from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
+from sql.news import fold_all
 from sql.transaction import load_transaction
 from sql.view_rows import Row, insert_rows, stored_rows
 
@@ -135,6 +136,7 @@ def take_up(
             insert_rows(connection, each.message_class, each.rows)
         return changes
 
+    fold_all(engine)  # reports begin with the first result, be it a new one
     return load_transaction(engine, action)
 
 

@@ -28,6 +28,7 @@ from sql.imports.file import InputFile
 from sql.imports.pieces import BLOCK_BYTES
 from sql.imports.records import FILE, LINE, content_id, refuse_broken_class
 from sql.insert import insert_batch
+from sql.news import fold_all
 from sql.transaction import load_transaction
 
 ONE_TRANSACTION_LINES = 100_000
@@ -156,6 +157,7 @@ def import_table(
             done.bad.append(item)
     if done.bad and not keep_going:
         return done
+    fold_all(engine)  # reports begin with the first result, be it a new one
     at_once = done.lines <= ONE_TRANSACTION_LINES
     try:
         if at_once:
