@@ -1059,6 +1059,11 @@ CREATE TRIGGER downtime_end AFTER INSERT ON downtime
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
 COMMENT ON TRIGGER downtime_end ON downtime IS 'Stores the staged downtimes.';
 
+-- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
+--
+-- Results tell theirs in load_news, and fold_news() brings both up to it; topology and downtimes,
+-- which are few, mark their days at once.
+
 -- What has changed since reports were made -----------------------------------------------------
 
 CREATE FUNCTION mark_days(starts timestamptz[], ends timestamptz[]) RETURNS void

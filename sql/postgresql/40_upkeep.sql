@@ -1,0 +1,308 @@
+-- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
+--
+-- Results tell theirs in load_news, and fold_news() brings both up to it; topology and downtimes,
+-- which are few, mark their days at once.
+
+-- What has changed since reports were made -----------------------------------------------------
+
+CREATE FUNCTION mark_days(starts timestamptz[], ends timestamptz[]) RETURNS void
+LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+DECLARE
+    today CONSTANT date := CAST(now() AS date);
+    first_day date := (
+        SELECT greatest(min(c.day), (SELECT h.day FROM horizon AS h)) FROM changed_day AS c
+    );
+BEGIN
+    INSERT INTO changed_day (day)
+    SELECT d.day
+    FROM (SELECT first_day + n AS day FROM generate_series(0, today - first_day) AS n) AS d
+    WHERE EXISTS (
+        SELECT FROM unnest(starts, ends) AS touched (start_time, end_time)
+        WHERE start_time <= d.day AND end_time > d.day
+    )
+    ORDER BY d.day
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mark_days IS
+    'The reports of days whose beginning lies in one of [start, end) are to be made again: of '
+    'those from the first with results (or the first not frozen) up to today.';
+
+-- Topology counts on the days that begin while it is valid.
+
+CREATE FUNCTION membership_begin() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM mark_days(array_agg(valid_from), array_agg(coalesce(valid_to, 'infinity')))
+    FROM new_rows;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION membership_begin IS 'Marks the days of new memberships.';
+
+CREATE FUNCTION membership_end() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- Of a row that is there only the end changes, and only to an earlier one.
+    EXECUTE format(
+        'SELECT mark_days(
+            array_agg(n.valid_to), array_agg(coalesce(o.valid_to, ''infinity''))
+        ) FROM old_rows AS o JOIN new_rows AS n USING (%I)', TG_ARGV[0]
+    );
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION membership_end IS 'Marks the days that memberships have lost.';
+
+CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership
+REFERENCING NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
+COMMENT ON TRIGGER endpoint_membership_insert ON endpoint_membership IS 'Marks changed days.';
+CREATE TRIGGER endpoint_membership_update AFTER UPDATE ON endpoint_membership
+REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION membership_end('membership_id');
+COMMENT ON TRIGGER endpoint_membership_update ON endpoint_membership IS 'Marks changed days.';
+
+CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member
+REFERENCING NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
+COMMENT ON TRIGGER site_group_member_insert ON site_group_member IS 'Marks changed days.';
+CREATE TRIGGER site_group_member_update AFTER UPDATE ON site_group_member
+REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION membership_end('member_id');
+COMMENT ON TRIGGER site_group_member_update ON site_group_member IS 'Marks changed days.';
+
+-- A downtime counts on each day that it touches, the old one as well as the new.
+
+CREATE FUNCTION downtime_change() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format(
+        'SELECT mark_days(array_agg(date_trunc(''day'', start_time, ''UTC'')), array_agg(end_time))
+        FROM (%s) AS touched WHERE start_time < end_time',
+        CASE TG_OP
+            WHEN 'INSERT' THEN 'SELECT * FROM new_rows'
+            ELSE 'SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows'
+        END
+    );
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION downtime_change IS 'Marks the days of new and of changed downtimes.';
+
+CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
+REFERENCING NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
+COMMENT ON TRIGGER announced_downtime_insert ON announced_downtime IS 'Marks changed days.';
+CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime
+REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
+COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
+
+-- The newest statuses ---------------------------------------------------------------------------
+-- A result newer than the newest tells a status, or moves on the one that holds. An older one
+-- changes nothing if its status is the one that held then: since the status began, or before
+-- other_at. Else the history of its instances is read.
+
+CREATE FUNCTION read_history(status_ids integer[]) RETURNS void
+LANGUAGE sql SET timezone = 'UTC' AS $$
+    UPDATE instance_status AS known SET
+        status = newest.status,
+        measured_at = newest.measured_at,
+        summary = newest.summary,
+        -- What is known of results that were pruned is remembered.
+        other_at = coalesce(other.measured_at, pruned.other_at),
+        since = least(since.measured_at, pruned.since)
+    FROM unnest(status_ids) AS wanted (status_id)
+    CROSS JOIN LATERAL (
+        SELECT r.measured_at, r.status, r.summary
+        FROM metric_instance AS i
+        CROSS JOIN LATERAL (
+            SELECT q.measured_at, q.status, q.summary, q.result_id FROM metric_result AS q
+            WHERE q.instance_id = i.instance_id
+            ORDER BY q.measured_at DESC, q.status DESC, q.result_id
+            LIMIT 1
+        ) AS r
+        WHERE i.status_id = wanted.status_id
+        ORDER BY r.measured_at DESC, r.status DESC, r.result_id
+        LIMIT 1
+    ) AS newest
+    LEFT JOIN LATERAL (
+        SELECT max(r.measured_at) AS measured_at
+        FROM metric_instance AS i
+        CROSS JOIN LATERAL (
+            SELECT q.measured_at FROM metric_result AS q
+            WHERE q.instance_id = i.instance_id
+                AND q.measured_at < newest.measured_at
+                AND q.status <> newest.status
+                AND (
+                    -- Of several results of one moment the worse counts.
+                    q.status > newest.status OR NOT EXISTS (
+                        SELECT FROM metric_instance AS j
+                        JOIN metric_result AS p ON p.instance_id = j.instance_id
+                        WHERE j.status_id = wanted.status_id
+                            AND p.measured_at = q.measured_at
+                            AND p.status >= newest.status
+                    )
+                )
+            ORDER BY q.measured_at DESC
+            LIMIT 1
+        ) AS r
+        WHERE i.status_id = wanted.status_id
+    ) AS other ON true
+    LEFT JOIN LATERAL (
+        SELECT
+            CASE WHEN k.other_at < h.day THEN k.other_at END AS other_at,
+            CASE WHEN k.since < h.day THEN k.since END AS since
+        FROM instance_status AS k
+        CROSS JOIN horizon AS h
+        WHERE k.status_id = wanted.status_id
+            AND k.status = newest.status
+            AND other.measured_at IS NULL
+    ) AS pruned ON true
+    CROSS JOIN LATERAL (
+        SELECT min(r.measured_at) AS measured_at
+        FROM metric_instance AS i
+        CROSS JOIN LATERAL (
+            SELECT q.measured_at FROM metric_result AS q
+            WHERE q.instance_id = i.instance_id
+                AND q.measured_at
+                    > coalesce(other.measured_at, pruned.other_at, '-infinity')
+            ORDER BY q.measured_at
+            LIMIT 1
+        ) AS r
+        WHERE i.status_id = wanted.status_id
+    ) AS since
+    WHERE known.status_id = wanted.status_id
+$$;
+COMMENT ON FUNCTION read_history IS 'Find these statuses anew in the results.';
+
+CREATE FUNCTION fold_batches(at_most integer) RETURNS integer
+LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+DECLARE
+    today CONSTANT date := CAST(now() AS date);
+    frozen CONSTANT date := (SELECT day FROM horizon);
+    folded integer;
+    late integer[];
+BEGIN
+    PERFORM make_temporary('sam_news', '
+        status_id integer, measured_at timestamptz, status smallint, summary text, place bigint
+    ');
+    WITH taken AS (
+        DELETE FROM load_news
+        WHERE news_id IN (SELECT n.news_id FROM load_news AS n ORDER BY n.news_id LIMIT at_most)
+        RETURNING *
+    ),
+    unpacked AS (
+        INSERT INTO pg_temp.sam_news
+        SELECT
+            (SELECT i.status_id FROM metric_instance AS i WHERE i.instance_id = n.instance_id),
+            n.measured_at, n.status, n.summary, row_number() OVER (ORDER BY news_id, n.place)
+        FROM taken
+        CROSS JOIN unnest(instance_ids, measured_ats, statuses, summaries)
+            WITH ORDINALITY AS n (instance_id, measured_at, status, summary, place)
+    )
+    SELECT count(*) INTO folded FROM taken;
+
+    -- Sub-queries with a limit are looked up by index, whatever the statistics say.
+    SELECT array_agg(DISTINCT k.status_id) INTO late
+    FROM pg_temp.sam_news AS n
+    JOIN LATERAL (
+        SELECT * FROM instance_status AS i WHERE i.status_id = n.status_id LIMIT 1
+    ) AS k ON true
+    WHERE n.measured_at <= k.measured_at
+        AND n.measured_at >= coalesce(k.other_at, '-infinity')
+        AND (n.measured_at < k.since OR n.status <> k.status);
+
+    WITH moment AS (
+        SELECT DISTINCT ON (k.status_id, n.measured_at)
+            k.status_id, n.measured_at, n.status, n.summary,
+            k.status AS held, k.measured_at AS held_at
+        FROM pg_temp.sam_news AS n
+        JOIN LATERAL (
+            SELECT * FROM instance_status AS i WHERE i.status_id = n.status_id LIMIT 1
+        ) AS k ON true
+        WHERE n.measured_at > coalesce(k.measured_at, '-infinity')
+        ORDER BY k.status_id, n.measured_at, n.status DESC, n.place
+    ),
+    step AS (
+        SELECT
+            *,
+            lag(status, 1, held) OVER w AS before,
+            lag(measured_at, 1, held_at) OVER w AS before_at,
+            lead(measured_at) OVER w AS after_at
+        FROM moment
+        WINDOW w AS (PARTITION BY status_id ORDER BY measured_at)
+    ),
+    newest AS (
+        SELECT
+            status_id,
+            max(measured_at) AS measured_at,
+            max(status) FILTER (WHERE after_at IS NULL) AS status,
+            max(summary) FILTER (WHERE after_at IS NULL) AS summary,
+            max(measured_at) FILTER (WHERE status IS DISTINCT FROM before) AS since,
+            max(before_at) FILTER (WHERE status IS DISTINCT FROM before) AS other_at
+        FROM step
+        GROUP BY status_id
+    )
+    UPDATE instance_status AS k SET
+        status = newest.status,
+        measured_at = newest.measured_at,
+        summary = newest.summary,
+        since = coalesce(newest.since, k.since),
+        other_at = CASE WHEN newest.since IS NULL THEN k.other_at ELSE newest.other_at END
+    FROM newest
+    WHERE k.status_id = newest.status_id;
+    IF late IS NOT NULL THEN
+        PERFORM read_history(late);
+    END IF;
+
+    -- A report looks back to the day before: so a result changes two of them.
+    INSERT INTO changed_day (day)
+    SELECT DISTINCT day
+    FROM (
+        SELECT CAST(measured_at AS date) AS day FROM pg_temp.sam_news
+        UNION ALL
+        SELECT CAST(measured_at AS date) + 1 FROM pg_temp.sam_news
+    ) AS touched
+    WHERE day <= today AND day >= coalesce(frozen, day)
+    ORDER BY day
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
+    DELETE FROM pg_temp.sam_news;
+    RETURN folded;
+END
+$$;
+COMMENT ON FUNCTION fold_batches IS
+    'Bring statuses and changed days up to the oldest news; how many batches these were. The '
+    'caller holds the lock that makes it the only one.';
+
+CREATE FUNCTION fold_news() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('sam news', 0)) THEN
+        RETURN 0;
+    END IF;
+    RETURN fold_batches(100);
+END
+$$;
+COMMENT ON FUNCTION fold_news IS
+    'Bring instance_status and changed_day up to what was loaded, 100 batches at a time, unless '
+    'somebody is just doing so; how many batches.';
+
+CREATE FUNCTION take_changes() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    number bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
+    -- Loaders mark days in any order: with the whole table we can't meet them half-way.
+    LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE;
+    WHILE fold_batches(1000) > 0 LOOP
+    END LOOP;
+    UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no INTO number;
+    UPDATE changed_day SET change_no = number WHERE change_no IS NULL;
+    RETURN number;
+END
+$$;
+COMMENT ON FUNCTION take_changes IS
+    'Number the changes that a run is going to read, all that is committed; the number.';

@@ -1,0 +1,159 @@
+-- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
+--
+-- Results beyond the one in folded, and those in load_news, are news; an insert into fold_news
+-- brings both up to them, and the views show them before. Topology and downtimes,
+-- which are few, mark their days at once.
+
+-- News of results ------------------------------------------------------------------------------
+
+-- Notes that a result became worse after it was folded.
+CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
+WHEN NEW.result_id <= (SELECT result_id FROM folded) BEGIN
+    INSERT INTO load_news (result_id) VALUES (NEW.result_id) ON CONFLICT (result_id) DO NOTHING;
+END;
+
+-- The next result has the number after the last one: news again, also if that was deleted.
+CREATE TRIGGER metric_result_delete AFTER DELETE ON metric_result
+WHEN OLD.result_id = (SELECT result_id FROM folded) BEGIN
+    UPDATE folded SET result_id = coalesce(
+        (SELECT max(result_id) FROM metric_result WHERE result_id < OLD.result_id), 0
+    );
+END;
+
+-- Stores what the views unfolded_status and unfolded_day show, for the oldest news.
+CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
+    UPDATE folded SET up_to = coalesce(
+        (
+            SELECT result_id
+            FROM (
+                SELECT result_id FROM load_news
+                UNION ALL
+                SELECT result_id FROM metric_result
+                WHERE result_id > (SELECT result_id FROM folded)
+            )
+            ORDER BY result_id
+            LIMIT 1 OFFSET coalesce(NEW.at_most, 9223372036854775807) - 1
+        ),
+        up_to
+    );
+    UPDATE instance_status SET
+        status = n.status,
+        since = n.since,
+        measured_at = n.measured_at,
+        other_at = n.other_at,
+        summary = n.summary
+    FROM unfolded_status AS n
+    WHERE n.status_id = instance_status.status_id;
+    INSERT INTO changed_day (day)
+    SELECT day FROM unfolded_day WHERE true
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+    DELETE FROM load_news WHERE result_id <= (SELECT up_to FROM folded);
+    UPDATE folded SET
+        result_id = max(
+            result_id, min(up_to, coalesce((SELECT max(result_id) FROM metric_result), 0))
+        ),
+        up_to = 9223372036854775807;
+    SELECT RAISE(IGNORE);
+END;
+
+-- What topology and downtimes change in reports ------------------------------------------------
+--
+-- A row of the topology counts on the days at whose 00:00:00Z it is valid, a downtime on the days
+-- it touches. A change marks the days where the old and the new row differ: none before the horizon
+-- or the first changed day (before that nothing is reported), none after today, and none that is
+-- marked already.
+
+-- Marks days that are not marked yet.
+CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
+    INSERT INTO changed_day (day)
+    WITH RECURSIVE
+    span (first_day, last_day) AS (
+        SELECT
+            max(
+                NEW.first_day,
+                coalesce((SELECT day FROM horizon), ''),
+                (SELECT min(day) FROM changed_day)
+            ),
+            min(NEW.last_day, date('now'))
+    ),
+    step (day, last_day) AS (
+        SELECT first_day, last_day FROM span
+        -- One of many rows that change the same days: nothing to do.
+        WHERE (
+            SELECT count(*) FROM changed_day
+            WHERE change_no IS NULL AND day BETWEEN first_day AND last_day
+        ) <= julianday(last_day) - julianday(first_day)
+        UNION ALL
+        SELECT date(day, '+1 day'), last_day FROM step WHERE day < last_day
+    )
+    SELECT day FROM step WHERE true
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+    -- Keeps the row itself out.
+    SELECT RAISE(IGNORE);
+END;
+
+-- Marks the days of a new membership.
+CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
+        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days between the old and the new end of a membership.
+CREATE TRIGGER endpoint_membership_update AFTER UPDATE OF valid_to ON endpoint_membership
+WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(
+            max(
+                NEW.valid_from,
+                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
+            ) - 1, 'unixepoch', '+1 day'
+        ),
+        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days of a new member of a group.
+CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
+        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days between the old and the new end of a member of a group.
+CREATE TRIGGER site_group_member_update AFTER UPDATE OF valid_to ON site_group_member
+WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(
+            max(
+                NEW.valid_from,
+                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
+            ) - 1, 'unixepoch', '+1 day'
+        ),
+        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
+    );
+END;
+
+-- Marks the days of a new downtime; a cancelled one has none.
+CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
+WHEN NEW.end_time > NEW.start_time BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (date(NEW.start_time, 'unixepoch'), date(NEW.end_time - 1, 'unixepoch'));
+END;
+
+-- Marks the days of a downtime before and after it was changed.
+CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    SELECT date(start_time, 'unixepoch'), date(end_time - 1, 'unixepoch')
+    FROM (
+        SELECT OLD.start_time AS start_time, OLD.end_time AS end_time
+        UNION ALL SELECT NEW.start_time, NEW.end_time
+    )
+    WHERE end_time > start_time;
+END;
