@@ -95,7 +95,7 @@ class Loop:
         patience: Patience,
         rule: BatchRule,
         stop: threading.Event,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[bool], None] = lambda news: None,
     ) -> None:
         self.tally = Tally()
         self._between = between
@@ -106,14 +106,19 @@ class Loop:
         self._stop = stop
 
     def run(self, goes_on: Callable[[bool], bool] = lambda news: True) -> None:
-        """Until told to stop, or until `goes_on` (asked after each batch and silence) says no."""
+        """Until told to stop, or until `goes_on` (asked after each batch and silence) says no.
+
+        Raises:
+            Stopped: while the database was away; the brokers keep the batch in hand.
+            DatabaseAway: for longer than we wait.
+        """
         news = True
         while goes_on(news) and not self._stop.is_set():
             batch = self._inbox.take(self._rule.size, IDLE_S, SILENCE_S, self._rule.age_s)
             if batch:
                 self._commit(batch)
-            self._between()
             news = bool(batch)
+            self._between(news)
 
     def _commit(self, batch: Sequence[Delivery]) -> None:
         messages = [delivery.message for delivery in batch]
@@ -122,10 +127,7 @@ class Loop:
             self._inbox.raise_failure()  # a source may break while the database is away
             return self._load(messages)
 
-        try:
-            loaded = self._patience.until_done(attempt)
-        except Stopped:
-            return  # the brokers keep the batch
+        loaded = self._patience.until_done(attempt)
         for delivery in batch:
             delivery.ack()
         self.tally.add(batch, loaded)

@@ -51,8 +51,8 @@ def consume(
         # Subscribed first: while the database is away the brokers keep what comes.
         patience.until_done(lambda: require_current(engine))
         loop.run(drain.goes_on if drain else lambda news: True)
-    with suppress(SqlError):
-        fold_all(engine)
+        with suppress(SqlError):
+            fold_all(engine)
     inbox.raise_failure()
     loop.tally.damaged = inbox.damaged
     return loop.tally

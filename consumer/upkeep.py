@@ -16,22 +16,33 @@ SHARE = 0.1
 logger = logging.getLogger(__name__)
 
 
+IN_VAIN = 2
+"""So many turns without work mean that all is done: in one of them another loader may be at it."""
+
+
 class Upkeep:
-    """Call it after each batch, and now and then without one; `fold` does some of the work."""
+    """Call it after each batch, and now and then without one.
+
+    `fold` does some of the work and tells how much. At first there may be what a former life left;
+    while nothing is loaded the database is left alone.
+    """
 
     def __init__(
-        self, fold: Callable[[], object], clock: Callable[[], float] = time.monotonic
+        self, fold: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._fold = fold
         self._clock = clock
         self._next = clock()
+        self._in_vain = 0
 
-    def __call__(self) -> None:
+    def __call__(self, news: bool) -> None:
+        if news:
+            self._in_vain = 0
         began = self._clock()
-        if began < self._next:
+        if began < self._next or self._in_vain == IN_VAIN:
             return
         try:
-            self._fold()
+            self._in_vain = 0 if self._fold() else self._in_vain + 1
         except SqlError as error:  # whoever loads next will meet it, and wait
             logger.debug("statuses not brought up to date: %s", error)
         ended = self._clock()

@@ -72,7 +72,8 @@ def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away() -> None
     scene.failures = [AWAY] * 100
     scene.stop.set()
 
-    scene.loop._commit(scene.inbox.take(2, 0, 0, 1))
+    with pytest.raises(Stopped):
+        scene.loop._commit(scene.inbox.take(2, 0, 0, 1))
 
     assert scene.events == ["fail"]
 
