@@ -29,10 +29,6 @@ def day_number(day: date) -> int:
     return (day - _EPOCH).days
 
 
-def day_of(number: int) -> date:
-    return _EPOCH + timedelta(days=number)
-
-
 def day_start(day: date) -> int:
     """The epoch second of the day's 00:00:00Z."""
     return day_number(day) * DAY_S
