@@ -70,7 +70,7 @@ def consumed(
     assert present - set(accepted) - set(perhaps) == set(), "never published"
 
 
-def numbered(prefix: str, numbers: Iterable[int]) -> list[Message]:
+def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Message]:
     """Messages of one result each; no two have the same natural key, or the same `key_of`."""
     return [
         metric_message(
@@ -78,6 +78,7 @@ def numbered(prefix: str, numbers: Iterable[int]) -> list[Message]:
                 metricName=f"org.sam.{prefix}",
                 timestamp=str(FIRST_TIMESTAMP + number),
                 summaryData=f"{prefix}-{number}",
+                **changes,
             )
         )
         for number in numbers

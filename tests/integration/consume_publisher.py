@@ -12,12 +12,28 @@ TIMEOUT_S = 30.0
 TRANSACTION = 100
 
 
-def publish(host: str, port: int, destination: str, messages: Iterable[Message]) -> int:
-    """Send persistently, in transactions, and wait for the receipt of each; gives the count."""
+def publish(
+    host: str,
+    port: int,
+    destination: str,
+    messages: Iterable[Message],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    user: str = "",
+    password: str = "",
+) -> int:
+    """Send persistently, in transactions, and wait for the receipt of each; gives the count.
+
+    Raises:
+        OSError: of the last transaction nobody knows whether it was stored.
+    """
     sent = 0
-    with socket.create_connection((host, port), TIMEOUT_S) as connection:
-        reader = connection.makefile("rb")
-        connection.sendall(_frame("CONNECT", {"accept-version": "1.2", "host": "/"}))
+    login = {"login": user, "passcode": password} if user else {}
+    with (
+        socket.create_connection((host, port), timeout_s) as connection,
+        connection.makefile("rb") as reader,
+    ):
+        connection.sendall(_frame("CONNECT", {"accept-version": "1.2", "host": "/", **login}))
         _expect(reader, b"CONNECTED")
         pending = list(messages)
         for start in range(0, len(pending), TRANSACTION):

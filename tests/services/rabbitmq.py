@@ -7,12 +7,21 @@ with running_rabbitmq() as broker:
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
+from urllib.request import (
+    HTTPBasicAuthHandler,
+    HTTPPasswordMgrWithDefaultRealm,
+    Request,
+    build_opener,
+)
 
 from tests.services import ServiceMissing
 from tests.services.broker import AS_USUAL, PASSWORD, USER, Rules, StompServer
@@ -21,6 +30,9 @@ from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
 # Not the one on PATH: Debian's wrapper changes the account and the directory.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL = SERVER.with_name("rabbitmqctl")
+
+FREE_LIMIT, HUGE = "50MB", str(10**15)
 
 CONFIG = """\
 listeners.tcp = none
@@ -29,7 +41,7 @@ management.tcp.ip = {host}
 management.tcp.port = {management_port}
 default_user = {user}
 default_pass = {password}
-disk_free_limit.absolute = 50MB
+disk_free_limit.absolute = {free_limit}
 log.console = true
 log.console.level = info
 log.file = false
@@ -73,6 +85,39 @@ class RabbitMQServer(StompServer):
     def api_url(self) -> str:
         """Of the publisher's REST way to the virtual host `/`; destinations choose exchanges."""
         return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
+
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        """Its disk seems full inside the block: nobody's SEND is taken."""
+        self._control("set_disk_free_limit", HUGE)
+        try:
+            yield
+        finally:
+            self._control("set_disk_free_limit", FREE_LIMIT)
+
+    def add_user(self, name: str, password: str, *, topics_read: str, topics_written: str) -> None:
+        """One who may do everything but with topics, where two patterns say what."""
+        host = quote(self.virtual_host, safe="")
+        rule = {"exchange": "amq.topic", "write": topics_written, "read": topics_read}
+        self._put(f"users/{name}", {"password": password, "tags": ""})
+        self._put(f"permissions/{host}/{name}", {"configure": ".*", "write": ".*", "read": ".*"})
+        self._put(f"topic-permissions/{host}/{name}", rule)
+
+    def _control(self, *arguments: str) -> None:
+        subprocess.run(
+            [str(CONTROL), *arguments], env=self.process.env, check=True, capture_output=True
+        )
+
+    def _put(self, path: str, document: Mapping[str, str]) -> None:
+        passwords = HTTPPasswordMgrWithDefaultRealm()
+        passwords.add_password(None, self.management_url, self.user, self.password)
+        request = Request(
+            f"{self.management_url}/api/{path}",
+            json.dumps(document).encode(),
+            {"content-type": "application/json"},
+            method="PUT",
+        )
+        build_opener(HTTPBasicAuthHandler(passwords)).open(request, timeout=10).close()
 
 
 @contextlib.contextmanager
@@ -126,7 +171,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
 
 
 def _config(rules: Rules, ports: Mapping[str, int]) -> str:
-    names = {"host": HOST, "user": USER, "password": PASSWORD, **ports}
+    names = {"host": HOST, "user": USER, "password": PASSWORD, "free_limit": FREE_LIMIT, **ports}
     text = CONFIG.format(**names)
     if not rules.needs_login:
         text += ANYBODY.format(**names)
