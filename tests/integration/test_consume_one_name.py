@@ -1,4 +1,4 @@
-"""Two consumers of one name: the second one is refused with words, or waits until the first ends."""
+"""Two consumers of one name: the second one is refused, or waits until the first one ends."""
 
 from __future__ import annotations
 
