@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Optional
 
 from schema.broker import SPOOL, STOMP, Broker, parse_broker
-from schema.config import load, read_secret, state_dir
+from schema.config import load, state_dir
 from schema.errors import ConfigError
+from schema.secret_file import problem_of_secret
 
 SECTION = "consumer"
 SCHEMES = (STOMP, SPOOL)
@@ -48,14 +49,6 @@ def _check_positive(number: float) -> str | None:
     return None if number > 0 else "want more than 0"
 
 
-def _check_secret(path: Path) -> str | None:
-    try:
-        read_secret(path)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 @dataclass(frozen=True)
 class SubscriptionConfig:
     """A destination of the network brokers; its class is for messages that name none."""
@@ -73,7 +66,7 @@ class ConsumerConfig:
     subscription: tuple[SubscriptionConfig, ...] = ()
     user: str = ""
     password_file: Optional[Path] = field(  # noqa: UP045 - the spelling schema.config reads
-        default=None, metadata={"check": _check_secret}
+        default=None, metadata={"check": problem_of_secret}
     )
     batch_size: int = field(default=1000, metadata={"check": _check_positive})
     batch_age_s: float = field(default=0.2, metadata={"check": _check_positive})

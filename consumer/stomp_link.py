@@ -12,8 +12,8 @@ from consumer.backoff import Delays
 from consumer.errors import SessionLost
 from consumer.inbox import Inbox
 from consumer.stomp_session import Address, Login, StompSession, Subscription
-from schema.config import read_secret
 from schema.errors import ConfigError
+from schema.secret_file import read_secret
 
 logger = logging.getLogger(__name__)
 

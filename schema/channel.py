@@ -7,12 +7,9 @@ import io
 import os
 import select
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
-from publisher.deadline import Deadline
-
-if TYPE_CHECKING:
-    from publisher.proxy import Proxy
+from schema.deadline import Deadline
 
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000
@@ -31,8 +28,8 @@ class Channel:
         self._files = 0
         self._closed = False
         self.deadline = deadline
-        self.proxy: Optional[Proxy] = None
-        """The proxy that gets absolute URIs; None where bytes reach the broker itself."""
+        self.proxy: Any = None
+        """The HTTP proxy that gets absolute URIs; None where bytes reach the broker itself."""
         self.arrived: Optional[Callable[[bytes], None]] = None
         """Gets what comes in while the peer takes no bytes: it may wait for us to read."""
 

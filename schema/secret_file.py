@@ -1,0 +1,67 @@
+"""Files that hold secrets or certificates: read by their owner alone, or refused.
+
+Nothing here logs, and no error holds more of a secret than the name of its file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Optional
+
+from schema.errors import ConfigError
+
+
+def read_secret(path: Path) -> str:
+    """The first line of a file that its owner alone reads.
+
+    Raises:
+        ConfigError: it can't be read, others may read it, or it is empty.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            problem = _exposed(os.fstat(file.fileno()))
+            secret = file.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: {_words(error)}"]) from None
+    if problem or not secret:
+        raise ConfigError([f"{path}: {problem or 'holds no secret'}"])
+    return secret
+
+
+def problem_of_secret(path: Path) -> Optional[str]:
+    """What is wrong with a file that holds a secret: it is missing, or others may read it."""
+    try:
+        with path.open("rb") as file:
+            return _tell(path, _exposed(os.fstat(file.fileno())))
+    except OSError as error:
+        return f"{path}: {_words(error)}"
+
+
+def problem_of_certificate(path: Path) -> Optional[str]:
+    """What is wrong with a certificate's file, which may hold the key as well (X.509 proxies)."""
+    try:
+        with path.open("rb") as file:
+            holds_key = b"PRIVATE KEY" in file.read()
+            return _tell(path, _exposed(os.fstat(file.fileno())) if holds_key else None)
+    except OSError as error:
+        return f"{path}: {_words(error)}"
+
+
+def _exposed(found: os.stat_result) -> Optional[str]:
+    """Who else may read a file; a group may read what root gave it, as systemd does."""
+    mode = stat.S_IMODE(found.st_mode)
+    if not mode & 0o077 or (found.st_uid == 0 and not mode & 0o037):
+        return None
+    return f"others may use it (mode {mode:04o}): chmod 600, or 640 where root is the owner"
+
+
+def _tell(path: Path, problem: Optional[str]) -> Optional[str]:
+    return f"{path}: {problem}" if problem else None
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return (error.strerror or "can't be read").lower()
+    return "is not UTF-8"
