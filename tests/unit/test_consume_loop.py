@@ -47,7 +47,7 @@ class Scene:
             self.events.append("fail")
             raise self.failures.pop(0)
         self.events.append(f"commit {len(messages)}")
-        return Loaded(len(messages) - 1, {"bad-status": 1}, 0, {"colour": 2})
+        return Loaded({"metricOutput": len(messages) - 1}, {"bad-status": 1}, 0, {"colour": 2})
 
 
 def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch() -> None:
