@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from schema.errors import ConfigError
-from schema.secret_file import read_secret
+from schema.secret_file import credential_file, find_secret, read_secret
 
 PASSWORD = "SAM_PUBLISHER_PASSWORD"
 TOKEN = "SAM_PUBLISHER_TOKEN"
@@ -27,10 +27,7 @@ def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
     Raises:
         ConfigError: the file can't be used.
     """
-    if environ.get(PASSWORD):
-        return environ[PASSWORD]
-    place = file or _credential(PASSWORD_CREDENTIAL, environ)
-    return read_secret(place) if place else None
+    return find_secret(file, PASSWORD, PASSWORD_CREDENTIAL, environ)
 
 
 def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
@@ -45,25 +42,11 @@ def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
     """
     if environ.get(TOKEN):
         return _of_one_word(environ[TOKEN], TOKEN)
-    place = file or _credential(TOKEN_CREDENTIAL, environ)
+    place = file or credential_file(TOKEN_CREDENTIAL, environ)
     if not place and environ.get("BEARER_TOKEN"):
         return _of_one_word(environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN")
     place = place or _discovered(environ)
     return _of_one_word(read_secret(place), str(place)) if place else None
-
-
-def _credential(name: str, environ: Mapping[str, str]) -> Optional[Path]:
-    directory = environ.get("CREDENTIALS_DIRECTORY")
-    if not directory:
-        return None
-    place = Path(directory, name)
-    try:
-        place.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:  # reading it will tell
-        pass
-    return place
 
 
 def _discovered(environ: Mapping[str, str]) -> Optional[Path]:

@@ -49,7 +49,7 @@ class Channel:
 
     sendall = send
 
-    def receive(self) -> bytes:
+    def receive(self, at_most: int = RECEIVE_BYTES) -> bytes:
         """What has come, at least one byte; empty when the peer closed.
 
         Raises:
@@ -57,7 +57,7 @@ class Channel:
         """
         if self.deadline.expired:  # a flood of bytes would never have to wait
             raise TimeoutError(NO_ANSWER)
-        data: bytes = self._when_ready(select.POLLIN, self.socket.recv, RECEIVE_BYTES)
+        data: bytes = self._when_ready(select.POLLIN, self.socket.recv, at_most)
         return data
 
     def has_arrived(self) -> bool:

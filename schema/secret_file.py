@@ -7,10 +7,25 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
 from schema.errors import ConfigError
+
+
+def find_secret(
+    file: Optional[Path], variable: str, credential: str, environ: Mapping[str, str]
+) -> Optional[str]:
+    """A secret, if there is one: of the variable, the file, or a systemd credential.
+
+    Raises:
+        ConfigError: the file can't be used.
+    """
+    if environ.get(variable):
+        return environ[variable]
+    place = file or credential_file(credential, environ)
+    return read_secret(place) if place else None
 
 
 def read_secret(path: Path) -> str:
@@ -47,6 +62,21 @@ def problem_of_certificate(path: Path) -> Optional[str]:
             return _tell(path, _exposed(os.fstat(file.fileno())) if holds_key else None)
     except OSError as error:
         return f"{path}: {_words(error)}"
+
+
+def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
+    """That of systemd, if there is one of the name."""
+    directory = environ.get("CREDENTIALS_DIRECTORY")
+    if not directory:
+        return None
+    place = Path(directory, name)
+    try:
+        place.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # reading it will tell
+        pass
+    return place
 
 
 def _exposed(found: os.stat_result) -> Optional[str]:
