@@ -73,6 +73,7 @@ class FakeBroker:
     """What waits for a subscription, the oldest first; an ACK takes it away."""
     taken: list[Frame] = field(default_factory=list)
     logins: list[Frame] = field(default_factory=list)
+    subscribed: int = 0
     connections: int = 0
 
     def __enter__(self) -> FakeBroker:
@@ -192,6 +193,7 @@ class _Conversation:
             self._say(Frame("ERROR", {"message": self._broker.forbids_subscribing}))
             raise StopIteration
         self._subscription = frame.headers["id"]
+        self._broker.subscribed += 1
 
     def _deliver(self) -> None:
         if self._subscription and self._broker.queue and not self._delivered:

@@ -46,15 +46,16 @@ def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_ac
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [activemq.url], Wanted(destination))
-    with running(site) as first, running_elsewhere(site) as second:
+    with running(site) as first:
         first.wait_until_subscribed(activemq.url)
-        second.wait_for(LOST, "already connected")
-        first.stop()
-        second.wait_until_subscribed(activemq.url)
-        publish(activemq.host, activemq.port, destination, numbered("second", range(20)))
-        site.wait_for_rows(20)
+        with running_elsewhere(site) as second:
+            second.wait_for(LOST, "already connected")
+            first.stop()
+            second.wait_until_subscribed(activemq.url)
+            publish(activemq.host, activemq.port, destination, numbered("second", range(20)))
+            site.wait_for_rows(20)
 
-        assert second.stop().messages == 20
+            assert second.stop().messages == 20
 
 
 @pytest.mark.parametrize("server", ["artemis", "rabbitmq"])
@@ -82,9 +83,10 @@ def test_a_client_id_that_a_frozen_consumer_holds_is_taken_over_when_its_heart_b
     site = site_of(tmp_path, [activemq.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
     with running(site) as frozen:
         frozen.wait_until_subscribed(activemq.url)
-        frozen.process.send_signal(signal.SIGSTOP)
-        publish(activemq.host, activemq.port, destination, messages)
         with running_elsewhere(site) as heir:
+            heir.wait_for(LOST, "already connected")
+            frozen.process.send_signal(signal.SIGSTOP)
+            publish(activemq.host, activemq.port, destination, messages)
             heir.wait_until_subscribed(activemq.url)
             site.wait_for_rows(50)
             frozen.process.send_signal(signal.SIGCONT)

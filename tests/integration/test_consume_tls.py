@@ -21,7 +21,7 @@ from tests.services.activemq import running_activemq
 from tests.services.artemis import running_artemis
 from tests.services.broker import Rules
 from tests.services.rabbitmq import running_rabbitmq
-from tests.tls_files import TLS_1_1, TlsFiles
+from tests.tls_files import TlsFiles
 
 RUNNING = {"activemq": running_activemq, "artemis": running_artemis, "rabbitmq": running_rabbitmq}
 
@@ -158,18 +158,6 @@ def test_a_consumer_whose_certificate_was_revoked_is_told_so(
         words = refusal(site, broker.url)
 
     assert "it is revoked" in words
-    assert broker.logins == []
-
-
-def test_a_broker_that_speaks_only_old_tls_is_left_alone(
-    tmp_path: Path, files: TlsFiles, destination: str
-) -> None:
-    with FakeBroker(tls=files.server(version=TLS_1_1)) as broker:
-        site = site_of(tmp_path, [broker.url], Wanted(destination), ca_file=files.ca_file)
-
-        words = refusal(site, broker.url)
-
-    assert "it speaks no TLS from 1.2 on" in words
     assert broker.logins == []
 
 
