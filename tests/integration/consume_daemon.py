@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import text
 
@@ -104,6 +105,20 @@ def running(site: Site, log: str = "consume.log", **variables: str) -> Iterator[
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait(WAIT_S)
+
+
+def checked(site: Site) -> tuple[int, dict[str, Any]]:
+    """Exit code and document of `sam-consume check --connect`."""
+    done = subprocess.run(
+        site.command("check", "--connect", "--json"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(site),
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout)
 
 
 def environment(site: Site, **variables: str) -> Mapping[str, str]:

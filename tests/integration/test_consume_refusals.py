@@ -10,13 +10,13 @@ import pytest
 
 from tests.conservation import consumed, key_of, numbered
 from tests.fake_broker import FakeBroker
-from tests.integration.consume_daemon import LOST, Wanted, row_keys, running, site_of
+from tests.integration.consume_daemon import LOST, Wanted, checked, row_keys, running, site_of
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import Site
 from tests.integration.queue_reader import RealBroker
 from tests.services import ServiceMissing, missing
 from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
-from tests.services.artemis import SILENT, ArtemisServer
+from tests.services.artemis import FORBIDDEN, SILENT, ArtemisServer
 from tests.services.broker import Rules
 from tests.services.rabbitmq import RabbitMQServer
 
@@ -91,6 +91,21 @@ def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
     assert f"{silent}: " in words
     assert f"access to topic '{name}' in exchange 'amq.topic' in vhost '/' refused" in words
     assert secret not in words
+
+
+def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_sent_to(
+    tmp_path: Path, strict_activemq: ActiveMQServer, silent: str
+) -> None:
+    wanted = [Wanted(silent), Wanted(f"/topic/{FORBIDDEN}{uuid.uuid4().hex}")]
+    site = site_of(tmp_path, [strict_activemq.url], *wanted)
+
+    code, document = checked(site)
+
+    unread, unsent = document["brokers"]
+    assert code == 78
+    assert document["problems"] == [unread["problem"]]
+    assert f"{silent}: User anonymous is not authorized to read from" in unread["problem"]
+    assert unsent["proven"].startswith("subscribed; may not send a message to see it come (")
 
 
 def refused_and_others_go_on(site: Site, broker: RealBroker, allowed: str) -> str:
