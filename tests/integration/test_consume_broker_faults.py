@@ -15,6 +15,7 @@ from tests.integration.consume_load import offering
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import eventually
 from tests.integration.queue_reader import RealBroker
+from tests.services.activemq import ActiveMQServer
 
 HEART_BEAT_S = 1.0
 
@@ -73,18 +74,6 @@ def test_a_message_that_came_three_times_on_three_connections_is_one_row(
     assert stopped.messages == 4, "counted as often as it was delivered"
 
 
-def test_answers_that_drip_cost_the_deadline_and_are_told(
-    tmp_path: Path, broker: RealBroker, destination: str
-) -> None:
-    with FaultProxy(broker.port, drip_s=1.0) as proxy:
-        site = site_of(tmp_path, [proxy.url], Wanted(destination))
-
-        drained = site.drain(timeout_s=1)
-
-    assert drained.code == 69
-    assert proxy.url in drained.log
-
-
 def test_a_broker_without_heart_beats_is_left_after_two_and_a_half_of_them_with_one_line(
     tmp_path: Path, broker: RealBroker, destination: str
 ) -> None:
@@ -97,6 +86,41 @@ def test_a_broker_without_heart_beats_is_left_after_two_and_a_half_of_them_with_
 
             assert len(daemon.lines(LOST)) == 1
             assert proxy.connections == 2
+
+
+def test_heart_beats_that_are_late_are_waited_for(
+    tmp_path: Path, activemq: ActiveMQServer, destination: str
+) -> None:
+    with FaultProxy(activemq.port) as proxy:
+        site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=2.0)
+        with running(site) as daemon:
+            daemon.wait_until_subscribed(proxy.url)
+            for number in range(2):
+                proxy.freeze_answers()
+                time.sleep(2.8)  # the next heart-beat is late by almost one
+                proxy.heal()
+                publish(activemq.host, activemq.port, destination, numbered(f"{number}", range(1)))
+                site.wait_for_rows(number + 1)
+
+            assert daemon.lines(LOST) == []
+            assert proxy.connections == 1
+
+
+def test_a_frozen_broker_is_left_and_used_again_when_it_goes_on(
+    tmp_path: Path, broker: RealBroker, destination: str
+) -> None:
+    site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        publish(broker.host, broker.port, destination, numbered("before", range(50)))
+        with broker.frozen():
+            daemon.wait_for(LOST, "no sign of life")
+        daemon.wait_until_subscribed(broker.url, times=2)
+        publish(broker.host, broker.port, destination, numbered("after", range(50)))
+        site.wait_for_rows(100)
+
+        assert daemon.stop().code == 0
+    consumed([f"{name}-{n}" for name in ("before", "after") for n in range(50)], row_keys(site))
 
 
 def test_a_slow_database_costs_no_connection(
@@ -117,7 +141,7 @@ def test_a_slow_database_costs_no_connection(
             daemon.wait_until_subscribed(proxy.url)
             with locked(postgres_url, "metric_result"):
                 publish(broker.host, broker.port, destination, messages)
-                time.sleep(6 * HEART_BEAT_S)
+                time.sleep(4 * HEART_BEAT_S)
             site.wait_for_rows(3000)
 
             assert daemon.lines(LOST) == []

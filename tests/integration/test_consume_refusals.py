@@ -146,7 +146,7 @@ def test_a_broker_that_speaks_only_an_older_stomp_is_left_with_its_version(
         words = refusal(tmp_path, broker, destination)
 
     assert f"it speaks STOMP {version}, not 1.2" in words
-    assert broker.subscribed == 0
+    assert broker.subscriptions == []
 
 
 def test_a_broker_that_refuses_our_version_is_told_with_those_it_speaks(

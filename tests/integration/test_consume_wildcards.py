@@ -21,10 +21,10 @@ from tests.integration.consume_publisher import publish
 from tests.integration.queue_reader import RealBroker
 
 ONE_LEVEL = "*"
-THE_REST = {"activemq": ">", "artemis": "#", "rabbitmq": "#"}
+THE_REST = {"activemq": ">", "activemq5": ">", "artemis": "#", "rabbitmq": "#"}
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+@pytest.fixture(params=THE_REST)
 def broker(request: pytest.FixtureRequest) -> RealBroker:
     server: RealBroker = request.getfixturevalue(request.param)
     return server
