@@ -6,11 +6,13 @@ import argparse
 import logging
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from consumer import dead_letters
 from consumer.check import find_problems
+from consumer.clock import require_set_clock
 from consumer.config import load_consumer, state_directory
 from consumer.drain import Drain
 from consumer.errors import SourceUnreachable
@@ -97,6 +99,7 @@ def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def run_consumer(args: argparse.Namespace) -> int:
     config = load_consumer(args)
+    require_set_clock(datetime.now(UTC))
     engine = make_engine(load_database(args).url)
     sources = make_sources(config, state_directory())
     drain = Drain(sources, args.timeout) if args.drain else None
@@ -104,7 +107,8 @@ def run_consumer(args: argparse.Namespace) -> int:
     stop = threading.Event()
     logger.info("starting with %s", ", ".join(source.name for source in sources))
     with stopping_on_signals(stop):
-        tally = consume(engine, sources, Inbox(room_for(config)), rule, stop, drain)
+        inbox = Inbox(room_for(config))
+        tally = consume(engine, sources, inbox, rule, stop, drain, config.limits())
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK

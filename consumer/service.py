@@ -19,6 +19,7 @@ from consumer.source import Source, start_worker
 from consumer.tally import Tally
 from consumer.upkeep import Upkeep
 from schema.message import Message
+from schema.normalise import Limits
 from sql.catalogue import Catalogue
 from sql.errors import DatabaseAway, SqlError
 from sql.load import Loaded, load
@@ -36,6 +37,7 @@ def consume(
     rule: BatchRule,
     stop: threading.Event,
     drain: Drain | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
 ) -> Tally:
     """Load until told to stop, or until `drain` says that all is loaded.
 
@@ -46,7 +48,7 @@ def consume(
     with suppress(DatabaseAway):
         require_current(engine)
     patience = Patience(stop, growing_delays, drain.timeout_s if drain else None)
-    loop = Loop(inbox, loader(engine), patience, rule, stop, Upkeep(partial(fold, engine)))
+    loop = Loop(inbox, loader(engine, limits), patience, rule, stop, Upkeep(partial(fold, engine)))
     with delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the database is away the brokers keep what comes.
         patience.until_done(lambda: require_current(engine))
@@ -58,12 +60,12 @@ def consume(
     return loop.tally
 
 
-def loader(engine: Engine) -> Load:
+def loader(engine: Engine, limits: Limits) -> Load:
     """Loads messages in one transaction; gives what became of them."""
     catalogue = Catalogue(engine)
 
     def load_now(messages: Sequence[Message]) -> Loaded:
-        return load(engine, catalogue, messages, datetime.now(UTC))
+        return load(engine, catalogue, messages, datetime.now(UTC), limits)
 
     return load_now
 

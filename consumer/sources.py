@@ -23,20 +23,20 @@ def make_sources(config: ConsumerConfig, state: Path) -> list[Source]:
 def room_for(config: ConsumerConfig) -> int:
     """How many deliveries may be under way, so that no network broker's listener ever waits."""
     brokers = sum(broker.kind != SPOOL for broker in config.parsed_brokers())
-    return config.prefetch * max(len(config.subscription), 1) * max(brokers, 1)
+    return config.prefetch * max(len(config.network_subscriptions()), 1) * max(brokers, 1)
 
 
 def _stomp(broker: Broker, config: ConsumerConfig, state: Path) -> Source:
     subscriptions = tuple(
         Subscription(each.destination, each.message_class or None, config.prefetch)
-        for each in config.subscription
+        for each in config.network_subscriptions()
     )
     settings = StompSettings(config.name, subscriptions, config.user, config.password_file)
     return StompSource(broker, settings)
 
 
 def _spool(broker: Broker, config: ConsumerConfig, state: Path) -> Source:
-    return SpoolSource(broker, config.name, state)
+    return SpoolSource(broker, config.name, state, config.stamp_of(broker))
 
 
 BUILD: Mapping[str, Build] = {STOMP: _stomp, SPOOL: _spool}

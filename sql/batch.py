@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from schema.classes import CHECK_CLASS, built_in, folded
-from schema.decode import Decoded, Row, decode
+from schema.decode import WHOLE, Decoded, Row, decode
 from schema.message import Message
 from schema.normalise import Limits
 from sql.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
-
-WHOLE = 0
-"""The record number that stands for the whole message; records count from 1."""
 
 
 @dataclass(frozen=True)
