@@ -298,6 +298,8 @@ def _from_text(kind: Any, text: str) -> Any:
         if _is_dataclass(inner):
             raise ValueError("can only be set in the file")
         return tuple(_from_text(inner, part.strip()) for part in text.split(",") if part.strip())
+    if get_origin(kind) is dict:
+        raise ValueError("can only be set in the file")
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in words:
