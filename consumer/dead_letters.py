@@ -11,7 +11,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from consumer.config import load_limits
 from schema.command import BAD_DATA, OK, CommandParser, text_table, to_json
+from schema.normalise import Limits
 from schema.times import format_time
 from sql.catalogue import Catalogue
 from sql.database import open_database
@@ -84,8 +86,9 @@ def run_show(args: argparse.Namespace) -> int:
 def run_replay(args: argparse.Namespace) -> int:
     if bool(args.ids) == any((args.reason, args.message_class, args.everything)):
         args.usage_error("say which: either IDs, or --reason, --class or --all")
+    limits = load_limits(args)
     engine = open_database(args)
-    outcomes = list(_replay(engine, args.ids or _wanted(engine, args)))
+    outcomes = list(_replay(engine, args.ids or _wanted(engine, args), limits))
     fold_all(engine)
     if args.json:
         print(to_json([asdict(outcome) for outcome in outcomes]))
@@ -116,10 +119,10 @@ def _wanted(engine: Engine, args: argparse.Namespace) -> Sequence[int]:
     return [letter.dead_letter_id for letter in found]
 
 
-def _replay(engine: Engine, ids: Sequence[int]) -> Iterator[Replayed]:
+def _replay(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
     catalogue = Catalogue(engine)
     for dead_letter_id in ids:
-        yield replay_dead_letter(engine, catalogue, dead_letter_id, datetime.now(UTC))
+        yield replay_dead_letter(engine, catalogue, dead_letter_id, datetime.now(UTC), limits)
 
 
 def _all_loaded(outcome: Replayed) -> bool:

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Engine, RowMapping, text
 
+from schema.decode import WHOLE
 from schema.message import CLASS, COUNT, MESSAGE_ID, Message
 from schema.normalise import Limits
-from sql.batch import WHOLE, Batch, Failure, read_batch
+from sql.batch import Batch, Failure, read_batch
 from sql.catalogue import Catalogue
 from sql.engine import reading
 from sql.errors import NoSuchDeadLetter
