@@ -2,7 +2,8 @@
 
     ConsumerError            one clear line, and the program ends
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
-    └── SourceTaken          another process reads this spool under the same name
+    ├── SourceTaken          another process reads this spool under the same name
+    └── EditorFailed         a person's editor is not there, or gave up
     SessionLost              one connection is over: connect again; what was not acked comes again
 
 The database's errors are those of `sql.errors`: `DatabaseAway` is waited for, others end the
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schema.command import UNAVAILABLE
+from schema.command import UNAVAILABLE, USAGE
 from schema.errors import SamError
 
 
@@ -35,6 +36,12 @@ class SourceTaken(ConsumerError):
     """Two processes with one name would undo each other's locks."""
 
     exit_code = UNAVAILABLE
+
+
+class EditorFailed(ConsumerError):
+    """Nothing was changed."""
+
+    exit_code = USAGE
 
 
 class SessionLost(Exception):

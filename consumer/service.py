@@ -17,12 +17,12 @@ from consumer.inbox import Inbox
 from consumer.loop import BatchRule, Load, Loop, Patience, Stopped
 from consumer.source import Source, start_worker
 from consumer.tally import Tally
-from consumer.upkeep import Upkeep
+from consumer.upkeep import upkeep_of
 from schema.message import Message
 from sql.catalogue import Catalogue
 from sql.errors import DatabaseAway, SqlError
 from sql.load import Loaded, load
-from sql.news import fold, fold_all
+from sql.news import fold_all
 from sql.version import require_current
 
 CLOSE_S = 6.0
@@ -46,7 +46,7 @@ def consume(
     with suppress(DatabaseAway):
         require_current(engine)
     patience = Patience(stop, growing_delays, drain.timeout_s if drain else None)
-    loop = Loop(inbox, loader(engine), patience, rule, stop, Upkeep(partial(fold, engine)))
+    loop = Loop(inbox, loader(engine), patience, rule, stop, upkeep_of(engine))
     with delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the database is away the brokers keep what comes.
         patience.until_done(lambda: require_current(engine))
