@@ -24,7 +24,7 @@ from sql.database import open_database
 from sql.dead_letter import (
     NO_LIMIT,
     Wanted,
-    dead_numbers,
+    dead_letter_ids,
     drop_dead_letters,
     list_dead_letters,
     show_dead_letter,
@@ -87,9 +87,11 @@ def run_list(args: argparse.Namespace) -> int:
     engine = open_database(args)
     letters = list_dead_letters(engine, wanted, args.limit or NO_LIMIT)
     if args.ids:
-        dead_numbers(engine, wanted)  # a number that is none is an error
+        dead_letter_ids(engine, wanted)  # a number that is none is an error
     if args.limit and len(letters) == args.limit:
-        logger.info("these are the newest %d of %d", args.limit, len(dead_numbers(engine, wanted)))
+        logger.info(
+            "these are the newest %d of %d", args.limit, len(dead_letter_ids(engine, wanted))
+        )
     print(to_json(documents(letters)) if args.json else letter_table(letters))
     return OK
 
@@ -97,7 +99,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     wanted = _wanted(args, any_state=bool(args.ids))
     engine = open_database(args)
-    contents = (show_dead_letter(engine, each) for each in dead_numbers(engine, wanted))
+    contents = (show_dead_letter(engine, each) for each in dead_letter_ids(engine, wanted))
     if not args.json:
         for number, content in enumerate(contents):
             print(("\n\n" if number else "") + letter_text(content))
@@ -117,7 +119,7 @@ def run_edit(args: argparse.Namespace) -> int:
     outcomes = list(_replayed(engine, [edited])) if args.replay else []
     if args.json:
         facts = asdict(outcomes[0]) if outcomes else None
-        print(to_json({"dead_number": edited, "edited_from": args.id, "replayed": facts}))
+        print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": facts}))
     else:
         print(f"dead letter {args.id} is dropped, its edition is dead letter {edited}")
         if outcomes:
@@ -130,7 +132,7 @@ def run_replay(args: argparse.Namespace) -> int:
     engine = open_database(args)
     outcomes: list[Replayed] = []
     try:
-        for outcome in _replayed(engine, dead_numbers(engine, wanted)):
+        for outcome in _replayed(engine, dead_letter_ids(engine, wanted)):
             outcomes.append(outcome)
     finally:  # what was committed is told, whatever happened then
         if args.json:
@@ -144,7 +146,7 @@ def run_replay(args: argparse.Namespace) -> int:
 def run_drop(args: argparse.Namespace) -> int:
     wanted = _wanted(args, any_state=bool(args.ids))
     engine = open_database(args)
-    dead_numbers(engine, wanted)
+    dead_letter_ids(engine, wanted)
     dropped = drop_dead_letters(engine, wanted, datetime.now(UTC))
     not_open = len(set(args.ids)) - dropped if args.ids else 0
     if args.json:

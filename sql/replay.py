@@ -38,8 +38,9 @@ MOST_LETTERS = 500
 MOST_BYTES = 1024 * 1024
 """One transaction takes so much, or one letter."""
 
+PARKED_LETTERS = 200
 PARKED_BYTES = 256 * 1024
-"""As much as delays the next batch by some tenths of a second at most."""
+"""As much as delays a loader's next batch by a tenth of a second or two."""
 
 ATTEMPTS = 40
 """So often one transaction tries parts of a batch, to find a letter that breaks a whole class."""
@@ -165,7 +166,7 @@ def _replay_class(
     if not loaded:
         return 0
     with reading(engine) as connection:
-        bound = {"names": spellings, "most": MOST_LETTERS}
+        bound = {"names": spellings, "most": PARKED_LETTERS}
         ids = connection.execute(_PARKED_IDS, bound).scalars().all()
     some = next(_chunks(engine, ids, PARKED_BYTES), [])
     return loaded + load(some)
