@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -220,6 +221,11 @@ def load_limits(args: argparse.Namespace) -> Limits:
 def state_directory() -> Path:
     """Where the consumer remembers what it locked."""
     return state_dir(os.environ)
+
+
+def editor_command() -> list[str]:
+    """What a person edits with, `$VISUAL` before `$EDITOR`; empty where neither is set."""
+    return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
 
 
 def _contradictions(config: ConsumerConfig, instance: int | None) -> Iterator[str]:

@@ -3,7 +3,8 @@
     ConsumerError            one clear line, and the program ends
     ├── ClockNotSet          the host shows a time before this program was made
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
-    └── SourceTaken          another process consumes, or reads this spool, under the same name
+    ├── SourceTaken          another process consumes, or reads this spool, under the same name
+    └── EditorFailed         a person's editor is not there, or gave up
     SessionLost              one connection is over: connect again; what was not acked comes again
     └── SubscriptionRefused  because of one destination: go on without it
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from schema.command import UNAVAILABLE
+from schema.command import UNAVAILABLE, USAGE
 from schema.errors import SamError
 from schema.times import format_time
 
@@ -51,6 +52,12 @@ class SourceTaken(ConsumerError):
     """Two processes with one name would take each other's messages, or undo their locks."""
 
     exit_code = UNAVAILABLE
+
+
+class EditorFailed(ConsumerError):
+    """Nothing was changed."""
+
+    exit_code = USAGE
 
 
 class SessionLost(Exception):
