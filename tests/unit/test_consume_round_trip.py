@@ -15,10 +15,11 @@ from consumer.round_trip import round_trips, sent_to
 from consumer.stomp_link import StompSettings
 from consumer.stomp_session import Login, StompSession, Subscription
 from schema.broker import parse_broker
+from schema.foreign import make_stamp
 from tests.fake_broker import FakeBroker, closed_port
 
 ACTIVEMQ = "ActiveMQ/6.3.1"
-METRICS = Subscription("/topic/grid.probe.metricOutput", "metricOutput", 100)
+METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
 
 
 @contextmanager
@@ -82,12 +83,12 @@ def test_a_broker_whose_answers_drip_costs_the_deadline() -> None:
 
 def test_what_a_broker_says_in_the_body_of_an_error_is_told() -> None:
     words = "NOT_FOUND - no queue 'nosuch' in vhost '/'"
-    with FakeBroker(server=ACTIVEMQ, forbids_subscribing="not_found", explains=words) as broker:
-        with (
-            session_with(broker) as session,
-            pytest.raises(SubscriptionRefused, match=f"not_found: {words}"),
-        ):
-            session.subscribe("site-a", [METRICS])
+    with (
+        FakeBroker(server=ACTIVEMQ, forbids_subscribing="not_found", explains=words) as broker,
+        session_with(broker) as session,
+        pytest.raises(SubscriptionRefused, match=f"not_found: {words}"),
+    ):
+        session.subscribe("site-a", [METRICS])
 
 
 def test_a_broker_that_comes_back_is_used_again_within_ten_seconds() -> None:
