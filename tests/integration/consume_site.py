@@ -129,7 +129,7 @@ def make_site(
     engine = make_engine(database, create=True)
     upgrade(engine)
     engine.dispose()
-    name = f"site-{destination.rpartition('.')[2].strip('/')}"
+    name = f"site-{destination.replace('/', '.').rpartition('.')[2]}"
     config = directory / "sam.toml"
     config.write_text(
         f"""\
