@@ -24,7 +24,7 @@ from schema.classes import (
     built_in,
 )
 from schema.errors import RecordRefused
-from schema.record import BLANKS, Record, refuse_many, text_lines
+from schema.record import BLANKS, Record, text_lines, too_many
 from schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -241,7 +241,8 @@ def _by_flavour(record: Record, limits: Limits) -> list[Record]:
     listed = record.get("serviceFlavour", "")
     if "," not in listed:
         return [record]
-    refuse_many(listed.count(","), limits.max_records)
+    if listed.count(",") > limits.max_records:
+        raise too_many(limits.max_records)
     del record["serviceFlavour"]
     flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
     return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]
