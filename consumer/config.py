@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Optional
 
 from schema.broker import SPOOL, STOMP, Broker, parse_broker
-from schema.config import examine, load, read_secret, state_dir
+from schema.config import examine, load, state_dir
 from schema.errors import ConfigError
 from schema.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from schema.normalise import Limits
+from schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
 
 SECTION = "consumer"
-SCHEMES = (STOMP, SPOOL)
+PASSWORD = "SAM_CONSUMER_PASSWORD"
+PASSWORD_CREDENTIAL = "sam-consumer-password"
+
 MOST_DAYS = 36_525
 """A hundred years, before any grid."""
 MOST_FUTURE_S = 31_622_400
@@ -41,7 +46,7 @@ def _problem_of(url: str) -> str | None:
         broker = parse_broker(url)
     except ValueError as error:
         return str(error)
-    return None if broker.scheme in SCHEMES else f"{broker}: no source for {broker.scheme}://"
+    return None if broker.kind in (STOMP, SPOOL) else f"{broker}: no source for {broker.scheme}://"
 
 
 def _check_name(name: str) -> str | None:
@@ -65,6 +70,10 @@ def _check_rename(rename: dict[str, str]) -> str | None:
     return "\n".join(rename_problems(rename.items())) or None
 
 
+def _missing(path: Path) -> str | None:
+    return None if path.exists() else f"{path}: no such file or directory"
+
+
 def _check_positive(number: float) -> str | None:
     return None if number > 0 else "want more than 0"
 
@@ -77,14 +86,6 @@ def _check_future(seconds: int) -> str | None:
     return None if 0 < seconds <= MOST_FUTURE_S else f"want 1 to {MOST_FUTURE_S} s"
 
 
-def _check_secret(path: Path) -> str | None:
-    try:
-        read_secret(path)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 @dataclass(frozen=True)
 class SubscriptionConfig:
     """A destination of the network brokers, or one of the spools: what its messages are.
@@ -94,6 +95,8 @@ class SubscriptionConfig:
 
     destination: str = field(metadata={"check": _check_destination})
     message_class: str = field(default="", metadata={"key": "class"})
+    shared: bool = False
+    """Several processes of one name each get a part of the messages."""
     format: str = field(default="wlcg", metadata={"check": _check_format})
     rename: dict[str, str] = field(default_factory=dict, metadata={"check": _check_rename})
     """Our key by that of a foreign writer."""
@@ -117,11 +120,27 @@ class ConsumerConfig:
     subscription: tuple[SubscriptionConfig, ...] = ()
     user: str = ""
     password_file: Optional[Path] = field(  # noqa: UP045 - the spelling schema.config reads
-        default=None, metadata={"check": _check_secret}
+        default=None, metadata={"check": problem_of_secret}
     )
+    ca_file: Optional[Path] = field(default=None, metadata={"check": _missing})  # noqa: UP045
+    certificate_file: Optional[Path] = field(  # noqa: UP045
+        default=None, metadata={"check": problem_of_certificate}
+    )
+    key_file: Optional[Path] = field(  # noqa: UP045
+        default=None, metadata={"check": problem_of_secret}
+    )
+    heart_beat_s: float = field(default=10.0, metadata={"check": _check_positive})
     batch_size: int = field(default=1000, metadata={"check": _check_positive})
-    batch_age_s: float = field(default=0.2, metadata={"check": _check_positive})
+    batch_age_s: float = field(default=0.15, metadata={"check": _check_positive})
     prefetch: int = field(default=2000, metadata={"check": _check_positive})
+    buffer_bytes: int = field(default=16 * 1024 * 1024, metadata={"check": _check_positive})
+    """Of message bodies that wait here; then the brokers wait."""
+
+    def who(self, instance: int | None) -> str:
+        """What tells this process from others on the machine."""
+        name = self.name or f"spool-{sha256(','.join(self.brokers).encode()).hexdigest()[:12]}"
+        return name if instance is None else f"{name}-{instance}"
+
     max_message_bytes: int = field(
         default=_DEFAULT.max_message_bytes, metadata={"check": _check_positive}
     )
@@ -150,7 +169,7 @@ class ConsumerConfig:
         )
 
 
-def load_consumer(args: argparse.Namespace) -> ConsumerConfig:
+def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
     """The configuration from file and environment.
 
     Raises:
@@ -164,10 +183,19 @@ def load_consumer(args: argparse.Namespace) -> ConsumerConfig:
         environ=os.environ,
         parse_toml=tomllib.loads,
     )
-    problems = list(_contradictions(config))
+    problems = list(_contradictions(config, instance))
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def password(config: ConsumerConfig) -> str | None:
+    """Read anew at each connect.
+
+    Raises:
+        ConfigError: it is in a file that can't be used now.
+    """
+    return find_secret(config.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
 
 
 def load_limits(args: argparse.Namespace) -> Limits:
@@ -195,7 +223,12 @@ def state_directory() -> Path:
     return state_dir(os.environ)
 
 
-def _contradictions(config: ConsumerConfig) -> Iterator[str]:
+def editor_command() -> list[str]:
+    """What a person edits with, `$VISUAL` before `$EDITOR`; empty where neither is set."""
+    return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+
+
+def _contradictions(config: ConsumerConfig, instance: int | None) -> Iterator[str]:
     """What is wrong between keys that are right by themselves."""
     where = f"[{SECTION}]"
     brokers = config.parsed_brokers()
@@ -207,6 +240,10 @@ def _contradictions(config: ConsumerConfig) -> Iterator[str]:
             yield f"{where} has no [[consumer.subscription]]: nothing to ask a network broker for"
     for destination in sorted({each for each in destinations if destinations.count(each) > 1}):
         yield f"{where} subscription: {destination} is there twice"
+    for each in config.network_subscriptions() if instance is not None else ():
+        if not each.shared:
+            words = f"{where} subscription {each.destination}: --instance wants shared = true"
+            yield f"{words}: a second process would take its messages twice, or not at all"
     for spool in [each.spool for each in config.subscription if each.spool]:
         if spool not in brokers:
             yield f"{where} subscription: {spool} is none of the brokers"

@@ -33,7 +33,7 @@ class SpoolSource:
         state: Path,
         stamp: Stamp = Stamp(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.name = str(broker)
+        self.name = self.broker = str(broker)
         self._stamp = stamp
         self._queue = DirectoryQueue(broker.path)
         self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
@@ -56,6 +56,12 @@ class SpoolSource:
 
     def missing(self) -> Sequence[str]:
         return [] if self._read_once else [f"{self.name} (not read yet)"]
+
+    def ack(self, tokens: Sequence[str]) -> None:
+        """Remove the elements of these names."""
+        for name in tokens:
+            self._queue.remove(name)
+            self._held.discard(name)
 
     def _take_back(self, names: Iterable[str], claims: Claims) -> None:
         """Unlock what was locked and never acked, in this life or in one that was killed."""
@@ -83,13 +89,9 @@ class SpoolSource:
         except DamagedElement as error:
             self._put_aside(name, str(error), inbox)
             return
-        delivery = Delivery(message, self.name, self, partial(self._remove, name))
-        while not stop.is_set() and not inbox.put(delivery, ROOM_S):
+        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
             self._purge(time.monotonic())
-
-    def _remove(self, name: str) -> None:
-        self._queue.remove(name)
-        self._held.discard(name)
+        inbox.put([Delivery(message, self, name)])
 
     def _put_aside(self, name: str, reason: str, inbox: Inbox) -> None:
         target = self._queue.quarantine(name, reason)
