@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from schema.classes import DETAILS, METRIC_OUTPUT
 from schema.decode import Decoded, Row, decode
+from schema.foreign import FORMAT, RENAME
 from schema.message import CLASS, Message
 from schema.normalise import MONITORING_HOST_HEADERS, NO_TIMES, STATUSES, Limits, utc, window
 from schema.record import BLANKS, END, Record, record_starts
@@ -74,7 +75,7 @@ def recall(
 def _rows(
     message: Message, columns: tuple[str, ...], now: datetime, limits: Limits
 ) -> list[Row] | None:
-    texts = _texts(message)
+    texts = _texts(message, limits)
     host = next(filter(None, map(message.headers.get, MONITORING_HOST_HEADERS)), "")
     changing, templates = [], []
     for text in texts:
@@ -99,16 +100,19 @@ def _rows(
     return rows
 
 
-def _texts(message: Message) -> list[str]:
+def _texts(message: Message, limits: Limits) -> list[str]:
     """The texts of the records, if it is certain where each ends and each line of it."""
-    if message.headers.get(CLASS) != METRIC_OUTPUT.name or message.is_json:
+    headers = message.headers
+    if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
+        return []
+    if message.is_json or len(message.body) > limits.max_message_bytes:
         return []
     try:
         body = message.body.decode()
     except UnicodeDecodeError:
         return []
     texts = body.split(_ENDED)
-    if texts.pop() or body.count(END) != len(texts):
+    if texts.pop() or body.count(END) != len(texts) or len(texts) > limits.max_records:
         return []
     return [] if "\r" in body or "\0" in body or "\ufeff" in body else texts
 
