@@ -146,7 +146,7 @@ def _chunks(
     begin = looked_at = 0
     in_details = False
     for start, end in _end_lines(body):
-        if not _record_starts(body, end, columns):
+        if not record_starts(body, end, columns):
             in_details = in_details or _has_details(body[looked_at:start], spelling)
             looked_at = start
             if in_details:
@@ -174,7 +174,7 @@ def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
+def record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
     """Whether a record, or nothing at all, follows there."""
     while at < len(body):
         end = body.find(b"\n", at) + 1 or len(body)
