@@ -77,15 +77,15 @@ def _rows(
 ) -> list[Row] | None:
     texts = _texts(message, limits)
     host = next(filter(None, map(message.headers.get, MONITORING_HOST_HEADERS)), "")
-    changing, templates = [], []
+    known = []
     for text in texts:
         parts = _VALUES.split(text)
-        changing.append(parts[2::3])
+        found = parts[2::3]
         del parts[2::3]
-        templates.append(_template(columns, host, "\0".join(parts)))
+        known.append((text, found, _template(columns, host, "\0".join(parts))))
     earliest, latest = window(now, limits)
-    rows = []
-    for number, (text, found, template) in enumerate(zip(texts, changing, templates), 1):
+    rows: list[Row] = []
+    for text, found, template in known:
         if template is None:
             return None
         status, time = found[template.status], found[template.time]
@@ -96,7 +96,8 @@ def _rows(
             value = value.strip(BLANKS)
             if value:
                 values[column] = value
-        rows.append(Row(number, (text + _ENDED).encode(), values))
+        raw = message.body if len(texts) == 1 else (text + _ENDED).encode()
+        rows.append(Row(len(rows) + 1, raw, values))
     return rows
 
 

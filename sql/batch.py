@@ -63,7 +63,8 @@ class ViewBatch:
             return pending
         wanted = {key.lower() for key in known.natural_key}
         key = [column for column in self.view.columns if column.lower() in wanted]
-        return sorted(pending, key=lambda one: [one.row.values.get(name, "") for name in key])
+        absent = [""] * len(key)
+        return sorted(pending, key=lambda one: "\0".join(map(one.row.values.get, key, absent)))
 
     def refused(self) -> Iterator[Failure]:
         """The records that are bad in themselves."""
