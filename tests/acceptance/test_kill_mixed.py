@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kills.loop import kill_again_and_again, few_kills
+from tests.kills.loop import few_kills, kill_again_and_again
 from tests.services.postgres import PostgresServer
 
 

@@ -60,7 +60,16 @@ def _transaction(messages: Iterable[Message], destination: str) -> list[bytes]:
 
 def _send(message: Message, destination: str, headers: dict[str, str]) -> bytes:
     own = {"destination": destination, "persistent": "true", **headers}
+    if not _is_text(message.body):  # else it would end at a NUL, or be mended by ActiveMQ
+        own["content-length"] = str(len(message.body))
     return _frame("SEND", {**message.headers, **own}, message.body)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _frame(command: str, headers: dict[str, str], body: bytes = b"") -> bytes:

@@ -83,9 +83,9 @@ class Figures:
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {n}" for name, n in self.kills.items())
+        became = f"rows {self.rows}, dead letters {self.dead_letters}"
         lines = [
-            f"  offered {self.offered}, rows {self.rows}, dead letters {self.dead_letters}, "
-            f"duplicates refused {self.refused}",
+            f"  offered {self.offered}, {became}, duplicates refused {self.refused}",
             f"  killed: {kills}; lost 0, twice 0",
         ]
         for name, took_s in self.first_row_s.items():
