@@ -42,15 +42,31 @@ class Input:
         return Message({**ours, CONTENT_TYPE: self.content_type, **self.headers}, self.body)
 
 
-def text(more: str = "", **changes: str | None) -> bytes:
-    """A record as anybody might write it; no two have the same natural key."""
-    fields = metric_result(**{"metricName": f"org.sam.Wild{next(_numbers)}", **changes})
+def text(more: str = "", **changes: str) -> bytes:
+    """A record as anybody might write it, with more lines before its end.
+
+    No two have the same natural key.
+    """
+    return _written(metric_result(**{"metricName": _some_metric(), **changes}), more)
+
+
+def without(key: str) -> bytes:
+    fields = metric_result(metricName=_some_metric())
+    del fields[key]
+    return _written(fields)
+
+
+def _written(fields: Mapping[str, str], more: str = "") -> bytes:
     lines = "".join(f"{key}: {value}\n" for key, value in fields.items())
     return f"{lines}{more}EOT\n".encode("utf-8", "surrogatepass")
 
 
+def _some_metric() -> str:
+    return f"org.sam.Wild{next(_numbers)}"
+
+
 def as_json(**changes: object) -> bytes:
-    fields = metric_result(metricName=f"org.sam.Wild{next(_numbers)}")
+    fields = metric_result(metricName=_some_metric())
     return json.dumps({**fields, **changes}).encode()
 
 
@@ -123,7 +139,7 @@ def _inputs() -> Iterator[Input]:
     many = "".join(f"key{number}: x\n" for number in range(5000))
     yield Input("5000 keys", text(many), A_ROW)
     for key in ("hostName", "metricName", "metricStatus", "timestamp", "serviceFlavour"):
-        yield Input(f"no {key}", text(**{key: None}), "missing-key")
+        yield Input(f"no {key}", without(key), "missing-key")
     yield Input("a required key without a value", text(metricName=" "), "missing-key")
 
     # Numbers, where the class wants one.
