@@ -22,6 +22,5 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_stored_twice(
 
     figures = kill_again_and_again(tmp_path, broker, postgres, few_kills(seed))
 
-    print(figures)
     assert figures.kills.total() == 3
     assert figures.rows > 10 * figures.dead_letters > 0
