@@ -6,10 +6,11 @@ import argparse
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from typing import Any
 
-from consumer import dead_letters
+from consumer import dead_letters, status
 from consumer.check import find_problems
 from consumer.config import load_consumer, state_directory
 from consumer.drain import Drain
@@ -19,7 +20,9 @@ from consumer.loop import BatchRule
 from consumer.service import consume
 from consumer.signals import stopping_on_signals
 from consumer.sources import make_sources, room_for
+from consumer.state import State
 from consumer.tally import Tally
+from consumer.watch import Watched, watching
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
 from sql.config import load_database
@@ -66,6 +69,7 @@ def make_parser() -> CommandParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands, common)
     _add_check(commands, common)
+    status.add_command(commands, common)
     dead_letters.add_commands(commands, common)
     return parser
 
@@ -103,12 +107,19 @@ def run_consumer(args: argparse.Namespace) -> int:
     rule = BatchRule(config.batch_size, config.batch_age_s)
     stop = threading.Event()
     logger.info("starting with %s", ", ".join(source.name for source in sources))
-    with stopping_on_signals(stop):
-        tally = consume(engine, sources, Inbox(room_for(config)), rule, stop, drain)
+    watched = Watched(State(), sources, Inbox(room_for(config)), stop)
+    told = nullcontext() if drain else watching(config, _instance(args), watched)
+    with stopping_on_signals(stop), told:
+        tally = consume(engine, sources, watched.inbox, rule, stop, drain, watched.state)
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK
     return _tell(tally, drain, args.json)
+
+
+def _instance(args: argparse.Namespace) -> int | None:
+    """Which of several processes that share the load; None where there is one alone."""
+    return getattr(args, "instance", None)
 
 
 def run_check(args: argparse.Namespace) -> int:

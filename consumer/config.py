@@ -17,6 +17,9 @@ from schema.errors import ConfigError
 SECTION = "consumer"
 SCHEMES = (STOMP, SPOOL)
 
+SERVICE_DIRECTORY = Path("/var/lib/sam")
+"""What systemd names $STATE_DIRECTORY to the service; people who ask about it have no such one."""
+
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
     if not urls:
@@ -46,6 +49,10 @@ def _check_destination(destination: str) -> str | None:
 
 def _check_positive(number: float) -> str | None:
     return None if number > 0 else "want more than 0"
+
+
+def _check_port(port: int) -> str | None:
+    return None if 0 <= port <= 65535 else "want a port, or 0 for none"
 
 
 def _check_secret(path: Path) -> str | None:
@@ -78,6 +85,8 @@ class ConsumerConfig:
     batch_size: int = field(default=1000, metadata={"check": _check_positive})
     batch_age_s: float = field(default=0.2, metadata={"check": _check_positive})
     prefetch: int = field(default=2000, metadata={"check": _check_positive})
+    metrics_port: int = field(default=0, metadata={"check": _check_port})
+    """On the loopback alone; 0 for none."""
 
     def parsed_brokers(self) -> list[Broker]:
         return [parse_broker(url) for url in self.brokers]
@@ -106,6 +115,16 @@ def load_consumer(args: argparse.Namespace) -> ConsumerConfig:
 def state_directory() -> Path:
     """Where the consumer remembers what it locked."""
     return state_dir(os.environ)
+
+
+def notify_address() -> str | None:
+    """Where systemd wants to be told how we do; None where it does not."""
+    return os.environ.get("NOTIFY_SOCKET")
+
+
+def state_places() -> list[Path]:
+    """Where a daemon may keep its state: that of this user, or that of the service."""
+    return [state_directory(), SERVICE_DIRECTORY]
 
 
 def _contradictions(config: ConsumerConfig) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
     ConsumerError            one clear line, and the program ends
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
-    └── SourceTaken          another process reads this spool under the same name
+    ├── SourceTaken          another process reads this spool under the same name
+    └── NoState              no daemon of that name has told how it does
     SessionLost              one connection is over: connect again; what was not acked comes again
 
 The database's errors are those of `sql.errors`: `DatabaseAway` is waited for, others end the
@@ -33,6 +34,12 @@ class SourceUnreachable(ConsumerError):
 
 class SourceTaken(ConsumerError):
     """Two processes with one name would undo each other's locks."""
+
+    exit_code = UNAVAILABLE
+
+
+class NoState(ConsumerError):
+    """It never ran, ran as somebody else, or its file can't be read."""
 
     exit_code = UNAVAILABLE
 

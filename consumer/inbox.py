@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +66,12 @@ class Inbox:
                 break
             batch += more
         return batch
+
+    def held(self) -> tuple[Counter[str], int]:
+        """How many messages wait here, by broker, and all their bytes."""
+        with self._changed:
+            waiting = tuple(self._deliveries)
+        return Counter(each.broker for each in waiting), sum(len(e.message.body) for e in waiting)
 
     def discard(self, session: object) -> None:
         """Forget what a lost session delivered: its broker delivers that again."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from consumer.inbox import Delivery, Inbox
-from consumer.tally import Tally
+from consumer.state import State
 from schema.message import Message
 from sql.errors import DatabaseAway
 from sql.load import Loaded
@@ -41,7 +41,9 @@ class Patience:
         delays: Callable[[], Iterator[float]],
         give_up_after_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        state: State | None = None,
     ) -> None:
+        self._state = state or State()
         self._stop = stop
         self._delays = delays
         self._give_up_after_s = give_up_after_s
@@ -64,11 +66,13 @@ class Patience:
                 if not told:
                     logger.warning("%s; waiting, nothing is acked", error)
                 told = True
+                self._state.database_away(str(error))
             else:
+                self._state.database_reached()
                 if told:
                     logger.info("database back after %.0f s", self._clock() - began)
                 return result
-            if self._stop.wait(delay_s):
+            if self._state.pause(self._stop, delay_s):
                 break
         raise Stopped
 
@@ -96,8 +100,9 @@ class Loop:
         rule: BatchRule,
         stop: threading.Event,
         between: Callable[[bool], None] = lambda news: None,
+        state: State | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.state = state or State()
         self._between = between
         self._inbox = inbox
         self._load = load
@@ -114,6 +119,7 @@ class Loop:
         """
         news = True
         while goes_on(news) and not self._stop.is_set():
+            self.state.turned()
             batch = self._inbox.take(self._rule.size, IDLE_S, SILENCE_S, self._rule.age_s)
             if batch:
                 self._commit(batch)
@@ -121,6 +127,7 @@ class Loop:
             self._between(news)
 
     def _commit(self, batch: Sequence[Delivery]) -> None:
+        self.state.taken(batch)
         messages = [delivery.message for delivery in batch]
 
         def attempt() -> Loaded:
@@ -130,4 +137,4 @@ class Loop:
         loaded = self._patience.until_done(attempt)
         for delivery in batch:
             delivery.ack()
-        self.tally.add(batch, loaded)
+        self.state.committed(batch, loaded)

@@ -15,11 +15,14 @@ from consumer.backoff import growing_delays
 from consumer.drain import Drain
 from consumer.inbox import Inbox
 from consumer.loop import BatchRule, Load, Loop, Patience, Stopped
-from consumer.source import Source, start_worker
+from consumer.open_letters import OpenLetters
+from consumer.source import Source, no_thread_fails_alone, start_worker
+from consumer.state import State
 from consumer.tally import Tally
 from consumer.upkeep import Upkeep
 from schema.message import Message
 from sql.catalogue import Catalogue
+from sql.dead_letter import count_open
 from sql.errors import DatabaseAway, SqlError
 from sql.load import Loaded, load
 from sql.news import fold, fold_all
@@ -36,6 +39,7 @@ def consume(
     rule: BatchRule,
     stop: threading.Event,
     drain: Drain | None = None,
+    state: State | None = None,
 ) -> Tally:
     """Load until told to stop, or until `drain` says that all is loaded.
 
@@ -45,17 +49,20 @@ def consume(
     """
     with suppress(DatabaseAway):
         require_current(engine)
-    patience = Patience(stop, growing_delays, drain.timeout_s if drain else None)
-    loop = Loop(inbox, loader(engine), patience, rule, stop, Upkeep(partial(fold, engine)))
-    with delivering(sources, inbox), suppress(Stopped):
+    state = state or State()
+    patience = Patience(stop, growing_delays, drain.timeout_s if drain else None, state=state)
+    letters = OpenLetters(partial(count_open, engine), state)
+    upkeep = Upkeep(partial(fold, engine), also=letters)
+    loop = Loop(inbox, loader(engine), patience, rule, stop, upkeep, state)
+    with no_thread_fails_alone(inbox), delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the database is away the brokers keep what comes.
         patience.until_done(lambda: require_current(engine))
         loop.run(drain.goes_on if drain else lambda news: True)
         with suppress(SqlError):
             fold_all(engine)
     inbox.raise_failure()
-    loop.tally.damaged = inbox.damaged
-    return loop.tally
+    state.tally.damaged = inbox.damaged
+    return state.tally
 
 
 def loader(engine: Engine) -> Load:

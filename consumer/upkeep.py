@@ -24,18 +24,23 @@ class Upkeep:
     """Call it after each batch, and now and then without one.
 
     `fold` does some of the work and tells how much. At first there may be what a former life left;
-    while nothing is loaded the database is left alone.
+    while nothing is loaded it is left alone. `also` knows by itself when it has something to do.
     """
 
     def __init__(
-        self, fold: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self,
+        fold: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+        also: Callable[[], None] = lambda: None,
     ) -> None:
         self._fold = fold
+        self._also = also
         self._clock = clock
         self._next = clock()
         self._in_vain = 0
 
     def __call__(self, news: bool) -> None:
+        self._also()
         if news:
             self._in_vain = 0
         began = self._clock()

@@ -46,6 +46,9 @@ _LIST = text(f"""
         AND (CAST(:class AS text) IS NULL OR lower(message_class) = lower(:class))
     ORDER BY dead_letter_id
 """)
+_COUNT_OPEN = text("""
+    SELECT reason, count(*) AS count FROM dead_letter WHERE state = 'open' GROUP BY reason
+""")
 _SHOW = text(f"SELECT {_FACTS}, headers, body FROM dead_letter WHERE dead_letter_id = :id")
 _UPDATE = text("""
     UPDATE dead_letter SET state = :state, reason = :reason, error = :error, changed_at = :now
@@ -109,6 +112,12 @@ def list_dead_letters(
     wanted = {"reason": reason, "class": message_class, "any_state": any_state}
     with reading(engine) as connection:
         return [_letter(row) for row in connection.execute(_LIST, wanted).mappings()]
+
+
+def count_open(engine: Engine) -> dict[str, int]:
+    """How many wait for somebody, by reason."""
+    with reading(engine) as connection:
+        return {row["reason"]: row["count"] for row in connection.execute(_COUNT_OPEN).mappings()}
 
 
 def show_dead_letter(engine: Engine, dead_letter_id: int) -> DeadLetterContent:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, column, insert, table
 
+from schema.classes import built_in
 from sql.batch import Batch, Failure, Pending, ViewBatch
 from sql.catalogue import ClassView
 from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
@@ -29,6 +31,7 @@ class Inserted:
 
     rows: int
     failures: list[Failure]
+    rows_by_class: Counter[str] = field(default_factory=Counter)
 
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
@@ -52,7 +55,14 @@ def _insert_class(connection: Connection, part: ViewBatch, done: Inserted) -> No
         done.failures += part.broken(str(error))
         return
     done.rows += len(rows) - len(refused)
+    done.rows_by_class[_class_name(part.view)] += len(rows) - len(refused)
     done.failures += [*part.refused(), *refused]
+
+
+def _class_name(view: ClassView) -> str:
+    """As people write it: PostgreSQL knows its views in lower case."""
+    known = built_in(view.name)
+    return known.name if known else view.name
 
 
 def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> list[Failure]:

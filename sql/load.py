@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection, Engine
@@ -29,6 +29,7 @@ class Loaded:
     dead_letters: Mapping[str, int]
     checks: int
     ignored_keys: Mapping[str, int]
+    rows_by_class: Mapping[str, int] = field(default_factory=dict)
 
 
 def load(
@@ -53,4 +54,5 @@ def load(
 def _load(connection: Connection, batch: Batch, now: datetime) -> Loaded:
     inserted = insert_batch(connection, batch)
     kept = keep(connection, inserted.failures, now)
-    return Loaded(inserted.rows, kept, batch.checks, batch.ignored_keys)
+    by_class = inserted.rows_by_class
+    return Loaded(inserted.rows, kept, batch.checks, batch.ignored_keys, by_class)
