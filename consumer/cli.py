@@ -20,9 +20,10 @@ from consumer.loop import BatchRule
 from consumer.service import consume
 from consumer.signals import stopping_on_signals
 from consumer.sources import make_sources, room_for
+from consumer.speaker import Watched
 from consumer.state import State
 from consumer.tally import Tally
-from consumer.watch import Watched, watching
+from consumer.watch import watching
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
 from sql.config import load_database

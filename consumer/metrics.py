@@ -34,6 +34,7 @@ HOST = "127.0.0.1"
 PREFIX = "sam_consume"
 REQUEST_S = 10.0
 """A client that takes longer to ask and to read is let go."""
+POLL_S = 0.2
 CLIENTS = 8
 """So many at a time; the others are refused."""
 TEXT = "text/plain; charset=utf-8"
@@ -64,7 +65,9 @@ def serving(port: int, say: Say, state: State) -> Iterator[int]:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
         words = "another program has that port" if taken else str(error)
         raise ConfigError([f"[consumer] metrics_port: {HOST}:{port}: {words}"]) from error
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True
+    )
     thread.start()
     try:
         yield server.server_address[1]
@@ -121,7 +124,7 @@ class _Server(ThreadingMixIn, HTTPServer):
             return True
 
     def service_actions(self) -> None:
-        """Twice a second: end what has lasted too long, whatever it waits for."""
+        """Some times a second: end what has lasted too long, whatever it waits for."""
         with self._lock:
             late = [each for each, at in self._since.items() if time.monotonic() - at > REQUEST_S]
             for client in late:

@@ -24,6 +24,8 @@ FIRST_TICK_S = 0.1
 """Until we are ready: systemd starts others after us."""
 STATUS_TICKS = 5
 """A new state is told to systemd at once, new numbers after so many ticks."""
+END_S = 2.0
+"""A thread that hangs on a disk must not keep the process."""
 MAX_PORT = 65535
 
 logger = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ class Watch:
     def end(self, thread: threading.Thread, because: str) -> None:
         """Say how it ended."""
         self._closing.set()
-        thread.join()
+        thread.join(END_S)
         now = datetime.now(UTC)
         self._write(replace(self._speaker.say(), ended_at=now, ended_because=because))
 

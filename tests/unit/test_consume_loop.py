@@ -11,6 +11,7 @@ import pytest
 from consumer.backoff import growing_delays
 from consumer.inbox import Delivery, Inbox
 from consumer.loop import BatchRule, Loop, Patience, Stopped
+from consumer.state import NOT_REACHED_YET, Standing, State
 from schema.message import Message
 from sql.errors import DatabaseAway, SchemaMismatch
 from sql.load import Loaded
@@ -111,7 +112,7 @@ def test_the_tally_counts_by_broker_and_reason() -> None:
 
     scene.run()
 
-    assert scene.loop.tally.as_json() == {
+    assert scene.loop.state.tally.as_json() == {
         "messages": 3,
         "rows": 2,
         "dead_letters": {"bad-status": 1},
@@ -122,8 +123,9 @@ def test_the_tally_counts_by_broker_and_reason() -> None:
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},
         ],
+        "classes": [],
     }
-    assert not scene.loop.tally.all_loaded
+    assert not scene.loop.state.tally.all_loaded
 
 
 def failing(times: int) -> Callable[[], str]:
@@ -154,6 +156,40 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
     with pytest.raises(DatabaseAway):
         patience.until_done(failing(1000))
     assert Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25)).until_done(failing(2))
+
+
+def test_the_state_knows_what_is_in_hand_and_since_when_the_database_is_away() -> None:
+    state = State()
+    seen: list[Standing] = []
+
+    def action() -> str:
+        seen.append(state.standing())
+        return failing_twice()
+
+    failing_twice = failing(2)
+    Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
+
+    first, second, third = (standing.waiting for standing in seen)
+    assert first and first.reason == NOT_REACHED_YET
+    assert second == third and second and second.reason == str(AWAY)
+    assert state.standing().waiting is None
+    assert state.turns == 2
+
+
+def test_a_batch_is_in_hand_while_it_is_loaded() -> None:
+    scene = Scene(3)
+    seen: list[int] = []
+    load = scene.loop._load
+
+    def watched(messages: Sequence[Message]) -> Loaded:
+        seen.append(sum(scene.loop.state.standing().in_hand.values()))
+        return load(messages)
+
+    scene.loop._load = watched
+    scene.run()
+
+    assert seen == [3]
+    assert not scene.loop.state.standing().in_hand
 
 
 def test_patience_ends_when_told_to_stop() -> None:
