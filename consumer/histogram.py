@@ -25,12 +25,12 @@ class Histogram:
         self._counts = [0] * (len(edges) + 1)
         self._total = 0.0
 
-    def add(self, values: Sequence[float]) -> None:
+    def add(self, values: Sequence[float], times: int = 1) -> None:
         ordered = sorted(values)
         ends = [0, *(bisect_right(ordered, edge) for edge in self._edges), len(ordered)]
         for at, (start, end) in enumerate(pairwise(ends)):
-            self._counts[at] += end - start
-        self._total += sum(ordered)
+            self._counts[at] += times * (end - start)
+        self._total += times * sum(ordered)
 
     def distribution(self) -> Distribution:
         return Distribution(self._edges, tuple(accumulate(self._counts)), self._total)

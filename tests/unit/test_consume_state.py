@@ -239,6 +239,16 @@ class Asked:
         return answer
 
 
+def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
+    scene = Scene()
+
+    scene.commit([delivery(NOON - 3)] * 1000)
+
+    lags = scene.state.standing().lags
+    assert lags.counts[-1] == pytest.approx(1000, rel=0.05)
+    assert lags.total == pytest.approx(3000, rel=0.05)
+
+
 def test_open_dead_letters_are_asked_every_half_minute() -> None:
     asked = Asked({"bad-status": 1}, {"bad-status": 2})
     for _ in range(100):
