@@ -203,8 +203,8 @@ def _gauges(said: Snapshot) -> Iterator[Metric]:
     yield StateSetMetricFamily(f"{PREFIX}_state", text, {each: each == now for each in STATES})
     connected = {broker.broker: float(not broker.missing) for broker in said.brokers}
     yield _gauge("broker_connected", "Whether all of a broker delivers.", connected, "broker")
-    text = "Whether the database took what it was given last."
-    yield _gauge("database_available", text, float(said.waiting_since is None))
+    text = "Whether what was given to the database last could be stored."
+    yield _gauge("can_commit", text, float(said.waiting_since is None))
     held = {broker.broker: float(broker.held) for broker in said.brokers}
     yield _gauge("held_messages", "Taken from a broker and not acked.", held, "broker")
     yield _gauge("held_bytes", "Bodies of the messages held.", said.held_bytes)

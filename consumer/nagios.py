@@ -102,7 +102,8 @@ class _Parser(CommandParser):
 def _check(args: argparse.Namespace) -> int:
     """Whatever goes wrong is UNKNOWN, in a line on standard output: nobody reads the other one."""
     try:
-        said = read_state(state_places(), load_consumer(args).name, args.instance)
+        name = load_consumer(args, args.instance).who(args.instance)
+        said = read_state(state_places(), name)
     except Exception as error:
         return _tell(UNKNOWN, str(error) or type(error).__name__, [], args.json)
     now = datetime.now(UTC)

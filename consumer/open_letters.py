@@ -33,9 +33,9 @@ class OpenLetters:
             return
         try:
             self._state.open_dead_letters(self._count())
-            self._state.database_reached()
+            self._state.can_commit()
         except DatabaseAway as error:
-            self._state.database_away(str(error))
+            self._state.cannot_commit(str(error))
         except SqlError as error:
             logger.warning("open dead letters not counted: %s", error)
         self._next = self._clock() + EVERY_S

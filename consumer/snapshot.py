@@ -13,9 +13,6 @@ RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"
 STOPPED, STUCK = "stopped", "stuck"
 STATES = (RUNNING, WAITING, DEGRADED, STOPPED, STUCK)
 
-NAMELESS = "consumer"
-"""One that reads spools alone needs no name."""
-
 TIMES = (
     *("since", "written_at", "turned_at", "ended_at"),
     *("waiting_since", "last_commit", "behind_since"),
@@ -44,8 +41,8 @@ class BrokerState:
 class Snapshot:
     """The state file of a daemon, as an object; counts are of the process since its start."""
 
-    consumer: str
-    instance: int | None
+    name: str
+    """Of the consumer, and the number of one that shares it."""
     version: str
     pid: int
     process_start: int
@@ -75,11 +72,6 @@ class Snapshot:
     dead_letters: Mapping[str, int]
     open_dead_letters: Mapping[str, int] | None
     ignored_keys: Mapping[str, int]
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return full_name(self.consumer, self.instance)
 
     @property
     def backlog(self) -> int:
@@ -122,7 +114,7 @@ def judge(snapshot: Snapshot, now: datetime, alive: bool = True) -> Verdict:
         return Verdict(STUCK, f"no turn of the main loop since {format_time(snapshot.turned_at)}")
     if snapshot.waiting_since:
         since = format_time(snapshot.waiting_since)
-        return Verdict(WAITING, f"for the database since {since}: {snapshot.waiting_for}")
+        return Verdict(WAITING, f"nothing can be stored since {since}: {snapshot.waiting_for}")
     missing = [text for broker in snapshot.brokers for text in broker.missing]
     return (
         Verdict(DEGRADED, f"not connected: {', '.join(missing)}") if missing else Verdict(RUNNING)
@@ -144,12 +136,6 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
         BrokerState(**{**each, "missing": tuple(each["missing"])}) for each in document["brokers"]
     )
     return Snapshot(**{**document, **times, "brokers": brokers})
-
-
-def full_name(consumer: str, instance: int | None) -> str:
-    """`site-a`, or `site-a@2`; a name holds no @."""
-    name = consumer or NAMELESS
-    return name if instance is None else f"{name}@{instance}"
 
 
 def _moment(text: str | None) -> datetime | None:

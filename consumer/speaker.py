@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from consumer.inbox import Inbox
+from consumer.signals import Wishes
 from consumer.snapshot import BrokerState, Snapshot
 from consumer.source import Source
 from consumer.state import State
@@ -29,12 +29,13 @@ COUNT_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Watched:
-    """The parts of a daemon that have something to tell."""
+    """The daemon `name`, and its parts that have something to tell."""
 
+    name: str
     state: State
     sources: Sequence[Source]
     inbox: Inbox
-    stop: threading.Event
+    wishes: Wishes
 
 
 class Speaker:
@@ -42,14 +43,10 @@ class Speaker:
 
     def __init__(
         self,
-        consumer: str,
-        instance: int | None,
         watched: Watched,
         elements: ElementCounts,
     ) -> None:
         self.watched = watched
-        self._consumer = consumer
-        self._instance = instance
         self._elements = elements
         self._pid = os.getpid()
         self._process_start = process_start(self._pid) or 0
@@ -57,12 +54,11 @@ class Speaker:
 
     def say(self) -> Snapshot:
         standing = self.watched.state.standing()
-        waiting, waiting_bytes = self.watched.inbox.held()
-        tally, held = standing.tally, waiting + Counter(standing.in_hand)
+        tally, inbox = standing.tally, self.watched.inbox
+        held = inbox.held() + Counter(standing.in_hand)
         brokers = tuple(self._broker(each, tally.messages, held) for each in self.watched.sources)
         return Snapshot(
-            consumer=self._consumer,
-            instance=self._instance,
+            name=self.watched.name,
             version=self._version,
             pid=self._pid,
             process_start=self._process_start,
@@ -77,14 +73,14 @@ class Speaker:
             behind_since=_moment(standing.behind_since) if standing.behind_since else None,
             lag_s=standing.lag_s,
             held_messages=held.total(),
-            held_bytes=waiting_bytes + standing.in_hand_bytes,
+            held_bytes=inbox.size_bytes + standing.in_hand_bytes,
             spool_elements=sum(each.spool_elements or 0 for each in brokers),
             messages_per_s=standing.messages_per_s,
             rows_per_s=standing.rows_per_s,
             messages=tally.messages.total(),
             rows=tally.rows,
             checks=tally.checks,
-            damaged_elements=self.watched.inbox.damaged,
+            damaged_elements=tally.damaged + inbox.damaged,
             log_lines_dropped=dropped_lines(),
             brokers=brokers,
             rows_by_class=dict(tally.rows_by_class),
@@ -95,8 +91,8 @@ class Speaker:
 
     def count_spools(self) -> None:
         """Not at every question: it may take a while."""
-        waiting, _ = self.watched.inbox.held()
-        self._elements.refresh(waiting + Counter(self.watched.state.standing().in_hand))
+        in_hand = Counter(self.watched.state.standing().in_hand)
+        self._elements.refresh(self.watched.inbox.held() + in_hand)
 
     def _broker(
         self, source: Source, taken: Mapping[str, int], held: Mapping[str, int]

@@ -18,7 +18,7 @@ from consumer.tally import Tally
 from schema.message import MESSAGE_ID
 from sql.load import Loaded
 
-NOT_REACHED_YET = "not reached yet"
+NOT_TRIED = "not tried yet"
 PAUSE_S = 1.0
 """The loop turns at least this often while it waits."""
 QUIET_S = 10.0
@@ -84,7 +84,7 @@ class State:
         self._turned_at = now
         self._last_commit: float | None = None
         self._behind_since: float | None = None
-        self._waiting: Waiting | None = Waiting(now, NOT_REACHED_YET)
+        self._waiting: Waiting | None = Waiting(now, NOT_TRIED)
         self._in_hand: Sequence[Delivery] = ()
         self._lag_s: float | None = None
         self._rates = _Minute(now)
@@ -118,12 +118,12 @@ class State:
             self._in_hand = ()
             self._behind_since = None
 
-    def database_away(self, reason: str) -> None:
+    def cannot_commit(self, reason: str) -> None:
         with self._lock:
             since = self._waiting.since if self._waiting else self._clock()
             self._waiting = Waiting(since, reason)
 
-    def database_reached(self) -> None:
+    def can_commit(self) -> None:
         if self._waiting is not None:
             with self._lock:
                 self._waiting = None
@@ -153,7 +153,7 @@ class State:
                 waiting=self._waiting,
                 tally=deepcopy(self.tally),
                 lag_s=self._lag_at(now),
-                in_hand=Counter(each.broker for each in self._in_hand),
+                in_hand=Counter(each.session.broker for each in self._in_hand),
                 in_hand_bytes=sum(len(each.message.body) for each in self._in_hand),
                 messages_per_s=messages_per_s,
                 rows_per_s=rows_per_s,

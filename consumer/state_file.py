@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from consumer.errors import NoState
-from consumer.snapshot import Snapshot, from_document, full_name, to_document
+from consumer.snapshot import Snapshot, from_document, to_document
 from schema.command import to_json
 
 MODE = 0o644
@@ -16,10 +16,10 @@ MODE = 0o644
 
 
 class StateFile:
-    """The file of one consumer of one directory, replaced at each writing."""
+    """The file of one daemon, replaced at each writing."""
 
-    def __init__(self, directory: Path, consumer: str, instance: int | None) -> None:
-        self.path = directory / file_name(consumer, instance)
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / file_name(name)
         self._temporary = self.path.with_suffix(".tmp")
 
     def write(self, snapshot: Snapshot) -> None:
@@ -35,17 +35,17 @@ class StateFile:
         os.replace(self._temporary, self.path)
 
 
-def file_name(consumer: str, instance: int | None) -> str:
-    return f"{full_name(consumer, instance)}.state.json"
+def file_name(name: str) -> str:
+    return f"consume-{name}.state.json"
 
 
-def read_state(directories: Sequence[Path], consumer: str, instance: int | None) -> Snapshot:
+def read_state(directories: Sequence[Path], name: str) -> Snapshot:
     """What the daemon of that name said last; of several, the one that lives, or else the newest.
 
     Raises:
         NoState: nobody of that name has said anything there, or nothing that we understand.
     """
-    paths = [directory / file_name(consumer, instance) for directory in directories]
+    paths = [directory / file_name(name) for directory in directories]
     found, problems = [], []
     for path in paths:
         try:
@@ -57,7 +57,7 @@ def read_state(directories: Sequence[Path], consumer: str, instance: int | None)
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{path}: not written by this version")
     if not found:
-        words = f"no daemon {full_name(consumer, instance)!r} has told its state"
+        words = f"no daemon {name!r} has told its state"
         raise NoState(f"{words} ({'; '.join(problems)})")
     return max(found, key=lambda each: (is_alive(each), each.written_at))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from consumer.config import load_consumer, state_places
 from consumer.errors import NoState
-from consumer.snapshot import STOPPED, Snapshot, Verdict, full_name, judge, to_document
+from consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
 from consumer.state_file import is_alive, read_state
 from consumer.tally import listed
 from schema.command import OK, UNAVAILABLE, text_table, to_json
@@ -23,7 +23,7 @@ examples:
 
 States, and what becomes of messages:
   running    they are loaded and acked
-  waiting    the database is away: the brokers keep them, nothing is lost
+  waiting    the database is away, or a disk full: the brokers keep them, nothing is lost
   degraded   those of a broker that is missing stay there; the others are loaded
   stuck      the process is there and does nothing: systemd's watchdog will end it
   stopped    there is no process
@@ -50,13 +50,12 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    consumer = load_consumer(args).name
+    name = load_consumer(args, args.instance).who(args.instance)
     try:
-        snapshot = read_state(state_places(), consumer, args.instance)
+        snapshot = read_state(state_places(), name)
     except NoState as error:
         if not args.json:
             raise
-        name = full_name(consumer, args.instance)
         print(to_json({"name": name, "state": STOPPED, "why": str(error), "healthy": False}))
         return UNAVAILABLE
     now = datetime.now(UTC)
@@ -71,7 +70,8 @@ def run_status(args: argparse.Namespace) -> int:
 def document(snapshot: Snapshot, verdict: Verdict) -> dict[str, object]:
     """The verdict first."""
     judged = {"state": verdict.state, "why": verdict.why, "healthy": verdict.healthy}
-    return {"name": snapshot.name, **judged, "backlog": snapshot.backlog, **to_document(snapshot)}
+    told = to_document(snapshot)
+    return {"name": told["name"], **judged, "backlog": snapshot.backlog, **told}
 
 
 def _lines(said: Snapshot, verdict: Verdict, now: datetime) -> Iterator[str]:

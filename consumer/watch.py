@@ -14,7 +14,7 @@ from consumer.config import ConsumerConfig, notify_address, state_directory
 from consumer.notify import Notifier
 from consumer.snapshot import Snapshot, judge
 from consumer.speaker import ElementCounts, Speaker, Watched
-from consumer.state import NOT_REACHED_YET
+from consumer.state import NOT_TRIED
 from consumer.state_file import StateFile
 from schema.broker import SPOOL
 from schema.errors import ConfigError
@@ -32,19 +32,16 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> Iterator[Notifier]:
+def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> Iterator[None]:
     """Others are told inside the block, about once a second; at its end, how it ended.
-
-    Gives whom to tell of a reload.
 
     Raises:
         ConfigError: the metrics port can't be had.
     """
     notifier = Notifier(notify_address())
     spools = {str(each): Path(each.path) for each in config.parsed_brokers() if each.kind == SPOOL}
-    speaker = Speaker(config.name, instance, watched, ElementCounts(spools))
-    file = StateFile(state_directory(), config.name, instance)
-    watch = Watch(speaker, file, notifier)
+    speaker = Speaker(watched, ElementCounts(spools))
+    watch = Watch(speaker, StateFile(state_directory(), watched.name), notifier)
     with ExitStack() as stack:
         stack.callback(notifier.close)
         if config.metrics_port:
@@ -55,7 +52,7 @@ def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> 
         thread = threading.Thread(target=watch.run, name="watch", daemon=True)
         thread.start()
         try:
-            yield notifier
+            yield
         except BaseException as error:
             watch.end(thread, str(error) or type(error).__name__)
             raise
@@ -83,7 +80,7 @@ class Watch:
         self._file = file
         self._notifier = notifier
         self._closing = threading.Event()
-        self._ready = self._stopping = False
+        self._ready = self._ends = False
         self._turns_told = 0
         self._told = ("", 0)
         self._ticks = 0
@@ -94,11 +91,13 @@ class Watch:
             self.tick()
 
     def end(self, thread: threading.Thread, because: str) -> None:
-        """Say how it ended."""
+        """Say how it ended, unless it begins anew at once."""
         self._closing.set()
         thread.join(END_S)
-        now = datetime.now(UTC)
-        self._write(replace(self._speaker.say(), ended_at=now, ended_because=because))
+        self._tell_of_the_end()
+        if because or not self._speaker.watched.wishes.only_reloads:
+            now = datetime.now(UTC)
+            self._write(replace(self._speaker.say(), ended_at=now, ended_because=because))
 
     def tick(self) -> None:
         self._speaker.count_spools()
@@ -110,14 +109,14 @@ class Watch:
         self._ticks += 1
         verdict = judge(said, said.written_at)
         text = f"{verdict}; {summary(said)}"
-        if self._speaker.watched.stop.is_set() and not self._stopping:
-            self._stopping = True
-            self._notifier.stopping()
-        elif not self._ready and self._reached_or_waiting(said):
-            self._ready = True
-            self._notifier.ready(text)
         told = (verdict.state, self._ticks // STATUS_TICKS)
-        if self._ready and not self._stopping and told != self._told:
+        if self._speaker.watched.wishes.stop.is_set():
+            self._tell_of_the_end()
+        elif not self._ready and said.waiting_for != NOT_TRIED:
+            self._ready = True
+            self._told = told
+            self._notifier.ready(text)
+        elif self._ready and told != self._told:
             self._told = told
             self._notifier.status(text)
         turns = self._speaker.watched.state.turns
@@ -125,9 +124,14 @@ class Watch:
             self._turns_told = turns
             self._notifier.turned()
 
-    def _reached_or_waiting(self, said: Snapshot) -> bool:
-        """The database was asked: systemd may start what comes after us."""
-        return said.waiting_for != NOT_REACHED_YET
+    def _tell_of_the_end(self) -> None:
+        if self._ends:
+            return
+        self._ends = True
+        if self._speaker.watched.wishes.only_reloads:
+            self._notifier.reloading()
+        else:
+            self._notifier.stopping()
 
     def _write(self, snapshot: Snapshot) -> None:
         try:

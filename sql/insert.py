@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, column, insert, table
 
@@ -27,11 +26,14 @@ class _ClassBroken(Exception):
 
 @dataclass
 class Inserted:
-    """How many rows are stored, and what could not be."""
+    """How many rows of each class are stored, and what could not be."""
 
-    rows: int
+    rows_by_class: dict[str, int]
     failures: list[Failure]
-    rows_by_class: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_class.values())
 
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
@@ -40,7 +42,7 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
     Raises:
         the driver's error, where the same may succeed later.
     """
-    done = Inserted(0, list(batch.failures))
+    done = Inserted({}, list(batch.failures))
     for _, part in sorted(batch.by_view.items()):
         _insert_class(connection, part, done)
     return done
@@ -54,13 +56,12 @@ def _insert_class(connection: Connection, part: ViewBatch, done: Inserted) -> No
     except _ClassBroken as error:
         done.failures += part.broken(str(error))
         return
-    done.rows += len(rows) - len(refused)
-    done.rows_by_class[_class_name(part.view)] += len(rows) - len(refused)
+    done.rows_by_class[_class_name(part.view)] = len(rows) - len(refused)
     done.failures += [*part.refused(), *refused]
 
 
 def _class_name(view: ClassView) -> str:
-    """As people write it: PostgreSQL knows its views in lower case."""
+    """As the wire spells it: PostgreSQL's catalogue has lower case alone."""
     known = built_in(view.name)
     return known.name if known else view.name
 
@@ -96,13 +97,17 @@ def _refused(view: ClassView, one: Pending, text: str) -> Failure:
 def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
     """The values of the columns that an error names, or of all, as far as it does not tell them.
 
-    Triggers of SQLite can't name a value, and constraints name columns of tables: host_name.
+    Triggers of SQLite can't name a value, constraints name columns of tables (host_name), and a
+    value that is none of its type is told without the column.
     """
     words = {_plain(word) for word in re.findall(r"\w+", text)}
     named = [name for name in view.columns if _plain(name) in words]
-    meant = [name for name in named or view.columns if name in values]
-    told = [f"{name} {values[name][:TOLD]!r}" for name in meant if values[name] not in text]
-    return f" ({', '.join(told)})" if told else ""
+    told = [name for name in view.columns if f'"{values.get(name)}"' in text]
+    if told and not named:
+        return f" (column {' or '.join(told)})"
+    meant = [name for name in named if values.get(name, "") not in text] if named else view.columns
+    facts = [f"{name} {values[name][:TOLD]!r}" for name in meant if name in values]
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 def _plain(name: str) -> str:

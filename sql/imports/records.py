@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,10 +17,12 @@ from schema.classes import built_in
 from schema.errors import ConfigError
 from schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
 from schema.normalise import Limits
+from sql.audit import Audit, write_audit
 from sql.batch import CLASS_BROKEN, Failure, read_batch
 from sql.catalogue import Catalogue, ClassView
 from sql.dead_letter import keep
 from sql.engine import reading
+from sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sql.imports.file import InputFile
 from sql.imports.pieces import Piece, Pieces, Place
 from sql.imports.place import Places, Tally, size_of
@@ -31,6 +35,9 @@ BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 FOLD_EVERY = 50
 """Batches after which current_status and the days that are due follow."""
+
+WHO = "sam-db import"
+"""The consumer in `load_audit`; its broker is the file."""
 
 FILE, LINE = "importFile", "importLine"
 """Headers that tell where a dead letter came from."""
@@ -106,22 +113,31 @@ class Import:
         if self.dry_run:
             self._look(messages, tally)
         else:
-            size = self._load(messages, tally)
+            size = self._load(messages, pieces.file.name, tally)
             if places:
                 places.keep(batch[-1].end, tally, size)
         done = self.tally.records + tally.records
         fresh = done - self.tally.resumed - tally.resumed
         self.progress.show(pieces.file.name, pieces.file.share, done, fresh)
 
-    def _load(self, messages: Sequence[Message], tally: Tally) -> int:
+    def _load(self, messages: Sequence[Message], file: str, tally: Tally) -> int:
         """Store and commit; the database's size then."""
         now = datetime.now(UTC)
         batch = read_batch(self.catalogue, messages, now, self.limits)
+        audit = Audit(WHO, socket.gethostname(), os.getpid(), {file: len(messages)})
 
         def action(connection: Connection) -> tuple[int, Sequence[Failure], dict[str, int], int]:
             inserted = insert_batch(connection, batch)
             refuse_broken_class(inserted.failures)
             kept = keep(connection, inserted.failures, now)
+            write_audit(
+                connection,
+                audit,
+                messages=len(messages),
+                rows=inserted.rows,
+                dead_letters=sum(kept.values()),
+                checks=0,
+            )
             return inserted.rows, inserted.failures, kept, size_of(connection)
 
         rows, failures, kept, size = load_transaction(self.engine, action)
@@ -195,11 +211,13 @@ def refuse_broken_class(failures: Iterable[Failure]) -> None:
     """A class that broke meanwhile is nobody's dead letter: the file still has the records.
 
     Raises:
-        ConfigError: to be raised in the transaction, which undoes it.
+        DatabaseRefused, ConfigError: to be raised in the transaction, which undoes it.
     """
     for failure in failures:
         if failure.reason == CLASS_BROKEN:
-            raise ConfigError([f"{failure.text}: mend it (sam-db check), then repeat the command"])
+            is_denied = f": {PERMISSION_DENIED}: "
+            words = f"{failure.text}: mend it (sam-db check), then repeat the command"
+            raise DatabaseRefused(words) if is_denied in failure.text else ConfigError([words])
 
 
 def content_id(class_name: str, raw: bytes) -> str:

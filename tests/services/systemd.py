@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 
 class Systemd:
@@ -10,6 +11,7 @@ class Systemd:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.messages: list[str] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
         self.socket.setblocking(False)
@@ -22,9 +24,13 @@ class Systemd:
 
     def heard(self) -> list[str]:
         """The messages since the last look, each as it came."""
-        messages: list[str] = []
-        while True:
-            try:
-                messages.append(self.socket.recv(65536).decode())
-            except BlockingIOError:
-                return messages
+        before = len(self.messages)
+        with suppress(BlockingIOError):
+            while True:
+                self.messages.append(self.socket.recv(65536).decode())
+        return self.messages[before:]
+
+    def all_heard(self) -> list[str]:
+        """All messages until now."""
+        self.heard()
+        return self.messages

@@ -19,8 +19,7 @@ def snapshot(**changes: Any) -> Snapshot:
     start = process_start(os.getpid())
     assert start is not None
     running = Snapshot(
-        consumer="site-a",
-        instance=None,
+        name="site-a",
         version="0.1.0",
         pid=os.getpid(),
         process_start=start,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count, repeat
+from pathlib import Path
 
 import pytest
 
+from consumer.attempts import Attempts
 from consumer.backoff import growing_delays
-from consumer.inbox import Delivery, Inbox
-from consumer.loop import BatchRule, Loop, Patience, Stopped
-from consumer.state import NOT_REACHED_YET, Standing, State
-from schema.message import Message
+from consumer.inbox import BatchRule, Delivery, Inbox
+from consumer.loop import Loop, Patience, Stopped
+from consumer.state import NOT_TRIED, Standing, State
 from sql.errors import DatabaseAway, SchemaMismatch
 from sql.load import Loaded
 from tests.builders import metric_message
@@ -20,47 +21,57 @@ from tests.builders import metric_message
 AWAY = DatabaseAway("connection refused")
 
 
+class Connection:
+    def __init__(self, broker: str, events: list[str]) -> None:
+        self.broker = broker
+        self._events = events
+
+    def ack(self, tokens: Sequence[int]) -> None:
+        self._events += [f"ack {token}" for token in tokens]
+
+
 class Scene:
     """A loop over `size` deliveries, whose loader fails as told; `events` is what happened."""
 
-    def __init__(self, size: int, batch_size: int = 1000) -> None:
+    def __init__(self, directory: Path, size: int, batch_size: int = 1000) -> None:
         self.events: list[str] = []
+        self.sessions = [Connection(name, self.events) for name in ("spool:///in", "stomp://a:1")]
         self.failures: list[Exception] = []
         self.stop = threading.Event()
         self.inbox = Inbox(max(size, 1))
         for number in range(size):
-            self.inbox.put(self._delivery(number), 0)
+            self.inbox.put([self._delivery(number)])
         patience = Patience(self.stop, lambda: repeat(0.0))
-        self.loop = Loop(self.inbox, self._load, patience, BatchRule(batch_size, 1.0), self.stop)
+        rule = BatchRule(batch_size, age_s=1.0)
+        attempts = Attempts(directory / "attempts")
+        self.loop = Loop(self.inbox, self._load, patience, attempts, rule, self.stop)
 
     def run(self) -> None:
         """As long as there is something in the inbox."""
         self.loop.run(goes_on=lambda news: news)
 
     def _delivery(self, number: int) -> Delivery:
-        broker = "stomp://a:1" if number % 2 else "spool:///in"
-        return Delivery(
-            metric_message(), broker, None, ack=lambda: self.events.append(f"ack {number}")
-        )
+        session = self.sessions[number % 2]
+        return Delivery(metric_message(), session, number)
 
-    def _load(self, messages: Sequence[Message]) -> Loaded:
+    def _load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
         if self.failures:
             self.events.append("fail")
             raise self.failures.pop(0)
-        self.events.append(f"commit {len(messages)}")
-        return Loaded(len(messages) - 1, {"bad-status": 1}, 0, {"colour": 2})
+        self.events.append(f"commit {len(batch)}")
+        return Loaded({"metricOutput": len(batch) - 1}, {"bad-status": 1}, 0, {"colour": 2})
 
 
-def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch() -> None:
-    scene = Scene(3, batch_size=2)
+def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3, batch_size=2)
 
     scene.run()
 
     assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
 
 
-def test_nothing_is_acked_while_the_database_is_away() -> None:
-    scene = Scene(2)
+def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [AWAY, AWAY, AWAY]
 
     scene.run()
@@ -68,19 +79,19 @@ def test_nothing_is_acked_while_the_database_is_away() -> None:
     assert scene.events == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
 
 
-def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away() -> None:
-    scene = Scene(2)
+def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [AWAY] * 100
     scene.stop.set()
 
     with pytest.raises(Stopped):
-        scene.loop._commit(scene.inbox.take(2, 0, 0, 1))
+        scene.loop._commit(scene.inbox.take(BatchRule(2, 1, 0), 0))
 
     assert scene.events == ["fail"]
 
 
-def test_any_other_error_ends_the_loop_without_an_ack() -> None:
-    scene = Scene(2)
+def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
 
     with pytest.raises(SchemaMismatch):
@@ -88,18 +99,18 @@ def test_any_other_error_ends_the_loop_without_an_ack() -> None:
     assert scene.events == ["fail"]
 
 
-def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop() -> None:
-    scene = Scene(1)
+def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1)
     scene.failures = [AWAY]
-    batch = scene.inbox.take(1, 0, 0, 1)
+    batch = scene.inbox.take(BatchRule(1, 1, 0), 0)
     scene.inbox.fail(OSError("too many open files"))
 
     with pytest.raises(OSError, match="open files"):
         scene.loop._commit(batch)
 
 
-def test_a_stopped_loop_takes_nothing_more() -> None:
-    scene = Scene(2)
+def test_a_stopped_loop_takes_nothing_more(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.stop.set()
 
     scene.run()
@@ -107,8 +118,8 @@ def test_a_stopped_loop_takes_nothing_more() -> None:
     assert scene.events == []
 
 
-def test_the_tally_counts_by_broker_and_reason() -> None:
-    scene = Scene(3)
+def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
 
     scene.run()
 
@@ -123,7 +134,7 @@ def test_the_tally_counts_by_broker_and_reason() -> None:
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},
         ],
-        "classes": [],
+        "classes": [{"class": "metricOutput", "rows": 2}],
     }
     assert not scene.loop.state.tally.all_loaded
 
@@ -158,37 +169,33 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
     assert Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25)).until_done(failing(2))
 
 
-def test_the_state_knows_what_is_in_hand_and_since_when_the_database_is_away() -> None:
+def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
     state = State()
     seen: list[Standing] = []
+    fails_twice = failing(2)
 
     def action() -> str:
         seen.append(state.standing())
-        return failing_twice()
+        return fails_twice()
 
-    failing_twice = failing(2)
     Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
 
     first, second, third = (standing.waiting for standing in seen)
-    assert first and first.reason == NOT_REACHED_YET
+    assert first and first.reason == NOT_TRIED
     assert second == third and second and second.reason == str(AWAY)
     assert state.standing().waiting is None
     assert state.turns == 2
 
 
-def test_a_batch_is_in_hand_while_it_is_loaded() -> None:
-    scene = Scene(3)
-    seen: list[int] = []
-    load = scene.loop._load
+def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
+    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+    with pytest.raises(SchemaMismatch):
+        scene.run()
+    assert scene.loop.state.standing().in_hand == {"spool:///in": 2, "stomp://a:1": 1}
 
-    def watched(messages: Sequence[Message]) -> Loaded:
-        seen.append(sum(scene.loop.state.standing().in_hand.values()))
-        return load(messages)
-
-    scene.loop._load = watched
+    scene = Scene(tmp_path, 3)
     scene.run()
-
-    assert seen == [3]
     assert not scene.loop.state.standing().in_hand
 
 

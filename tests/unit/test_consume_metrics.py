@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +23,13 @@ from tests.builders import metric_message
 from tests.unit.consume_snapshot import AWAY, BROKER, snapshot
 
 SOON_S = 10.0
+
+
+class Connection:
+    broker = "stomp://a:61613"
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        raise NotImplementedError
 
 
 class Daemon:
@@ -83,7 +90,7 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "sam_consume_held_bytes[]": 700,
         "sam_consume_broker_connected['stomp://a:61613']": 1,
         "sam_consume_broker_connected['stomp://b:61613']": 0,
-        "sam_consume_database_available[]": 1,
+        "sam_consume_can_commit[]": 1,
         "sam_consume_state['degraded']": 1,
         "sam_consume_state['running']": 0,
         "sam_consume_lag_seconds[]": 0.25,
@@ -94,10 +101,10 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
 
 
 def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
-    batch = [Delivery(metric_message(), "stomp://a:61613", None, lambda: None)] * 3
+    batch = [Delivery(metric_message(), Connection(), None)] * 3
 
     daemon.state.taken(batch)
-    daemon.state.committed(batch, Loaded(3, {}, 0, {}))
+    daemon.state.committed(batch, Loaded({}, {}, 0, {}))
 
     values = daemon.values()
     assert values["sam_consume_publish_to_commit_seconds_bucket['60.0']"] == 3
@@ -118,7 +125,7 @@ def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
     assert daemon.get("/healthz")[0] == 200
     code, words = daemon.get("/readyz")
     assert code == 503
-    assert "for the database" in words and "connection refused" in words
+    assert "nothing can be stored" in words and "connection refused" in words
 
 
 def test_a_daemon_without_one_broker_is_not_ready_and_says_which(daemon: Daemon) -> None:

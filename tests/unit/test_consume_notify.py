@@ -15,6 +15,7 @@ import pytest
 from consumer.config import ConsumerConfig
 from consumer.inbox import Inbox
 from consumer.notify import Notifier
+from consumer.signals import Wishes
 from consumer.source import Source
 from consumer.speaker import ElementCounts, Speaker, Watched
 from consumer.state import State
@@ -22,8 +23,10 @@ from consumer.state_file import StateFile, read_state
 from consumer.watch import STATUS_TICKS, Watch, watching
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message
+from tests.services.process import wait_until
 from tests.services.systemd import Systemd
 
+SOON_S = 10.0
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = ("sam-consume.service", "sam-consume@.service")
 
@@ -38,13 +41,13 @@ class Daemon:
     """A daemon without a loop: what would happen in it is done by hand."""
 
     def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
-        self.state, self.stop = State(), threading.Event()
+        self.state, self.wishes = State(), Wishes()
         self.directory = directory
-        watched = Watched(self.state, sources, Inbox(10), self.stop)
+        watched = Watched("site-a", self.state, sources, Inbox(10), self.wishes)
         self.notifier = Notifier(systemd.address)
         spools = {source.name: directory / "spool" for source in sources}
-        speaker = Speaker("site-a", None, watched, ElementCounts(spools))
-        self.watch = Watch(speaker, StateFile(directory, "site-a", None), self.notifier)
+        speaker = Speaker(watched, ElementCounts(spools))
+        self.watch = Watch(speaker, StateFile(directory, "site-a"), self.notifier)
         self.systemd = systemd
 
     def tick(self) -> list[str]:
@@ -114,17 +117,17 @@ def test_systemd_that_does_not_listen_keeps_nobody_waiting(systemd: Systemd) -> 
 def test_it_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
     assert daemon.tick() == []
 
-    daemon.state.database_reached()
+    daemon.state.can_commit()
 
     assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
 
 
 def test_it_is_ready_when_the_database_is_waited_for_and_says_so(daemon: Daemon) -> None:
-    daemon.state.database_away("db.example.org: connection refused")
+    daemon.state.cannot_commit("db.example.org: connection refused")
 
-    (ready, _) = daemon.tick()
+    (ready,) = daemon.tick()
 
-    assert ready.startswith("READY=1\nSTATUS=waiting: for the database since ")
+    assert ready.startswith("READY=1\nSTATUS=waiting: nothing can be stored since ")
     assert "db.example.org: connection refused" in ready
 
 
@@ -140,20 +143,20 @@ def test_the_watchdog_hears_of_turns_of_the_main_loop_and_of_nothing_else(daemon
 
 
 def test_a_new_state_is_told_at_once_and_new_numbers_now_and_then(daemon: Daemon) -> None:
-    daemon.state.database_reached()
+    daemon.state.can_commit()
     daemon.tick()
     told = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
     assert sum(len(lines) for lines in told) == 3
 
-    daemon.state.database_away("connection refused")
+    daemon.state.cannot_commit("connection refused")
 
     (status,) = daemon.tick()
-    assert status.startswith("STATUS=waiting: for the database")
+    assert status.startswith("STATUS=waiting: nothing can be stored")
 
 
 def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> None:
     daemon = Daemon(tmp_path, systemd, Away())
-    daemon.state.database_reached()
+    daemon.state.can_commit()
 
     ready = daemon.tick()[0]
 
@@ -162,13 +165,36 @@ def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> 
 
 
 def test_stopping_is_told_once(daemon: Daemon) -> None:
-    daemon.state.database_reached()
+    daemon.state.can_commit()
     daemon.tick()
-    daemon.stop.set()
+    daemon.wishes.end()
 
     told = [*daemon.tick(), *daemon.tick()]
 
     assert [line.split("\n")[0] for line in told] == ["STOPPING=1"]
+
+
+def test_a_reload_is_told_and_then_that_it_is_ready_again(
+    tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+    config, wishes, state = ConsumerConfig(("spool:///in",), "site-a"), Wishes(), State()
+    state.can_commit()
+    watched = Watched("site-a", state, [], Inbox(1), wishes)
+
+    with watching(config, None, watched):
+        wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
+        wishes.reload()
+    assert read_state([tmp_path], "site-a").ended_at is None
+    assert wishes.begins_anew()
+    with watching(config, None, watched):
+        wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
+        wishes.end()
+
+    heard = [line.split("\n")[0] for line in systemd.all_heard()]
+    assert heard == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert read_state([tmp_path], "site-a").ended_at is not None
 
 
 def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Systemd) -> None:
@@ -179,13 +205,13 @@ def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Syst
     daemon.tick()
 
     daemon.notifier.close()
-    assert read_state([tmp_path], "site-a", None).spool_elements == 3
+    assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
 def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (daemon.directory / "site-a.state.tmp").mkdir()
+    (daemon.directory / "consume-site-a.state.tmp").mkdir()
 
     daemon.tick()
     daemon.tick()
@@ -199,12 +225,12 @@ def test_the_end_is_told_with_its_reason(
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
     config = ConsumerConfig(("spool:///in",), "site-a")
-    watched = Watched(State(), [], Inbox(1), threading.Event())
+    watched = Watched("site-a", State(), [], Inbox(1), Wishes())
 
     with pytest.raises(OSError, match="disk"), watching(config, 3, watched):
         raise OSError("the disk is gone")
 
-    ended = read_state([tmp_path], "site-a", 3)
+    ended = read_state([tmp_path], "site-a")
     assert ended.ended_at is not None
     assert ended.ended_because == "the disk is gone"
 

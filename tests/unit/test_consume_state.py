@@ -10,7 +10,7 @@ import pytest
 from consumer.histogram import Histogram
 from consumer.inbox import Delivery
 from consumer.open_letters import EVERY_S, OpenLetters
-from consumer.state import NOT_REACHED_YET, State, sent_at
+from consumer.state import NOT_TRIED, State, sent_at
 from consumer.tally import MAX_KEYS, OTHERS, Tally
 from schema.message import MESSAGE_ID, Message
 from sql.errors import DatabaseAway, SqlError, StatementFailed
@@ -32,13 +32,20 @@ class Scene:
         self.state.committed(batch, loaded(len(batch) if rows is None else rows))
 
 
+class Connection:
+    broker = BROKER
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        raise NotImplementedError
+
+
 def loaded(rows: int, ignored: Mapping[str, int] | None = None) -> Loaded:
-    return Loaded(rows, {"bad-status": 1}, 0, ignored or {}, {"metricOutput": rows})
+    return Loaded({"metricOutput": rows}, {"bad-status": 1}, 0, ignored or {})
 
 
 def delivery(sent: float | None = None, body: bytes = b"12345") -> Delivery:
     headers = {} if sent is None else {MESSAGE_ID: f"{int(sent * 1e6):014x}-ab12"}
-    return Delivery(Message(headers, body), BROKER, None, lambda: None)
+    return Delivery(Message(headers, body), Connection(), None)
 
 
 def test_the_time_of_sending_is_in_our_message_ids() -> None:
@@ -149,13 +156,13 @@ def test_rates_of_a_young_process_are_those_of_its_life() -> None:
 def test_it_waits_for_the_database_since_the_first_failure_and_for_the_last_reason() -> None:
     scene = Scene()
     assert scene.state.standing().waiting
-    scene.state.database_reached()
+    scene.state.can_commit()
     assert scene.state.standing().waiting is None
 
     scene.now += 5
-    scene.state.database_away("connection refused")
+    scene.state.cannot_commit("connection refused")
     scene.now += 5
-    scene.state.database_away("starting up")
+    scene.state.cannot_commit("starting up")
 
     waiting = scene.state.standing().waiting
     assert waiting and (waiting.since, waiting.reason) == (NOON + 5, "starting up")
@@ -164,7 +171,7 @@ def test_it_waits_for_the_database_since_the_first_failure_and_for_the_last_reas
 def test_at_first_the_database_was_not_reached_yet() -> None:
     waiting = State().standing().waiting
 
-    assert waiting and waiting.reason == NOT_REACHED_YET
+    assert waiting and waiting.reason == NOT_TRIED
 
 
 def test_a_pause_turns_the_loop_and_ends_in_time() -> None:
@@ -204,7 +211,7 @@ def test_endlessly_many_ignored_keys_are_others() -> None:
 def test_rows_are_counted_by_class() -> None:
     tally = Tally()
 
-    tally.add([delivery()], Loaded(3, {}, 0, {}, {"metricOutput": 2, "downtime": 1}))
+    tally.add([delivery()], Loaded({"metricOutput": 2, "downtime": 1}, {}, 0, {}))
 
     assert tally.as_json()["classes"] == [
         {"class": "metricOutput", "rows": 2},

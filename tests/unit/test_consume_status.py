@@ -61,34 +61,34 @@ def test_a_verdict_says_since_when_and_why() -> None:
     ended = judge(snapshot(ended_at=NOW, ended_because="schema 7, want 8"), NOW)
 
     assert str(waiting) == (
-        "waiting: for the database since 2026-11-20T12:30:00Z: db: connection refused"
+        "waiting: nothing can be stored since 2026-11-20T12:30:00Z: db: connection refused"
     )
     assert str(ended) == "stopped: ended (schema 7, want 8) at 2026-11-20T12:30:00Z"
     assert "stomp://b:61613 (connection refused)" in str(judge(snapshot(brokers=(AWAY,)), NOW))
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    said = snapshot(instance=2, brokers=(BROKER, AWAY))
+    said = snapshot(name="site-a-2", brokers=(BROKER, AWAY))
 
-    StateFile(tmp_path / "new", "site-a", 2).write(said)
+    StateFile(tmp_path / "new", "site-a-2").write(said)
 
-    assert read_state([tmp_path / "new"], "site-a", 2) == said
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["site-a@2.state.json"]
+    assert read_state([tmp_path / "new"], "site-a-2") == said
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a-2.state.json"]
 
 
 def test_a_state_file_is_for_everybody_to_read(tmp_path: Path) -> None:
-    StateFile(tmp_path, "site-a", None).write(snapshot())
+    StateFile(tmp_path, "site-a").write(snapshot())
 
-    assert (tmp_path / "site-a.state.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "consume-site-a.state.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
-    StateFile(old, "site-a", None).write(snapshot(messages=1))
+    StateFile(old, "site-a").write(snapshot(messages=1))
     dead = snapshot(process_start=1, written_at=NOW + SECOND)
-    StateFile(new, "site-a", None).write(dead)
+    StateFile(new, "site-a").write(dead)
 
-    assert read_state([new, old], "site-a", None).messages == 1
+    assert read_state([new, old], "site-a").messages == 1
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
 def test_no_readable_state_is_told_with_its_place(
     tmp_path: Path, content: str | None, words: str
 ) -> None:
-    path = tmp_path / "site-a.state.json"
+    path = tmp_path / "consume-site-a.state.json"
     if content is not None:
         path.write_text(content)
 
     with pytest.raises(NoState, match=words) as caught:
-        read_state([tmp_path], "site-a", None)
+        read_state([tmp_path], "site-a")
     assert str(path) in str(caught.value)
 
 
@@ -143,7 +143,7 @@ class Home:
     def says(self, **changes: Any) -> None:
         now = datetime.now(UTC)
         said = snapshot(**{"written_at": now, "turned_at": now, "last_commit": now, **changes})
-        StateFile(self._directory, said.consumer, said.instance).write(said)
+        StateFile(self._directory, said.name).write(said)
 
     def status(self, *arguments: str) -> int:
         return cli.main(["--config", str(self.config), "status", *arguments])
@@ -183,7 +183,7 @@ def test_status_of_a_daemon_that_cannot_commit_exits_69(
     home.says(waiting_since=NOW, waiting_for="connection refused")
 
     assert home.status() == 69
-    assert "site-a: waiting: for the database since" in capsys.readouterr().out
+    assert "site-a: waiting: nothing can be stored since" in capsys.readouterr().out
 
 
 def test_status_as_json_has_the_verdict_and_all_numbers(
@@ -200,7 +200,7 @@ def test_status_as_json_has_the_verdict_and_all_numbers(
 
 def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     home.says()
-    home.says(instance=2, messages=99)
+    home.says(name="site-a-2", messages=99)
 
     assert home.status("--instance", "2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 99
@@ -226,7 +226,7 @@ MINUTES_AGO = datetime.now(UTC) - timedelta(minutes=10)
         ({"open_dead_letters": {}, "last_commit": None}, 0, "OK"),
         ({"open_dead_letters": {"bad-status": 3}}, 1, "3 open dead letters"),
         ({"brokers": (BROKER, AWAY)}, 1, "not connected: stomp://b:61613 (connection refused)"),
-        ({"waiting_since": datetime.now(UTC)}, 1, "waiting: for the database"),
+        ({"waiting_since": datetime.now(UTC)}, 1, "waiting: nothing can be stored"),
         ({"waiting_since": HOUR_AGO}, 2, "nothing committed for 3"),
         ({"behind_since": MINUTES_AGO}, 1, "nothing committed for 6"),
         ({"behind_since": HOUR_AGO}, 2, "nothing committed for 3"),
