@@ -117,13 +117,13 @@ class Loop:
         while goes_on(news) and not self._stop.is_set():
             self.state.turned()
             batch = self._inbox.take(self._rule, IDLE_S)
+            self.state.taken(batch)
             for part in self._attempts.parts(batch) if batch else ():
                 self._commit(part)
             news = bool(batch)
             self._between(news)
 
     def _commit(self, batch: Sequence[Delivery]) -> None:
-        self.state.taken(batch)
         poison = self._attempts.poison(batch)
 
         def attempt() -> Loaded:

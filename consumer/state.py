@@ -103,7 +103,7 @@ class State:
             self._behind_since = self._clock() if batch else None
 
     def committed(self, batch: Sequence[Delivery], loaded: Loaded) -> None:
-        """And acked: it is no longer in hand."""
+        """And acked; the next of what was taken. It is no longer in hand."""
         now = self._clock()
         step = len(batch) // SAMPLE + 1
         times = [sent_at(each.message.headers) for each in batch[::-step]]
@@ -115,8 +115,8 @@ class State:
             self._rates.add(now, len(batch), loaded.rows)
             self._lag_s = min(lags, default=None)
             self._last_commit = now
-            self._in_hand = ()
-            self._behind_since = None
+            self._in_hand = self._in_hand[len(batch) :]
+            self._behind_since = now if self._in_hand else None
 
     def cannot_commit(self, reason: str) -> None:
         with self._lock:

@@ -131,6 +131,18 @@ def test_what_is_in_hand_is_held_until_it_is_committed() -> None:
     assert (dict(done.in_hand), done.behind_since, done.last_commit) == ({}, None, NOON)
 
 
+def test_a_batch_may_be_committed_in_parts() -> None:
+    scene = Scene()
+    first, second = [delivery()], [delivery(), delivery()]
+    scene.state.taken([*first, *second])
+
+    scene.now += 3
+    scene.state.committed(first, loaded(1))
+
+    standing = scene.state.standing()
+    assert (dict(standing.in_hand), standing.behind_since) == ({BROKER: 2}, NOON + 3)
+
+
 def test_rates_are_those_of_the_last_minute() -> None:
     scene = Scene()
     for _ in range(60):
