@@ -221,14 +221,15 @@ class StompSession:
 
     def _delivery(self, frame: Frame) -> Delivery:
         assert self._habits is not None
-        headers = dict(frame.headers)
+        headers: dict[str, str] = frame.headers  # made for us alone
         try:
             subscription_id, ack_id = headers["subscription"], headers[self._habits.ack_id]
             stamp = self._stamps[subscription_id]
         except KeyError as error:
             raise self._loss(f"a MESSAGE without a known {error}") from None
         for name in SESSION_HEADERS:
-            headers.pop(name, None)
+            if name in headers:
+                del headers[name]
         message = stamp.stamped(Message(headers, frame.body))
         return Delivery(message, self, (subscription_id, ack_id))
 
