@@ -15,11 +15,12 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from consumer.config import editor_command
+from consumer.config import editor_command, load_limits
 from consumer.dead_letter_words import documents, letter_table, letter_text, outcome_table
 from consumer.letter_editor import edited_by_hand
 from schema.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
 from schema.message import Message
+from schema.normalise import Limits
 from sql.database import open_database
 from sql.dead_letter import (
     NO_LIMIT,
@@ -111,12 +112,13 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_edit(args: argparse.Namespace) -> int:
     engine = open_database(args)
+    limits = load_limits(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
     headers = dict(args.headers)
     with _new_body(args, Message(content.headers, content.body)) as body:
         edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, headers)
-    outcomes = list(_replayed(engine, [edited])) if args.replay else []
+    outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
     if args.json:
         facts = asdict(outcomes[0]) if outcomes else None
         print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": facts}))
@@ -129,10 +131,10 @@ def run_edit(args: argparse.Namespace) -> int:
 
 def run_replay(args: argparse.Namespace) -> int:
     wanted = _wanted(args, any_state=bool(args.ids))
-    engine = open_database(args)
+    engine, limits = open_database(args), load_limits(args)
     outcomes: list[Replayed] = []
     try:
-        for outcome in _replayed(engine, dead_letter_ids(engine, wanted)):
+        for outcome in _replayed(engine, dead_letter_ids(engine, wanted), limits):
             outcomes.append(outcome)
     finally:  # what was committed is told, whatever happened then
         if args.json:
@@ -238,10 +240,10 @@ def _read(name: str) -> bytes:
         raise BadInput(f"{name}: {error.strerror}; nothing changed", NO_INPUT) from error
 
 
-def _replayed(engine: Engine, ids: Sequence[int]) -> Iterator[Replayed]:
+def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
     progress = Progress(things="dead letters")
     try:
-        outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC))
+        outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC), limits)
         for number, outcome in enumerate(outcomes, 1):
             progress.show("replayed", number / len(ids), number, number)
             yield outcome

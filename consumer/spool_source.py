@@ -13,6 +13,7 @@ from consumer.claims import Claims
 from consumer.inbox import Delivery, Inbox
 from schema.broker import Broker
 from schema.errors import DamagedElement, SpoolError
+from schema.foreign import Stamp
 from schema.spool import DirectoryQueue
 
 POLL_S = 0.2
@@ -25,8 +26,15 @@ logger = logging.getLogger(__name__)
 class SpoolSource:
     """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
 
-    def __init__(self, broker: Broker, consumer: str, state: Path) -> None:
-        self.name = str(broker)
+    def __init__(
+        self,
+        broker: Broker,
+        consumer: str,
+        state: Path,
+        stamp: Stamp = Stamp(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self.name = self.broker = str(broker)
+        self._stamp = stamp
         self._queue = DirectoryQueue(broker.path)
         self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
         self._held: set[str] = set()
@@ -48,6 +56,12 @@ class SpoolSource:
 
     def missing(self) -> Sequence[str]:
         return [] if self._read_once else [f"{self.name} (not read yet)"]
+
+    def ack(self, tokens: Sequence[str]) -> None:
+        """Remove the elements of these names."""
+        for name in tokens:
+            self._queue.remove(name)
+            self._held.discard(name)
 
     def _take_back(self, names: Iterable[str], claims: Claims) -> None:
         """Unlock what was locked and never acked, in this life or in one that was killed."""
@@ -71,17 +85,13 @@ class SpoolSource:
             return
         self._held.add(name)
         try:
-            message = self._queue.read(name)
+            message = self._stamp.stamped(self._queue.read(name))
         except DamagedElement as error:
             self._put_aside(name, str(error), inbox)
             return
-        delivery = Delivery(message, self.name, self, partial(self._remove, name))
-        while not stop.is_set() and not inbox.put(delivery, ROOM_S):
+        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
             self._purge(time.monotonic())
-
-    def _remove(self, name: str) -> None:
-        self._queue.remove(name)
-        self._held.discard(name)
+        inbox.put([Delivery(message, self, name)])
 
     def _put_aside(self, name: str, reason: str, inbox: Inbox) -> None:
         target = self._queue.quarantine(name, reason)

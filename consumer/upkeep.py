@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 
+from schema.normalise import Limits
 from sql.errors import SqlError
 from sql.news import fold
 from sql.replay import replay_parked
@@ -79,20 +80,21 @@ class Upkeep:
             news = task(news, self._clock) or news
 
 
-def upkeep_of(engine: Engine) -> Upkeep:
+def upkeep_of(engine: Engine, limits: Limits) -> Upkeep:
     """All that a loader of this database looks after."""
-    return Upkeep([Task(Replay(engine), LOOK_EVERY_S), Task(lambda: _fold(engine))])
+    return Upkeep([Task(Replay(engine, limits), LOOK_EVERY_S), Task(lambda: _fold(engine))])
 
 
 class Replay:
     """Loads what was parked as class-broken, as soon as its view works again."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: Limits) -> None:
         self._engine = engine
+        self._limits = limits
         self._loaded = 0
 
     def __call__(self) -> Turn:
-        parked = replay_parked(self._engine, lambda: datetime.now(UTC))
+        parked = replay_parked(self._engine, lambda: datetime.now(UTC), self._limits)
         if parked.loaded and not self._loaded:
             logger.info("replaying messages of a class that was broken")
         self._loaded += parked.loaded

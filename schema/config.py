@@ -6,7 +6,6 @@ problems are reported at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import (
@@ -196,6 +195,8 @@ class _Reader:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
             return self._items(get_args(kind)[0], value, table, key)
+        if get_origin(kind) is dict:
+            return _texts(value)
         if kind is Path and isinstance(value, str):
             return self._base / Path(value).expanduser()
         if kind is float and type(value) is int:
@@ -296,6 +297,8 @@ def _from_text(kind: Any, text: str) -> Any:
         if _is_dataclass(inner):
             raise ValueError("can only be set in the file")
         return tuple(_from_text(inner, part.strip()) for part in text.split(",") if part.strip())
+    if get_origin(kind) is dict:
+        raise ValueError("can only be set in the file")
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in words:
@@ -305,6 +308,15 @@ def _from_text(kind: Any, text: str) -> Any:
         return kind(text)
     except ValueError:
         raise ValueError(f"want {_words(kind)}, not {text!r}") from None
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"want a table of texts, not {_shown(value)}")
+    wrong = [f"{name} = {_shown(each)}" for name, each in value.items() if type(each) is not str]
+    if wrong:
+        raise ValueError(f"want text for each name, not {', '.join(wrong)}")
+    return dict(value)
 
 
 def _words(kind: Any) -> str:
@@ -322,18 +334,3 @@ def _nearest(name: str, known: Any) -> str:
 
     close = get_close_matches(name, list(known), 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def read_secret(path: os.PathLike[str] | str) -> str:
-    """The first line of a secret's file.
-
-    Raises:
-        ConfigError: it can't be read, or is empty.
-    """
-    try:
-        secret = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: {error}"]) from None
-    if not secret:
-        raise ConfigError([f"{path}: holds no secret"])
-    return secret

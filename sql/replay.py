@@ -14,9 +14,10 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, bindparam, text
 
 from schema.classes import folded
+from schema.decode import WHOLE
 from schema.message import CLASS, COUNT, MESSAGE_ID, Message
 from schema.normalise import Limits
-from sql.batch import CLASS_BROKEN, WHOLE, Failure, read_batch
+from sql.batch import CLASS_BROKEN, Failure, read_batch
 from sql.catalogue import Catalogue
 from sql.dead_letter import (
     OPEN,

@@ -13,9 +13,10 @@ import pytest
 
 from consumer.claims import Claims
 from consumer.errors import SourceTaken
-from consumer.inbox import Delivery, Inbox
+from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.spool_source import SpoolSource
 from schema.broker import Broker
+from schema.foreign import Stamp, make_stamp
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message
@@ -31,9 +32,11 @@ class Scene:
         self.state = directory / "state"
         self.queue = DirectoryQueue(self.path)
         self.inbox = Inbox(capacity)
+        self.stamp = Stamp()
 
     def source(self, consumer: str = "site-a") -> SpoolSource:
-        return SpoolSource(Broker("spool", path=str(self.path)), consumer, self.state)
+        broker = Broker("spool", path=str(self.path))
+        return SpoolSource(broker, consumer, self.state, self.stamp)
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
@@ -48,7 +51,7 @@ class Scene:
             assert not thread.is_alive()
 
     def take(self, count: int) -> list[Delivery]:
-        return self.inbox.take(count, wait_s=SOON_S, silence_s=1.0, age_s=SOON_S)
+        return self.inbox.take(BatchRule(count, SOON_S, 1.0), wait_s=SOON_S)
 
     def locks(self) -> list[str]:
         return [path.name for path in self.path.glob("*/*.lck")]
@@ -72,7 +75,7 @@ def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None
     with scene.delivering():
         taken = scene.take(3)
         for delivery in taken:
-            delivery.ack()
+            acknowledge([delivery])
 
     assert [delivery.message for delivery in taken] == messages
     assert list(scene.queue.names()) == []
@@ -84,7 +87,7 @@ def test_what_is_not_acked_stays_and_is_unlocked_at_the_end(scene: Scene) -> Non
 
     with scene.delivering():
         first, *_ = scene.take(3)
-        first.ack()
+        acknowledge([first])
 
     assert scene.queue.count() == 2
     assert scene.locks() == []
@@ -95,7 +98,7 @@ def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -
 
     with scene.delivering():
         scene.take(1)
-        again = scene.inbox.take(1, wait_s=1.0, silence_s=0, age_s=0)
+        again = scene.inbox.take(BatchRule(1, 0, 0), wait_s=1.0)
 
     assert again == []
 
@@ -185,7 +188,7 @@ def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
         for _ in range(3):
             add(scene.queue, 5)
             for delivery in scene.take(5):
-                delivery.ack()
+                acknowledge([delivery])
             deadline = time.monotonic() + SOON_S
             while _size_of_claims(scene) and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -195,3 +198,17 @@ def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
 
 def _size_of_claims(scene: Scene) -> int:
     return sum(os.path.getsize(path) for path in scene.state.glob("*.claims"))
+
+
+def test_an_element_that_does_not_say_what_it_is_is_what_the_subscription_says(
+    scene: Scene,
+) -> None:
+    scene.stamp = make_stamp("own", "nstream", {"a": "b"})
+    scene.queue.add(Message({}, b"{}"))
+    scene.queue.add(metric_message())
+
+    with scene.delivering():
+        plain, named = [delivery.message for delivery in scene.take(2)]
+
+    assert plain.headers == scene.stamp.headers
+    assert named.message_class == "metricOutput"
