@@ -17,6 +17,14 @@ from sql.engine import name_of
 from sql.prune import prune
 from sql.pruning import Bounds, Pruned, Removed, bounds_of
 
+KINDS = {
+    "results": "their results",
+    "details": "the details of their results",
+    "audit": "their rows of load_audit, a row for each batch that was loaded",
+    "dead-letters": "the dead letters that were replayed or dropped on them",
+}
+"""What has an age of its own, and what is kept of a day."""
+
 EXAMPLES = """\
 examples:
   sam-db prune --keep-results 400d --keep-details 60d
@@ -28,14 +36,6 @@ Whole UTC days before today are counted. Reports of the days pruned stay as they
 run` refuses those days. Stopped at any moment, the next prune completes it.
 """
 
-KINDS = {
-    "results": "their results",
-    "details": "the details of their results",
-    "audit": "their rows of load_audit, a row for each batch that was loaded",
-    "dead-letters": "the dead letters that were replayed or dropped on them",
-}
-"""What has an age of its own, and what is kept of a day."""
-
 _AGE = re.compile("([1-9][0-9]{0,4})d")
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `prune`."""
-    words = "remove whole days of results, details, audit that are old enough"
+    words = "remove whole days of results, details and audit that are old enough"
     command = commands.add_parser(
         "prune",
         parents=[common],
