@@ -257,7 +257,9 @@ COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte by byte, with the headers (JSON) of its message. '
     'Record 0 is the whole message.';
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
-COMMENT ON INDEX dead_letter_open IS 'The open ones are counted without reading any letter.';
+COMMENT ON INDEX dead_letter_open IS
+    'The open ones are counted without reading a letter. Names of classes, which others write, may '
+    'be too long for an index.';
 
 -- Who loaded what -------------------------------------------------------------------------------
 

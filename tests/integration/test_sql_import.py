@@ -16,7 +16,6 @@ from sqlalchemy import Engine, text
 
 from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from schema.errors import ConfigError
-from schema.message import Message
 from schema.record import write_wlcg
 from sql.catalogue import Catalogue
 from sql.dead_letter import list_dead_letters, show_dead_letter
@@ -28,7 +27,7 @@ from sql.imports.progress import Progress
 from sql.imports.records import Import, limits_of_history, usable_view
 from sql.imports.table import Imported, import_table, opened_table
 from tests.builders import metric_result
-from tests.integration.sql_rows import insert, stored
+from tests.integration.sql_rows import insert, query, stored
 
 RECORDS = 800
 BAD = 8
@@ -448,17 +447,10 @@ def test_batches_are_bounded_in_bytes_too(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sql.imports.records.BATCH_BYTES", 10_000)
-    sizes: list[int] = []
-    load = Import._load
-
-    def counting(self: Import, messages: Sequence[Message], tally: Tally) -> int:
-        sizes.append(len(messages))
-        return load(self, messages, tally)
-
-    monkeypatch.setattr(Import, "_load", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 
     run(engine, path)
 
-    assert sizes == [5, 5, 5, 5]
+    batches = query(engine, "SELECT messages FROM load_audit ORDER BY batch_id")
+    assert batches == [(5,), (5,), (5,), (5,)]
