@@ -14,12 +14,13 @@ from schema.classes import CHECK_CLASS
 from schema.message import Message, new_message
 from sql.audit import Audit
 from sql.catalogue import Catalogue
-from sql.dead_letter import list_dead_letters, replay_dead_letter, show_dead_letter
+from sql.dead_letter import list_dead_letters, show_dead_letter
 from sql.engine import reading
 from sql.errors import DatabaseAway
 from sql.imports.progress import Progress
 from sql.imports.records import Import, limits_of_history
 from sql.load import Loaded, load
+from sql.replay import replay_dead_letters
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import downtime, query, stored
@@ -153,7 +154,7 @@ def test_poison_that_kills_no_more_becomes_rows_by_a_replay(engine: Engine) -> N
     load_now(engine, message, poison=(message.message_id,))
     [letter] = list_dead_letters(engine)
 
-    replayed = replay_dead_letter(engine, Catalogue(engine), letter.dead_letter_id, NOW)
+    [replayed] = replay_dead_letters(engine, [letter.dead_letter_id], lambda: NOW)
 
     assert replayed.state == "replayed"
     assert [row["messageId"] for row in stored(engine, "metricOutput")] == [message.message_id]

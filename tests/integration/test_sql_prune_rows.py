@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sql import prune_sqlite
-from sql.dead_letter import list_dead_letters
+from sql.dead_letter import Wanted, list_dead_letters
 from sql.engine import writing
 from sql.errors import DatabaseRefused
 from sql.prune import prune
@@ -73,7 +73,7 @@ def batches_by_age(engine: Engine) -> dict[int, int]:
 
 def letters_by_state(engine: Engine) -> dict[str, int]:
     found: dict[str, int] = {}
-    for letter in list_dead_letters(engine, any_state=True):
+    for letter in list_dead_letters(engine, Wanted(any_state=True)):
         found[letter.state] = found.get(letter.state, 0) + 1
     return found
 
