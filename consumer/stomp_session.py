@@ -228,8 +228,7 @@ class StompSession:
         except KeyError as error:
             raise self._loss(f"a MESSAGE without a known {error}") from None
         for name in SESSION_HEADERS:
-            if name in headers:
-                del headers[name]
+            headers.pop(name, None)
         message = stamp.stamped(Message(headers, frame.body))
         return Delivery(message, self, (subscription_id, ack_id))
 

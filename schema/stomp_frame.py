@@ -10,7 +10,7 @@ Both ends of the wire may use it. Nothing a peer sends makes the reader grow bey
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
 COMMANDS = frozenset(
@@ -198,7 +198,7 @@ def _parsed(data: bytearray) -> Frame:
 def _headers(lines: list[str]) -> dict[str, str]:
     lines.reverse()  # of a repeated name the first counts, and a dict keeps the last
     try:
-        return dict([line.split(":", 1) for line in lines])  # noqa: C404 - a third quicker
+        return dict([line.split(":", 1) for line in lines])
     except ValueError:
         short = next(line for line in reversed(lines) if ":" not in line)
         raise FrameError(f"a header without a colon: {short[:SHOWN_BYTES]!r}") from None
