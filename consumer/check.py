@@ -11,6 +11,7 @@ from consumer.config import load_consumer, state_directory
 from schema.broker import SPOOL
 from schema.errors import ConfigError, SamError
 from sql.catalogue import class_views
+from sql.check import harmful_settings
 from sql.config import load_database
 from sql.engine import make_engine
 from sql.version import require_current
@@ -41,6 +42,8 @@ def _with_consumer(args: argparse.Namespace) -> Iterator[str]:
 def _with_database(args: argparse.Namespace) -> Iterator[str]:
     engine = make_engine(load_database(args).url)
     require_current(engine)
+    for problem in harmful_settings(engine):
+        yield problem.words
     for view in class_views(engine):
         if view.problem:
             yield f"class {view.name}: {view.problem}"
