@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Engine, text
 
 from sql.catalogue import class_views
-from sql.check_access import access_problems
+from sql.check_access import access_problems, closed_to_us
 from sql.difference import Problem, differences
 from sql.engine import name_of, reading
 from sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of, words_of
-from sql.roles import SCHEMA, foreign_schema
+from sql.roles import LOADER, SCHEMA, foreign_schema
 from sql.script import view_names
 from sql.version import require_current
 
 OLDEST_POSTGRESQL = 130000
+
+KEPT_ASIDE = ("dead_letter", "loaded_batch")
+"""What a loader writes beside the classes."""
 
 _HARMFUL = {
     "synchronous_commit": ("on", "a crash can lose what was acked", ("off", "false", "no", "0")),
@@ -82,17 +85,22 @@ def find_problems(engine: Engine) -> list[Problem]:
     return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in problems]
 
 
-def harmful_settings(engine: Engine) -> list[Problem]:
-    """Settings of the database, the server or the loader's login that lose data.
+def loader_problems(engine: Engine) -> list[Problem]:
+    """What keeps this user from loading, or makes it lose what it loaded.
 
     Raises:
         DatabaseAway: it can't be asked.
     """
-    if engine.dialect.name == "sqlite":
-        return []
-    with reading(engine) as connection:
-        found = list(_harmful(connection))
-    return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in found]
+    views = class_views(engine)
+    problems = [Problem(f"class {one.name}: {one.problem}") for one in views if one.problem]
+    if engine.dialect.name == "postgresql":
+        wanted = [*KEPT_ASIDE, *(one.name for one in views if not one.problem)]
+        with reading(engine) as connection:
+            problems += _harmful(connection)
+            for name in closed_to_us(connection, wanted):
+                mend = f"GRANT INSERT ON {name} TO {LOADER};"
+                problems.append(Problem(f"this user has no INSERT on {name}", mend))
+    return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in problems]
 
 
 def _elsewhere(engine: Engine) -> Iterator[Problem]:

@@ -89,10 +89,11 @@ def logged_daemon(site: Site, *prefix: str) -> Iterator[Daemon]:
         process = subprocess.Popen([*prefix, *site.command("run")], stderr=stderr)
     try:
         yield Daemon(process, log)
-        assert process.poll() is None, log.read_text()
+        assert process.poll() is None
     finally:
         process.kill()
         process.wait(WAIT_S)
+        print(log.read_text())
 
 
 def bad_result() -> Message:
