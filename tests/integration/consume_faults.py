@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +83,17 @@ def spool_site(directory: Path, database: str) -> SpoolSite:
 
 @contextmanager
 def logged_daemon(site: Site, *prefix: str) -> Iterator[Daemon]:
-    """`prefix` is a command that runs it; it is killed on leaving the block, and was alive."""
+    """`prefix` is a command that runs it; it is killed on leaving the block.
+
+    Until then it must live, unless the block itself waits for its end.
+    """
     log = site.config.with_name("log")
     with log.open("ab") as stderr:
         process = subprocess.Popen([*prefix, *site.command("run")], stderr=stderr)
     try:
         yield Daemon(process, log)
-        assert process.poll() is None
+        waited_for = process.returncode is not None
+        assert waited_for or process.poll() is None
     finally:
         process.kill()
         process.wait(WAIT_S)
@@ -125,14 +129,19 @@ def end_sessions(site: Site) -> int:
 
 
 @contextmanager
-def small_disk(directory: Path, size: str, mode: str = "0755") -> Iterator[Path]:
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
     """A file system of its own, where one can be mounted."""
     directory.mkdir()
-    options = f"size={size},mode={mode}"
-    words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
     if subprocess.run(words, capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
     try:
         yield directory
     finally:
         subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill_up(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
