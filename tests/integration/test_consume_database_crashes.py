@@ -1,13 +1,14 @@
-"""`sam-consume run` while PostgreSQL is killed again and again, and while its disk is full.
+"""`sam-consume run` while PostgreSQL is stopped or killed again and again, or its disk is full.
 
-The oracle: what was published is, as a set, the rows and the dead letters; nothing is in both,
-nothing twice, and the broker has nothing left.
+The oracle of the kills: what was published is, as a set, the rows and the dead letters; nothing is
+in both, nothing twice, and the broker has nothing left.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
+import signal
 import threading
 import uuid
 from collections import Counter
@@ -28,7 +29,15 @@ from tests.integration.consume_faults import (
     spool_site,
 )
 from tests.integration.consume_publisher import publish
-from tests.integration.consume_site import Site, eventually, make_site, results, stop, subscribe
+from tests.integration.consume_site import (
+    WAIT_S,
+    Site,
+    eventually,
+    make_site,
+    results,
+    stop,
+    subscribe,
+)
 from tests.services.activemq import ActiveMQServer
 from tests.services.postgres import PostgresServer, server_account
 
@@ -81,20 +90,58 @@ def ids(site: Site, query: str) -> Counter[str]:
     return found
 
 
+def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str, activemq: ActiveMQServer
+) -> None:
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    site = make_site(tmp_path, mortal_url, [activemq.url], destination)
+    subscribe(activemq, site.name, destination)
+    mortal_postgres.process.stop(signal.SIGQUIT)  # "immediate"
+    try:
+        publish(activemq.host, activemq.port, destination, results(50))
+        with logged_daemon(site) as daemon:
+            daemon.wait_for_words("Connection refused", "waiting, nothing is acked")
+        # Killed while it held them: they are the broker's still.
+        with logged_daemon(site):
+            mortal_postgres.restart()
+
+            site.wait_for_rows(50)
+    finally:
+        mortal_postgres.restart()
+    assert site.rows() == 50
+
+
+def test_a_database_that_comes_back_with_another_schema_ends_the_daemon(
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
+) -> None:
+    spool = spool_site(tmp_path, mortal_url)
+    spool.site.execute("UPDATE alembic_version SET version_num = '9999'")
+    mortal_postgres.kill()
+    try:
+        with spool.daemon() as daemon:
+            daemon.wait_for_words("waiting, nothing is acked")
+            mortal_postgres.restart()
+
+            assert daemon.process.wait(WAIT_S) == 78
+    finally:
+        mortal_postgres.restart()
+    assert "schema version 9999 is newer" in daemon.said
+
+
 def test_a_server_killed_ten_times_under_load_loses_nothing_and_doubles_nothing(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str, activemq: ActiveMQServer
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str, activemq: ActiveMQServer
 ) -> None:
     moments = random.Random(SEED)
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    site = make_site(tmp_path, postgres_url, [activemq.url], destination)
+    site = make_site(tmp_path, mortal_url, [activemq.url], destination)
     subscribe(activemq, site.name, destination)
     publisher = Publisher(activemq, destination)
     with logged_daemon(site) as daemon:
         with publisher.publishing():
             for _ in range(KILLS):
                 site.wait_for_rows(site.rows() + moments.randint(1, 40))
-                postgres.kill()
-                postgres.restart()
+                mortal_postgres.kill()
+                mortal_postgres.restart()
         published = len(publisher.good | publisher.bad)
         eventually(lambda: site.rows() + dead_letter_count(site) == published)
         code, _ = stop(daemon.process)
@@ -107,16 +154,16 @@ def test_a_server_killed_ten_times_under_load_loses_nothing_and_doubles_nothing(
 
 
 def test_a_full_disk_under_the_database_is_waited_for_until_there_is_room(
-    tmp_path: Path, postgres: PostgresServer
+    tmp_path: Path, mortal_postgres: PostgresServer
 ) -> None:
     name = f"small_{uuid.uuid4().hex[:8]}"
     # Not in pytest's directory: that is closed to the account PostgreSQL runs as.
-    with small_disk(postgres.directory / name, "48m") as disk:
+    with small_disk(mortal_postgres.directory / name, "48m") as disk:
         shutil.chown(disk, server_account())
-        postgres.execute(f"CREATE TABLESPACE {name} LOCATION '{disk}'")
-        postgres.execute(f"CREATE DATABASE {name} TABLESPACE {name}")
+        mortal_postgres.execute(f"CREATE TABLESPACE {name} LOCATION '{disk}'")
+        mortal_postgres.execute(f"CREATE DATABASE {name} TABLESPACE {name}")
         try:
-            spool = spool_site(tmp_path, postgres.url(name))
+            spool = spool_site(tmp_path, mortal_postgres.url(name))
             with spool.daemon() as daemon:
                 spool.fill(results(10, "before"))
                 spool.wait_until_loaded(rows=10)
@@ -127,5 +174,5 @@ def test_a_full_disk_under_the_database_is_waited_for_until_there_is_room(
 
                 spool.wait_until_loaded(rows=510)
         finally:
-            postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
-            postgres.execute(f"DROP TABLESPACE {name}")
+            mortal_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            mortal_postgres.execute(f"DROP TABLESPACE {name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.integration.consume_faults import (
     spool_site,
 )
 from tests.integration.consume_publisher import publish
-from tests.integration.consume_site import WAIT_S, Site, eventually, make_site, results, subscribe
+from tests.integration.consume_site import Site, eventually, make_site, results, subscribe
 from tests.postgres_proxy import StatementProxy
 from tests.services.activemq import ActiveMQServer
 from tests.services.postgres import PASSWORD, PostgresServer
@@ -93,27 +92,6 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
 
         assert proxy.acted.is_set()
     assert committed == (20, 1)
-
-
-def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str, activemq: ActiveMQServer
-) -> None:
-    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    site = make_site(tmp_path, postgres_url, [activemq.url], destination)
-    subscribe(activemq, site.name, destination)
-    postgres.process.stop(signal.SIGQUIT)  # "immediate"
-    try:
-        publish(activemq.host, activemq.port, destination, results(50))
-        with logged_daemon(site) as daemon:
-            daemon.wait_for_words("Connection refused", "waiting, nothing is acked")
-        # Killed while it held them: they are the broker's still.
-        with logged_daemon(site):
-            postgres.restart()
-
-            site.wait_for_rows(50)
-    finally:
-        postgres.restart()
-    assert site.rows() == 50
 
 
 def test_a_server_that_is_read_only_after_a_failover_is_waited_for_and_left(
@@ -197,22 +175,6 @@ def test_dead_letters_that_cannot_be_written_stop_everything_until_they_can(
 
         spool.wait_until_loaded(rows=10, dead_letters=1)
     assert kept == (0, 11)
-
-
-def test_a_database_that_comes_back_with_another_schema_ends_the_daemon(
-    spool: SpoolSite, postgres: PostgresServer
-) -> None:
-    spool.site.execute("UPDATE alembic_version SET version_num = '9999'")
-    postgres.kill()
-    try:
-        with spool.daemon() as daemon:
-            daemon.wait_for_words("waiting, nothing is acked")
-            postgres.restart()
-
-            assert daemon.process.wait(WAIT_S) == 78
-    finally:
-        postgres.restart()
-    assert "schema version 9999 is newer" in daemon.said
 
 
 def wait_for_a_session_at_a_lock(site: Site) -> None:
