@@ -9,7 +9,8 @@ SqlError
 ├── CannotCreate          the SQLite file can't be made
 ├── BadInput              a file to import is missing, closed or bad: its exit code says which
 ├── DowntimeRefused       no downtime has that id, or it can't be ended then
-└── NoSuchDeadLetter      no dead letter has that number
+├── NoSuchDeadLetter      no dead letter has that number
+└── EditRefused           the dead letter is replayed or dropped, or nothing would change
 
 What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
 `kind_of` says whether to retry, to give up a class, or to give up a record.
@@ -81,6 +82,10 @@ class NoSuchDeadLetter(SqlError):
     def __init__(self, dead_letter_id: int) -> None:
         super().__init__(f"there is no dead letter {dead_letter_id}")
         self.dead_letter_id = dead_letter_id
+
+
+class EditRefused(SqlError):
+    exit_code = USAGE
 
 
 class Kind(enum.Enum):
@@ -182,6 +187,9 @@ _REFUSED = re.compile(
 )
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
+LONGEST_DETAIL = 200
+"""So many characters of `Key (column)=(value) already exists.` are told."""
+
 _COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
 
 # What drivers raise before anything is sent: NUL in a text, a lone surrogate, an integer too big.
@@ -226,7 +234,9 @@ def words_of(error: Exception) -> str:
     in_copy = _COPY_COLUMN.search(orig.diag.context or "")
     column = orig.diag.column_name or (in_copy and in_copy[1])
     where = f" (column {column})" if column and column not in text else ""
-    return f"{orig.pgcode}: {text}{where}"
+    detail = orig.diag.message_detail or ""
+    key = f" ({detail.splitlines()[0][:LONGEST_DETAIL]})" if detail.startswith("Key (") else ""
+    return f"{orig.pgcode}: {text}{where}{key}"
 
 
 def translated(error: Exception, database: str) -> SqlError:
