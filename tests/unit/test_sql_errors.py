@@ -173,9 +173,17 @@ def test_an_error_of_the_driver_without_a_sqlstate_is_the_records_fault() -> Non
 class Diagnosed(psycopg2.DatabaseError):
     """As the server sends it: with fields beside the text."""
 
-    def __init__(self, text: str, column: str | None = None, context: str | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        column: str | None = None,
+        context: str | None = None,
+        detail: str | None = None,
+    ) -> None:
         super().__init__(text)
-        self._fields = SimpleNamespace(message_primary=text, column_name=column, context=context)
+        self._fields = SimpleNamespace(
+            message_primary=text, message_detail=detail, column_name=column, context=context
+        )
 
     @property
     def pgcode(self) -> str:
@@ -196,9 +204,14 @@ class Diagnosed(psycopg2.DatabaseError):
             "22P02: bad value (column size)",
         ),
         (Diagnosed("bad value", context="SQL statement"), "22P02: bad value"),
+        (
+            Diagnosed("twice", detail="Key (id)=(7) is there."),
+            "22P02: twice (Key (id)=(7) is there.)",
+        ),
+        (Diagnosed("bad row", detail="Failing row contains (a, b)."), "22P02: bad row"),
     ],
 )
-def test_words_name_the_column_once_wherever_the_server_tells_it(
+def test_words_name_the_column_or_the_key_once_wherever_the_server_tells_it(
     error: Diagnosed, words: str
 ) -> None:
     assert words_of(wrapped(error)) == words
