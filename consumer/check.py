@@ -10,7 +10,7 @@ from pathlib import Path
 from consumer.config import load_consumer, state_directory
 from schema.broker import SPOOL
 from schema.errors import ConfigError, SamError
-from sql.catalogue import class_views
+from sql.check import loader_problems
 from sql.config import load_database
 from sql.engine import make_engine
 from sql.version import require_current
@@ -41,9 +41,7 @@ def _with_consumer(args: argparse.Namespace) -> Iterator[str]:
 def _with_database(args: argparse.Namespace) -> Iterator[str]:
     engine = make_engine(load_database(args).url)
     require_current(engine)
-    for view in class_views(engine):
-        if view.problem:
-            yield f"class {view.name}: {view.problem}"
+    yield from (problem.words for problem in loader_problems(engine))
 
 
 def _unusable(path: Path, what: str) -> Iterator[str]:
