@@ -17,10 +17,11 @@ from itertools import count
 
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish
-from tests.integration.consume_site import Broker
+from tests.integration.consume_site import eventually
+from tests.integration.queue_reader import RealBroker
 
-CHUNK = 25
-PAUSE_S = 0.05
+CHUNK = 10
+PAUSE_S = 0.1
 AGAIN_S = 0.1
 END_S = 60.0
 
@@ -29,12 +30,17 @@ END_S = 60.0
 class Load:
     """`accepted` are the keys of the records that the broker confirmed, in order."""
 
-    broker: Broker
+    broker: RealBroker
     destination: str
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     accepted: list[str] = field(default_factory=list)
     again: int = 0
     """So many chunks were sent once more: the broker may have them twice."""
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """Until so many more are confirmed."""
+        goal = len(self.accepted) + count
+        eventually(lambda: len(self.accepted) >= goal)
 
     def offer(self, ending: threading.Event) -> None:
         """Chunk by chunk until `ending`; each is sent until it is confirmed."""
@@ -58,7 +64,7 @@ class Load:
 
 
 @contextmanager
-def offering(broker: Broker, destination: str) -> Iterator[Load]:
+def offering(broker: RealBroker, destination: str) -> Iterator[Load]:
     """Under load inside the block; on leaving it all that was begun is confirmed."""
     load, ending = Load(broker, destination), threading.Event()
     failed: list[BaseException] = []
