@@ -54,7 +54,8 @@ class Load:
         deadline = time.monotonic() + END_S
         while True:
             try:
-                publish(self.broker.host, self.broker.port, self.destination, messages)
+                host, port = self.broker.host, self.broker.port
+                publish(host, port, self.destination, messages, one_by_one=True)
                 break
             except OSError:
                 self.again += 1
