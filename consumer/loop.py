@@ -12,7 +12,7 @@ from consumer.attempts import Attempts
 from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.tally import Tally
 from schema.errors import SpoolError
-from sql.errors import DatabaseAway
+from sql.errors import DatabaseAway, DatabaseRefused
 from sql.load import Loaded
 
 IDLE_S = 0.2
@@ -56,16 +56,16 @@ class Patience:
             Stopped: while waiting.
             DatabaseAway, SpoolError: for longer than we wait.
         """
-        began, told = self._clock(), False
+        began, told = self._clock(), ""
         for delay_s in self._delays():
             try:
                 result = action()
             except AWAY as error:
                 if self._over(began):
                     raise
-                if not told:
-                    logger.warning("%s; waiting, nothing is acked", error)
-                told = True
+                if str(error) != told:
+                    _tell(error)
+                told = str(error)
             else:
                 if told:
                     logger.info("going on after %.0f s", self._clock() - began)
@@ -77,6 +77,11 @@ class Patience:
     def _over(self, began: float) -> bool:
         limit_s = self._give_up_after_s
         return limit_s is not None and self._clock() - began >= limit_s
+
+
+def _tell(error: Exception) -> None:
+    level = logging.ERROR if isinstance(error, DatabaseRefused) else logging.WARNING
+    logger.log(level, "%s; waiting, nothing is acked", error)
 
 
 class Loop:

@@ -13,7 +13,7 @@ from consumer.attempts import Attempts
 from consumer.backoff import growing_delays
 from consumer.inbox import BatchRule, Delivery, Inbox
 from consumer.loop import Loop, Patience, Stopped
-from sql.errors import DatabaseAway, SchemaMismatch
+from sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
 from sql.load import Loaded
 from tests.builders import metric_message
 
@@ -173,6 +173,27 @@ def test_patience_ends_when_told_to_stop() -> None:
 
     with pytest.raises(Stopped):
         Patience(stop, lambda: repeat(3600.0)).until_done(failing(1))
+
+
+def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    denied = DatabaseRefused("password authentication failed")
+    failures: list[Exception] = [AWAY, AWAY, denied, denied, AWAY]
+    patience = Patience(threading.Event(), lambda: repeat(0.0))
+
+    def action() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "done"
+
+    patience.until_done(action)
+
+    assert [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records] == [
+        ("WARNING", str(AWAY)),
+        ("ERROR", str(denied)),
+        ("WARNING", str(AWAY)),
+    ]
 
 
 def test_delays_grow_to_a_cap_and_differ_between_consumers() -> None:
