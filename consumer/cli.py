@@ -11,9 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from consumer import dead_letters, status
+from consumer import check, dead_letters, status
 from consumer.attempts import Attempts
-from consumer.check import find_problems
 from consumer.clock import require_set_clock
 from consumer.config import ConsumerConfig, load_consumer, state_directory
 from consumer.database_sink import DatabaseSink
@@ -59,7 +58,11 @@ A drain ends after 2 s without news from every broker: exit 0 when every record 
 CHECK_EXAMPLES = """\
 examples:
   sam-consume check
+  sam-consume check --connect          also sends a message through each broker, and sees it come
   sam-consume --config /etc/sam/sam.toml check --json
+
+Exit 78 when there is a problem. The message is of class sam-check: consumers count and ack it, and
+load nothing.
 """
 
 logger = logging.getLogger(__name__)
@@ -132,7 +135,10 @@ def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
         help="tell every problem of configuration and database at once",
         epilog=CHECK_EXAMPLES,
     )
-    command.set_defaults(handler=run_check)
+    command.add_argument(
+        "--connect", action="store_true", help="with a round trip for each broker and destination"
+    )
+    command.set_defaults(handler=check.handle)
 
 
 def run_consumer(args: argparse.Namespace) -> int:
@@ -198,17 +204,6 @@ def _read_again(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerCon
             logger.error("%s", problem)
         logger.error("going on with the configuration as it was")
         return config
-
-
-def run_check(args: argparse.Namespace) -> int:
-    problems = find_problems(args)
-    if args.json:
-        print(to_json({"problems": problems}))
-    if problems:
-        raise ConfigError(problems)
-    if not args.json:
-        print("no problem found")
-    return OK
 
 
 def _tell(tally: Tally, drain: Drain, as_json: bool) -> int:
