@@ -1,4 +1,4 @@
-"""A private ActiveMQ Classic 6: KahaDB, one STOMP port, logins `sam` and anonymous.
+"""A private ActiveMQ Classic 6: KahaDB, a STOMP and an OpenWire port, logins `sam` and anonymous.
 
     with running_activemq() as broker:
         publish_to(broker.url)
@@ -45,12 +45,13 @@ BROKER_XML = """\
 {ssl_context}    <systemUsage>
       <systemUsage>
         <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
-        <storeUsage><storeUsage limit="1 gb"/></storeUsage>
+        <storeUsage><storeUsage limit="4 gb"/></storeUsage>
         <tempUsage><tempUsage limit="256 mb"/></tempUsage>
       </systemUsage>
     </systemUsage>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
+      <transportConnector name="openwire" uri="tcp://{host}:{openwire_port}"/>
 {tls_connector}    </transportConnectors>
   </broker>
 </beans>
@@ -89,6 +90,8 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMQServer(StompServer):
+    openwire_port: int
+    """For clients in Java."""
     tls_port: int
     """Nobody listens on it without `Stores`."""
 
@@ -148,9 +151,9 @@ def _copy_dependencies(maven: str, target: Path) -> list[str]:
 
 
 def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> ActiveMQServer:
-    port, tls_port = free_ports(2)
+    port, openwire_port, tls_port = free_ports(3)
     broker_xml = directory / "broker.xml"
-    broker_xml.write_text(_broker_xml(directory, port, tls_port, stores))
+    broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, stores))
     log4j = directory / "log4j2.properties"
     log4j.write_text(LOG4J)
     process = ServerProcess(
@@ -170,16 +173,25 @@ def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> Ac
         ready=lambda: stomp_answers(port) and (stores is None or port_is_open(tls_port)),
         cwd=directory,
     )
-    return ActiveMQServer(port=port, tls_port=tls_port, directory=directory, process=process)
+    return ActiveMQServer(
+        port=port,
+        openwire_port=openwire_port,
+        tls_port=tls_port,
+        directory=directory,
+        process=process,
+    )
 
 
-def _broker_xml(directory: Path, port: int, tls_port: int, stores: Stores | None) -> str:
+def _broker_xml(
+    directory: Path, port: int, openwire_port: int, tls_port: int, stores: Stores | None
+) -> str:
     return BROKER_XML.format(
         user=USER,
         password=PASSWORD,
         directory=directory,
         host=HOST,
         port=port,
+        openwire_port=openwire_port,
         ssl_context=SSL_CONTEXT.format(**vars(stores)) if stores else "",
         tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if stores else "",
     )
