@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import argparse
 import logging
-import threading
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from consumer import dead_letters
+from consumer.attempts import Attempts
 from consumer.check import find_problems
-from consumer.config import load_consumer, state_directory
+from consumer.config import ConsumerConfig, load_consumer, state_directory
+from consumer.database_sink import DatabaseSink
 from consumer.drain import Drain
 from consumer.errors import SourceUnreachable
-from consumer.inbox import Inbox
-from consumer.loop import BatchRule
+from consumer.inbox import BatchRule, Inbox
+from consumer.name_lock import name_held
 from consumer.service import consume
-from consumer.signals import stopping_on_signals
-from consumer.sources import make_sources, room_for
+from consumer.signals import Wishes, heeding_signals
+from consumer.sink import Sink
+from consumer.sources import make_sources
+from consumer.spool_sink import SpoolSink
 from consumer.tally import Tally
+from schema.broker import SPOOL, Broker, parse_broker
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
+from schema.normalise import Limits
 from sql.config import load_database
 from sql.engine import make_engine
+
+BATCHES_WAITING = 4
+"""So many batches fit into the inbox."""
 
 PROGRAM = "sam-consume"
 TIMEOUT_S = 60.0
 
 RUN_EXAMPLES = """\
 examples:
-  sam-consume run                      the daemon; SIGTERM commits the batch in hand and stops
+  sam-consume run                      the daemon; SIGTERM commits the batch in hand and stops,
+                                       SIGHUP reads the configuration again
   sam-consume run --drain              load what is there now, then stop: cron, tests
   sam-consume run --drain --timeout 10
+  sam-consume run --to spool:///var/spool/sam-in      move the messages there instead
+  sam-consume run --instance 2         one of several that share the load (shared = true)
 
 A drain ends after 2 s without news from every broker: exit 0 when every record became a row,
 65 when there are new dead letters, 69 when a broker or the database was away longer than
@@ -82,7 +94,29 @@ def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="S",
         help="in a drain: how long a broker or the database may be away (default %(default)g)",
     )
+    command.add_argument(
+        "--to",
+        type=_spool_url,
+        metavar="spool:///PATH",
+        help="move the messages into this directory queue instead; no database is needed",
+    )
+    command.add_argument(
+        "--instance",
+        type=int,
+        metavar="N",
+        help="one of several processes that share the subscriptions, which need shared = true",
+    )
     command.set_defaults(handler=run_consumer)
+
+
+def _spool_url(text: str) -> Broker:
+    try:
+        broker = parse_broker(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if broker.kind != SPOOL:
+        raise argparse.ArgumentTypeError(f"{text}: want spool:///PATH")
+    return broker
 
 
 def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -96,19 +130,61 @@ def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run_consumer(args: argparse.Namespace) -> int:
-    config = load_consumer(args)
-    engine = make_engine(load_database(args).url)
-    sources = make_sources(config, state_directory())
-    drain = Drain(sources, args.timeout) if args.drain else None
-    rule = BatchRule(config.batch_size, config.batch_age_s)
-    stop = threading.Event()
-    logger.info("starting with %s", ", ".join(source.name for source in sources))
-    with stopping_on_signals(stop):
-        tally = consume(engine, sources, Inbox(room_for(config)), rule, stop, drain)
+    wishes = Wishes()
+    config = load_consumer(args, args.instance)
+    who = config.who(args.instance)
+    with name_held(state_directory(), who), heeding_signals(wishes):
+        tally, drain = _run(args, config, who, wishes)
+        while drain is None and wishes.begins_anew():
+            config = _read_again(args, config)
+            tally, drain = _run(args, config, who, wishes)
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK
     return _tell(tally, drain, args.json)
+
+
+def _run(
+    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes
+) -> tuple[Tally, Drain | None]:
+    """Until told to stop, or until all is loaded."""
+    state = state_directory()
+    sources = make_sources(config, who, state)
+    drain = Drain(sources, args.timeout) if args.drain else None
+    sink = make_sink(args, config, who)
+    logger.info("starting with %s", ", ".join(source.name for source in sources))
+    attempts = Attempts(state / f"consume-{who}.attempts")
+    try:
+        inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
+        rule = BatchRule(
+            config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
+        )
+        return consume(sink, sources, inbox, attempts, rule, wishes.stop, drain), drain
+    finally:
+        attempts.close()
+
+
+def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str) -> Sink:
+    """The database, or with `--to` a directory queue."""
+    if args.to is None:
+        return DatabaseSink(make_engine(load_database(args).url), who, Limits())
+    if args.to in config.parsed_brokers():
+        raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
+    return SpoolSink(Path(args.to.path))
+
+
+def _read_again(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerConfig:
+    """The configuration as it is now; as it was, if that is no good."""
+    try:
+        found = load_consumer(args, args.instance)
+        if found.name != config.name:
+            raise ConfigError([f"[consumer] name: {found.name} is another consumer: restart it"])
+        return found
+    except ConfigError as error:
+        for problem in error.problems:
+            logger.error("%s", problem)
+        logger.error("going on with the configuration as it was")
+        return config
 
 
 def run_check(args: argparse.Namespace) -> int:

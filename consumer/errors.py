@@ -2,8 +2,9 @@
 
     ConsumerError            one clear line, and the program ends
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
-    └── SourceTaken          another process reads this spool under the same name
+    └── SourceTaken          another process consumes, or reads this spool, under the same name
     SessionLost              one connection is over: connect again; what was not acked comes again
+    └── SubscriptionRefused  because of one destination: go on without it
 
 The database's errors are those of `sql.errors`: `DatabaseAway` is waited for, others end the
 program.
@@ -32,10 +33,18 @@ class SourceUnreachable(ConsumerError):
 
 
 class SourceTaken(ConsumerError):
-    """Two processes with one name would undo each other's locks."""
+    """Two processes with one name would take each other's messages, or undo their locks."""
 
     exit_code = UNAVAILABLE
 
 
 class SessionLost(Exception):
     """The connection, or the attempt to make it, is over; the text says why."""
+
+
+class SubscriptionRefused(SessionLost):
+    """The broker does not let us have `destination`; it closed the connection, or is about to."""
+
+    def __init__(self, destination: str, words: str) -> None:
+        super().__init__(f"{destination}: {words}")
+        self.destination = destination

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
-from consumer.inbox import Delivery, Inbox
+from consumer.attempts import Attempts
+from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.tally import Tally
-from schema.message import Message
+from schema.errors import SpoolError
 from sql.errors import DatabaseAway
 from sql.load import Loaded
 
-SILENCE_S = 0.1
-"""ActiveMQ may send nothing more before it gets acks: then a part of a batch must do."""
 IDLE_S = 0.2
 """How often a loop without messages looks whether it shall end."""
 
-Load = Callable[[Sequence[Message]], Loaded]
-"""Everything is committed when it returns."""
+Load = Callable[[Sequence[Delivery], Collection[str]], Loaded]
+"""Stores the messages of a batch; those with the ids given are poison, to be kept unread.
+Everything is committed when it returns."""
+
+AWAY = (DatabaseAway, SpoolError)
+"""What we store to can't be reached, or is full: the same again later."""
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ class Stopped(Exception):
 
 
 class Patience:
-    """Waits for a database that is away: for ever, or in a drain for a while."""
+    """Waits for a database that is away, or a full disk: for ever, or in a drain for a while."""
 
     def __init__(
         self,
@@ -48,17 +50,17 @@ class Patience:
         self._clock = clock
 
     def until_done(self, action: Callable[[], T]) -> T:
-        """What `action` gives, once the database lets it.
+        """What `action` gives, once it can be done.
 
         Raises:
             Stopped: while waiting.
-            DatabaseAway: for longer than we wait.
+            DatabaseAway, SpoolError: for longer than we wait.
         """
         began, told = self._clock(), False
         for delay_s in self._delays():
             try:
                 result = action()
-            except DatabaseAway as error:
+            except AWAY as error:
                 if self._over(began):
                     raise
                 if not told:
@@ -66,7 +68,7 @@ class Patience:
                 told = True
             else:
                 if told:
-                    logger.info("database back after %.0f s", self._clock() - began)
+                    logger.info("going on after %.0f s", self._clock() - began)
                 return result
             if self._stop.wait(delay_s):
                 break
@@ -77,14 +79,6 @@ class Patience:
         return limit_s is not None and self._clock() - began >= limit_s
 
 
-@dataclass(frozen=True)
-class BatchRule:
-    """A batch is full with `size` messages, and old `age_s` after its first one."""
-
-    size: int
-    age_s: float
-
-
 class Loop:
     """Runs in the main thread; everything else only feeds its inbox and executes its acks."""
 
@@ -93,6 +87,7 @@ class Loop:
         inbox: Inbox,
         load: Load,
         patience: Patience,
+        attempts: Attempts,
         rule: BatchRule,
         stop: threading.Event,
         between: Callable[[bool], None] = lambda news: None,
@@ -102,6 +97,7 @@ class Loop:
         self._inbox = inbox
         self._load = load
         self._patience = patience
+        self._attempts = attempts
         self._rule = rule
         self._stop = stop
 
@@ -114,20 +110,25 @@ class Loop:
         """
         news = True
         while goes_on(news) and not self._stop.is_set():
-            batch = self._inbox.take(self._rule.size, IDLE_S, SILENCE_S, self._rule.age_s)
-            if batch:
-                self._commit(batch)
+            batch = self._inbox.take(self._rule, IDLE_S)
+            for part in self._attempts.parts(batch) if batch else ():
+                self._commit(part)
             news = bool(batch)
             self._between(news)
 
     def _commit(self, batch: Sequence[Delivery]) -> None:
-        messages = [delivery.message for delivery in batch]
+        poison = self._attempts.poison(batch)
 
         def attempt() -> Loaded:
             self._inbox.raise_failure()  # a source may break while the database is away
-            return self._load(messages)
+            self._attempts.begin(batch)
+            try:
+                return self._load(batch, poison)
+            except AWAY:
+                self._attempts.rest()  # a death while we only wait is not its fault
+                raise
 
         loaded = self._patience.until_done(attempt)
-        for delivery in batch:
-            delivery.ack()
+        self._attempts.end(batch)
+        acknowledge(batch)
         self.tally.add(batch, loaded)

@@ -1,4 +1,4 @@
-"""`sam-consume run`: starts the sources, loads what they deliver, stops in order."""
+"""`sam-consume run`: starts the sources, stores what they deliver, stops in order."""
 
 from __future__ import annotations
 
@@ -6,66 +6,48 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from functools import partial
 
-from sqlalchemy import Engine
-
+from consumer.attempts import Attempts
 from consumer.backoff import growing_delays
 from consumer.drain import Drain
-from consumer.inbox import Inbox
-from consumer.loop import BatchRule, Load, Loop, Patience, Stopped
+from consumer.inbox import BatchRule, Inbox
+from consumer.loop import AWAY, Loop, Patience, Stopped
+from consumer.sink import Sink
 from consumer.source import Source, start_worker
 from consumer.tally import Tally
-from consumer.upkeep import Upkeep
-from schema.message import Message
-from sql.catalogue import Catalogue
-from sql.errors import DatabaseAway, SqlError
-from sql.load import Loaded, load
-from sql.news import fold, fold_all
-from sql.version import require_current
 
 CLOSE_S = 6.0
 """What all sources together may take to say goodbye."""
 
 
 def consume(
-    engine: Engine,
+    sink: Sink,
     sources: Sequence[Source],
     inbox: Inbox,
+    attempts: Attempts,
     rule: BatchRule,
     stop: threading.Event,
     drain: Drain | None = None,
 ) -> Tally:
-    """Load until told to stop, or until `drain` says that all is loaded.
+    """Store until told to stop, or until `drain` says that all is stored.
 
     Raises:
         SchemaMismatch: before anything is taken from a broker, where the database can be asked.
-        DatabaseAway: in a drain, for longer than its timeout.
+        DatabaseAway, SpoolError: in a drain, for longer than its timeout.
     """
-    with suppress(DatabaseAway):
-        require_current(engine)
+    with suppress(*AWAY):
+        sink.prepare()
     patience = Patience(stop, growing_delays, drain.timeout_s if drain else None)
-    loop = Loop(inbox, loader(engine), patience, rule, stop, Upkeep(partial(fold, engine)))
+    loop = Loop(inbox, sink.load, patience, attempts, rule, stop, sink.upkeep)
     with delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the database is away the brokers keep what comes.
-        patience.until_done(lambda: require_current(engine))
+        patience.until_done(sink.prepare)
         loop.run(drain.goes_on if drain else lambda news: True)
-        with suppress(SqlError):
-            fold_all(engine)
+        sink.finish()
     inbox.raise_failure()
     loop.tally.damaged = inbox.damaged
     return loop.tally
-
-
-def loader(engine: Engine) -> Load:
-    """Loads messages in one transaction; gives what became of them."""
-    catalogue = Catalogue(engine)
-
-    def load_now(messages: Sequence[Message]) -> Loaded:
-        return load(engine, catalogue, messages, datetime.now(UTC))
-
-    return load_now
 
 
 @contextmanager

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from consumer.config import ConsumerConfig
+from consumer.config import ConsumerConfig, password
 from consumer.source import Source
 from consumer.spool_source import SpoolSource
 from consumer.stomp_link import StompSettings
-from consumer.stomp_session import Subscription
+from consumer.stomp_session import Address, Subscription
 from consumer.stomp_source import StompSource
-from schema.broker import SPOOL, STOMP, Broker
-
-Build = Callable[[Broker, ConsumerConfig, Path], Source]
-
-
-def make_sources(config: ConsumerConfig, state: Path) -> list[Source]:
-    return [BUILD[broker.kind](broker, config, state) for broker in config.parsed_brokers()]
+from schema.broker import SPOOL, Broker
+from schema.tls import TlsFiles
 
 
-def room_for(config: ConsumerConfig) -> int:
-    """How many deliveries may be under way, so that no network broker's listener ever waits."""
-    brokers = sum(broker.kind != SPOOL for broker in config.parsed_brokers())
-    return config.prefetch * max(len(config.subscription), 1) * max(brokers, 1)
+def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
+    """`who` is the process: the name of the consumer, and its number if it shares the name."""
+    settings = _stomp_settings(config, who)
+    taken: dict[Address, str] = {}
+
+    def source(broker: Broker) -> Source:
+        if broker.kind == SPOOL:
+            return SpoolSource(broker, who, state)
+        return StompSource(broker, settings, taken=taken)
+
+    return [source(broker) for broker in config.parsed_brokers()]
 
 
-def _stomp(broker: Broker, config: ConsumerConfig, state: Path) -> Source:
-    subscriptions = tuple(
-        Subscription(each.destination, each.message_class or None, config.prefetch)
+def _stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
+    return StompSettings(
+        consumer=config.name,
+        subscriptions=_subscriptions(config),
+        client_id=who,
+        user=config.user,
+        password=lambda: password(config),
+        tls_files=TlsFiles(config.ca_file, config.certificate_file, config.key_file),
+        heart_beat_s=config.heart_beat_s,
+    )
+
+
+def _subscriptions(config: ConsumerConfig) -> tuple[Subscription, ...]:
+    return tuple(
+        Subscription(each.destination, each.message_class or None, config.prefetch, each.shared)
         for each in config.subscription
     )
-    settings = StompSettings(config.name, subscriptions, config.user, config.password_file)
-    return StompSource(broker, settings)
-
-
-def _spool(broker: Broker, config: ConsumerConfig, state: Path) -> Source:
-    return SpoolSource(broker, config.name, state)
-
-
-BUILD: Mapping[str, Build] = {STOMP: _stomp, SPOOL: _spool}

@@ -26,7 +26,7 @@ class SpoolSource:
     """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
 
     def __init__(self, broker: Broker, consumer: str, state: Path) -> None:
-        self.name = str(broker)
+        self.name = self.broker = str(broker)
         self._queue = DirectoryQueue(broker.path)
         self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
         self._held: set[str] = set()
@@ -48,6 +48,12 @@ class SpoolSource:
 
     def missing(self) -> Sequence[str]:
         return [] if self._read_once else [f"{self.name} (not read yet)"]
+
+    def ack(self, tokens: Sequence[str]) -> None:
+        """Remove the elements of these names."""
+        for name in tokens:
+            self._queue.remove(name)
+            self._held.discard(name)
 
     def _take_back(self, names: Iterable[str], claims: Claims) -> None:
         """Unlock what was locked and never acked, in this life or in one that was killed."""
@@ -75,13 +81,9 @@ class SpoolSource:
         except DamagedElement as error:
             self._put_aside(name, str(error), inbox)
             return
-        delivery = Delivery(message, self.name, self, partial(self._remove, name))
-        while not stop.is_set() and not inbox.put(delivery, ROOM_S):
+        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
             self._purge(time.monotonic())
-
-    def _remove(self, name: str) -> None:
-        self._queue.remove(name)
-        self._held.discard(name)
+        inbox.put([Delivery(message, self, name)])
 
     def _put_aside(self, name: str, reason: str, inbox: Inbox) -> None:
         target = self._queue.quarantine(name, reason)

@@ -1,52 +1,55 @@
-"""One STOMP connection, from CONNECT to DISCONNECT: everything that touches stomp.py.
+"""One STOMP connection, from CONNECT to DISCONNECT, on one thread.
 
-stomp.py reads frames on a thread of its own, which here only puts things on queues. All that is
-sent, acks and heart-beats included, is sent by the session's owner. Waits, heart-beats and the
-socket are ours: those of stomp.py wait for ever, or leave the connection half dead.
+The thread reads, hands over all messages of a piece at once, and sends acks and heart-beats. It
+reads no further while the inbox has no room: then the broker waits.
 """
 
 from __future__ import annotations
 
-import logging
-import queue
-import socket
+import math
+import os
+import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
-
-import stomp
+from typing import NamedTuple
 
 from consumer.broker_habits import BrokerHabits, habits_of, subscribe_headers
-from consumer.errors import SessionLost
+from consumer.errors import SessionLost, SubscriptionRefused
 from consumer.inbox import Delivery, Inbox
+from schema.channel import Channel, connect, words_of
+from schema.deadline import Deadline
+from schema.errors import ConfigError
 from schema.message import Message
+from schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
+VERSION = "1.2"
 CONNECT_S = 5.0
 REPLY_S = 15.0
+"""How long a broker may take for an answer, or to take our bytes."""
 GOODBYE_S = 2.0
 TICK_S = 0.5
-HEART_BEAT_MS = 10_000
+ROOM_S = 0.05
+"""How often a session without room looks whether there is some."""
 SILENT_BEATS = 2.5
 """So many heart-beats without a sign of life, and the connection counts as lost."""
-SEND_TIMEOUT_MS = 15_000
-"""TCP_USER_TIMEOUT: ends a send to a broker that no longer takes bytes."""
-ROOM_S = 1.0
-"""How often a listener that waits for room looks whether it still should."""
+RECEIVE_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 128 * 1024 * 1024
+"""More than any of the brokers carries in a frame by default."""
 
 # Only valid inside the connection that delivered the message; the destination stays, for people
 # who look at a dead letter.
-SESSION_HEADERS = frozenset(
-    {"ack", "content-length", "message-id", "receipt", "redelivered", "subscription", "transaction"}
+SESSION_HEADERS = (
+    *("ack", "content-length", "message-id", "receipt", "redelivered", "subscription"),
+    "transaction",
 )
 
-# It logs each failed send with a traceback; SessionLost says the same in words.
-logging.getLogger("stomp.py").disabled = True
-
 Address = tuple[str, int]
+Secure = Callable[[Channel], Channel]
+"""Puts TLS around a connection; raises OSError or ConfigError in words."""
 
 
 @dataclass(frozen=True)
@@ -58,220 +61,270 @@ class Login:
     password: str | None = field(default=None, repr=False)
 
     def headers(self) -> dict[str, str]:
-        beats = f"{HEART_BEAT_MS},{HEART_BEAT_MS}"
-        return {"client-id": self.client_id, "heart-beat": beats}
+        given = {"login": self.user, "passcode": self.password}
+        known = {name: value for name, value in given.items() if value is not None}
+        # RabbitMQ refuses the host's name as that of a virtual host; the others do not look.
+        return {"accept-version": VERSION, "host": "/", "client-id": self.client_id, **known}
 
 
 class Subscription(NamedTuple):
-    """A destination, the class of its messages that name none, and how many may be under way."""
+    """A destination, the class of its messages that name none, and how many may be under way.
+
+    Shared: the broker gives each message to one of all who subscribe under our name.
+    """
 
     destination: str
     message_class: str | None
     prefetch: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Ack:
-    subscription_id: str
-    ack_id: str
+    shared: bool = False
 
 
 class StompSession:
-    """Use from one thread: `open`, `subscribe`, `serve`; each may raise SessionLost; `close`."""
+    """Use from one thread: `open`, `subscribe`, `serve`; each may raise SessionLost; `close`.
 
-    def __init__(self, broker: str, inbox: Inbox, reply_s: float = REPLY_S) -> None:
-        self._listener = _Listener(broker, self, inbox)
+    Only `ack` is for another one, that which loads.
+    """
+
+    def __init__(
+        self, broker: str, inbox: Inbox, reply_s: float = REPLY_S, heart_beat_s: float = 10.0
+    ) -> None:
+        self.broker = broker
+        self._inbox = inbox
         self._reply_s = reply_s
+        self._heart_beat_ms = int(heart_beat_s * 1000)
+        self._reader = FrameReader(max_body_bytes=MAX_BODY_BYTES)
+        self._channel: Channel | None = None
         self._habits: BrokerHabits | None = None
+        self._default_class: dict[str, str | None] = {}
+        self._replies: deque[Frame] = deque()
+        self._acks: deque[dict[str, str]] = deque()
+        """Of a batch each: the last one by subscription, in order."""
+        self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._transactions = 0
-        self._send_every_s = 0.0
-        self._hear_every_s = 0.0
-        self._sent_at = 0.0
-        self._connection: Any = stomp.StompConnection12(
-            vhost="/",  # RabbitMQ refuses the host name; the others do not look
-            auto_decode=False,
-        )
-        self._connection.set_listener("session", self._listener)
+        self._lost = ""
+        self._refused = False
+        """By an ERROR frame."""
+        self._send_every_s = self._hear_every_s = 0.0
+        self._sent_at = self._heard_at = 0.0
 
-    def open(self, address: Address, login: Login) -> None:
-        """Connect and log in."""
-        # A transport that has a socket does not connect by itself: it would hide the reason of
-        # a failure, and know no deadline.
-        transport = self._connection.transport
-        transport.socket = _open_socket(address)
-        transport.current_host_and_port = address
-        self._listener.heard()
+    def open(self, address: Address, login: Login, secure: Secure | None = None) -> None:
+        """Connect, over TLS if `secure` is given, and log in."""
         try:
-            self._connection.connect(login.user, login.password, headers=login.headers())
-        except Exception as error:
-            raise SessionLost(f"CONNECT: {error}") from error
-        self._learn(self._reply("CONNECTED"))
+            channel = connect(*address, Deadline.after(CONNECT_S))
+            self._channel = secure(channel) if secure else channel
+        except (OSError, ConfigError) as error:
+            raise SessionLost(words_of(error)) from error
+        # A broker that waits until we read what it says takes no bytes before.
+        self._channel.arrived = self._arrived
+        beats = f"{self._heart_beat_ms},{self._heart_beat_ms}"
+        self._send("CONNECT", {**login.headers(), "heart-beat": beats})
+        self._learn(self._reply("CONNECTED").headers)
 
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
-        """Returns when the broker confirmed all of them."""
+        """Returns when the broker confirmed all of them; may raise SubscriptionRefused."""
         assert self._habits is not None, "open() comes first"
-        for number, (destination, message_class, prefetch) in enumerate(subscriptions):
-            self._listener.default_class[str(number)] = message_class
-            ours = {"destination": destination, "id": str(number), "ack": "client"}
-            habits = subscribe_headers(self._habits, consumer, destination, prefetch)
-            self._send("SUBSCRIBE", {**habits, **ours, "receipt": destination})
-            self._reply("RECEIPT")
+        for number, (destination, message_class, prefetch, shared) in enumerate(subscriptions):
+            self._default_class[str(number)] = message_class
+            ours = {"id": str(number), "ack": "client", "receipt": destination}
+            wanted = subscribe_headers(self._habits, consumer, destination, prefetch, shared)
+            self._send("SUBSCRIBE", {**wanted, **ours})
+            try:
+                self._reply("RECEIPT")
+            except SessionLost as loss:
+                if not self._refused:
+                    raise
+                raise SubscriptionRefused(destination, str(loss)) from loss
 
-    def serve(self, stop: threading.Event) -> None:
-        """Send acks and heart-beats until told to stop; acks given before that are sent."""
-        while True:
-            stopping = stop.is_set()
-            self._acknowledge(self._acks_due())
-            if stopping:
-                return
+    def serve(self, stop: threading.Event, at_most_s: float = math.inf) -> None:
+        """Deliver, ack and keep alive until told to stop; acks given before that are sent."""
+        ends_at = time.monotonic() + at_most_s
+        while not stop.is_set() and time.monotonic() < ends_at:
+            self._turn()
+            self._acknowledge()
             self._keep_alive(time.monotonic())
+        self._acknowledge()
 
     def close(self) -> None:
         """DISCONNECT, wait a little for its receipt, and let go in any case."""
-        self._listener.closing = True
-        with suppress(SessionLost):
-            self._send("DISCONNECT", {"receipt": "goodbye"})
-            self._reply("RECEIPT", min(GOODBYE_S, self._reply_s))
-        with suppress(AttributeError, OSError):  # the reading thread may be closing it, too
-            self._connection.transport.disconnect_socket()
+        if self._channel and not self._lost:
+            with suppress(SessionLost):
+                self._send("DISCONNECT", {"receipt": "goodbye"})
+                self._reply("RECEIPT", min(GOODBYE_S, self._reply_s))
+        if self._channel:
+            self._channel.close()
+        self._lost = self._lost or "we closed the connection"
 
-    def _learn(self, headers: Mapping[str, str]) -> None:
-        server = headers.get("server", "")
-        self._habits = habits_of(server)
-        if self._habits is None:
-            raise SessionLost(f"a broker of a kind unknown here: {server or 'no server header'}")
-        sends_ms, wants_ms = _heart_beat(headers)
-        # Twice as often as agreed: a late one costs the connection.
-        self._send_every_s = max(wants_ms, HEART_BEAT_MS) / 2000 if wants_ms else 0.0
-        self._hear_every_s = max(sends_ms, HEART_BEAT_MS) / 1000 if sends_ms else 0.0
+    def __del__(self) -> None:
+        os.close(self._acks_due)  # only now can no ack come any more
 
-    def _acks_due(self) -> dict[str, str]:
+    # Reading -----------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Read what has come, or wait a little for it, for acks to send or for room."""
+        assert self._channel is not None
+        if not self._inbox.has_room:
+            self._heard_at = time.monotonic()  # it is we who do not listen
+            self._sleep([self._acks_due], ROOM_S)
+        elif self._channel.has_arrived():
+            try:
+                self._receive(Deadline.after(self._reply_s))
+            except TimeoutError as error:  # a part of a TLS record, and no more
+                raise self._loss(words_of(error)) from error
+        elif not self._acks:
+            self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
+
+    def _sleep(self, files: Sequence[int], timeout_s: float) -> None:
+        ready = select.poll()
+        for file in files:
+            ready.register(file, select.POLLIN)
+        ready.poll(timeout_s * 1000)
+
+    def _receive(self, deadline: Deadline) -> None:
+        """Raises TimeoutError where nothing came."""
+        assert self._channel is not None
+        self._channel.deadline = deadline
+        try:
+            data = self._channel.receive(RECEIVE_BYTES)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._loss(words_of(error)) from error
+        self._take(data)
+
+    def _arrived(self, data: bytes) -> None:
+        """What comes in while the broker takes no bytes."""
+        try:
+            self._take(data)
+        except SessionLost as loss:
+            raise ConnectionAbortedError(str(loss)) from loss
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            raise self._loss("the broker closed the connection")
+        self._heard_at = time.monotonic()
+        deliveries: list[Delivery] = []
+        try:
+            for frame in self._reader.feed(data):
+                if frame.command == "MESSAGE":
+                    deliveries.append(self._delivery(frame))
+                elif frame.command == "ERROR":
+                    # Some brokers go on after it; then nobody knows what they did with our frame.
+                    self._refused = True
+                    raise self._loss(_error_words(frame))
+                else:
+                    self._replies.append(frame)
+        except FrameError as error:
+            raise self._loss(str(error)) from error
+        if deliveries:
+            self._inbox.put(deliveries)
+
+    def _delivery(self, frame: Frame) -> Delivery:
+        assert self._habits is not None
+        headers = dict(frame.headers)
+        try:
+            subscription_id, ack_id = headers["subscription"], headers[self._habits.ack_id]
+            message_class = self._default_class[subscription_id]
+        except KeyError as error:
+            raise self._loss(f"a MESSAGE without a known {error}") from None
+        for name in SESSION_HEADERS:
+            headers.pop(name, None)
+        message = Message(headers, frame.body).with_default_class(message_class)
+        return Delivery(message, self, (subscription_id, ack_id))
+
+    # Acks --------------------------------------------------------------------------------------
+
+    def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
+        """On the thread that loads; all in order, which is that of the deliveries."""
+        last: dict[str, str] = {}
+        for subscription_id, ack_id in tokens:
+            last.pop(subscription_id, None)
+            last[subscription_id] = ack_id
+        self._acks.append(last)
+        os.eventfd_write(self._acks_due, 1)
+
+    def _acknowledge(self) -> None:
         """The last ack of each subscription, in the order of delivery: acks are cumulative.
 
         On RabbitMQ across subscriptions, too: there any other order would ack twice.
         """
-        last: dict[str, str] = {}
-        with suppress(queue.Empty):
-            ack = self._listener.acks.get(timeout=TICK_S)
-            while True:
-                last.pop(ack.subscription_id, None)
-                last[ack.subscription_id] = ack.ack_id
-                ack = self._listener.acks.get_nowait()
-        return last
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._acks_due)
+        while self._acks:
+            self._push(self._ack_frames(self._acks.popleft()))
 
-    def _acknowledge(self, acks: Mapping[str, str]) -> None:
-        """One transaction: on ActiveMQ ten times the rate of bare cumulative acks."""
-        if not acks:
-            return
-        self._transactions += 1
-        transaction = {"transaction": f"ack-{self._transactions}"}
-        self._send("BEGIN", transaction)
-        for ack_id in acks.values():
-            self._send("ACK", {"id": ack_id, **transaction})
-        self._send("COMMIT", transaction)
+    def _ack_frames(self, last: Mapping[str, str]) -> bytes:
+        assert self._habits is not None
+        transaction: dict[str, str] = {}
+        if self._habits.acks_in_transaction:
+            self._transactions += 1
+            transaction = {"transaction": f"ack-{self._transactions}"}
+        frames = [encode("ACK", {"id": ack_id, **transaction}) for ack_id in last.values()]
+        if transaction:
+            frames = [encode("BEGIN", transaction), *frames, encode("COMMIT", transaction)]
+        return b"".join(frames)
+
+    # Talking -----------------------------------------------------------------------------------
+
+    def _learn(self, headers: Mapping[str, str]) -> None:
+        version, server = headers.get("version", "1.0"), headers.get("server", "")
+        if version != VERSION:
+            raise self._loss(f"it speaks STOMP {version}, not {VERSION}")
+        self._habits = habits_of(server)
+        if self._habits is None:
+            raise self._loss(f"a broker of a kind unknown here: {server or 'no server header'}")
+        sends_ms, wants_ms = _heart_beat(headers)
+        # Twice as often as agreed: a late one costs the connection.
+        self._send_every_s = max(wants_ms, self._heart_beat_ms) / 2000 if wants_ms else 0.0
+        self._hear_every_s = max(sends_ms, self._heart_beat_ms) / 1000 if sends_ms else 0.0
 
     def _keep_alive(self, now: float) -> None:
-        if self._listener.lost:
-            raise SessionLost(self._listener.lost)
-        silent_s = now - self._listener.heard_at
+        silent_s = now - self._heard_at
         if self._hear_every_s and silent_s > SILENT_BEATS * self._hear_every_s:
-            raise SessionLost(f"no sign of life for {silent_s:.0f} s")
+            raise self._loss(f"no sign of life for {silent_s:.1f} s")
         if self._send_every_s and now - self._sent_at > self._send_every_s:
-            self._send(None, {})
+            self._push(b"\n")
 
-    def _send(self, command: str | None, headers: Mapping[str, str]) -> None:
-        """`command` None is a heart-beat."""
+    def _send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         try:
-            self._connection.send_frame(command, dict(headers))
-        except Exception as error:  # of stomp.py, of the socket, of one closing the other
-            reason = self._listener.lost or str(error) or "the connection is closed"
-            raise SessionLost(reason) from error
+            self._push(encode(command, headers, body))
+        except ValueError as error:  # a login that STOMP can't carry
+            raise self._loss(str(error)) from error
+
+    def _push(self, frames: bytes) -> None:
+        assert self._channel is not None
+        self._channel.deadline = Deadline.after(self._reply_s)
+        try:
+            self._channel.send(frames)
+        except OSError as error:
+            raise self._loss(words_of(error)) from error
         self._sent_at = time.monotonic()
 
-    def _reply(self, command: str, timeout_s: float | None = None) -> Mapping[str, str]:
-        """The headers of the frame that is due."""
+    def _reply(self, command: str, timeout_s: float | None = None) -> Frame:
+        """The frame that is due."""
         timeout_s = timeout_s or self._reply_s
+        deadline = Deadline.after(timeout_s)
         try:
-            reply = self._listener.replies.get(timeout=timeout_s)
-        except queue.Empty:
-            raise SessionLost(f"no {command} within {timeout_s:g} s") from None
+            while not self._replies:
+                self._receive(deadline)
+        except TimeoutError:
+            raise self._loss(f"no {command} within {timeout_s:g} s") from None
+        reply = self._replies.popleft()
         if reply.command != command:
-            raise SessionLost(self._listener.lost or f"{reply.command} instead of {command}")
-        return reply.headers
+            raise self._loss(f"{reply.command} instead of {command}")
+        return reply
+
+    def _loss(self, words: str) -> SessionLost:
+        self._lost = self._lost or words
+        return SessionLost(self._lost)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    command: str
-    headers: Mapping[str, str]
-
-
-class _Listener:
-    """What stomp.py's thread calls; nothing here works, waits on a lock for long, or fails."""
-
-    def __init__(self, broker: str, session: StompSession, inbox: Inbox) -> None:
-        self._broker = broker
-        self._session = session
-        self._inbox = inbox
-        self.default_class: dict[str, str | None] = {}
-        self.acks: queue.SimpleQueue[_Ack] = queue.SimpleQueue()
-        self.replies: queue.SimpleQueue[_Reply] = queue.SimpleQueue()
-        self.heard_at = 0.0
-        self.lost = ""
-        self.closing = False
-
-    def heard(self) -> None:
-        self.heard_at = time.monotonic()
-
-    def on_connected(self, frame: Any) -> None:
-        self.heard()
-        self.replies.put(_Reply("CONNECTED", frame.headers))
-
-    def on_receipt(self, frame: Any) -> None:
-        self.heard()
-        self.replies.put(_Reply("RECEIPT", frame.headers))
-
-    def on_heartbeat(self) -> None:
-        self.heard()
-
-    def on_message(self, frame: Any) -> None:
-        try:
-            delivery = self._delivery(frame.headers, frame.body)
-            while not self.closing and not self._inbox.put(delivery, ROOM_S):
-                self.heard()  # not heard because we do not listen
-            self.heard()
-        except Exception as error:  # stomp.py would only close the connection
-            self._inbox.fail(error)
-
-    def on_error(self, frame: Any) -> None:
-        # Some brokers go on after an ERROR; then nobody knows what they did with our frame.
-        words = frame.headers.get("message") or bytes(frame.body).decode("utf-8", "replace")
-        self._lose(words.strip().split("\n")[0] or "ERROR without words")
-
-    def on_disconnected(self) -> None:
-        self._lose("the broker closed the connection")
-
-    def _lose(self, text: str) -> None:
-        self.lost = self.lost or text
-        self.replies.put(_Reply("ERROR", {}))
-
-    def _delivery(self, headers: Mapping[str, str], body: bytes) -> Delivery:
-        subscription_id = headers["subscription"]
-        kept = {key: value for key, value in headers.items() if key not in SESSION_HEADERS}
-        message = Message(kept, body).with_default_class(self.default_class[subscription_id])
-        ack = partial(self.acks.put, _Ack(subscription_id, headers["ack"]))
-        return Delivery(message, self._broker, self._session, ack)
-
-
-def _open_socket(address: Address) -> socket.socket:
-    try:
-        connected = socket.create_connection(address, CONNECT_S)
-    except OSError as error:
-        raise SessionLost(str(error.strerror or error).lower()) from error
-    connected.settimeout(None)  # stomp.py takes a timeout for the end of the connection
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SEND_TIMEOUT_MS)
-    return connected
+def _error_words(frame: Frame) -> str:
+    body = frame.body.decode("utf-8", "replace").strip("\0\r\n ")
+    words = frame.headers.get("message", "").strip() or body
+    versions = frame.headers.get("version", VERSION)
+    if VERSION not in versions.split(","):
+        words = f"{words} (it speaks STOMP {versions}, not {VERSION})"
+    return words.split("\n")[0] or "ERROR without words"
 
 
 def _heart_beat(headers: Mapping[str, str]) -> tuple[int, int]:

@@ -44,12 +44,15 @@ class StompSource:
         *,
         resolve: Resolve = resolve,
         delays: Delays = growing_delays,
+        taken: dict[Address, str] | None = None,
     ) -> None:
+        """`taken`: who has which address; shared by all sources, since two URLs may lead to one."""
         self.name = str(broker)
         self._broker = broker
         self._settings = settings
         self._resolve = resolve
         self._delays = delays
+        self._taken = {} if taken is None else taken
         self._trouble = "not looked up yet"
         self._links: dict[Address, StompLink] = {}
         self._threads: dict[Address, threading.Thread] = {}
@@ -66,7 +69,7 @@ class StompSource:
     def missing(self) -> Sequence[str]:
         links = tuple(self._links.values())
         if not links:
-            return [f"{self.name} ({self._trouble})"]
+            return [f"{self.name} ({self._trouble})"] if self._trouble else []
         return [f"{link.name} ({link.trouble})" for link in links if link.trouble]
 
     def _look_up(self, inbox: Inbox, stop: threading.Event) -> None:
@@ -76,7 +79,10 @@ class StompSource:
         except OSError as error:
             self._set_trouble(str(error.strerror or error).lower())
             return
+        self._trouble = ""
         for address in addresses:
+            if self._taken.setdefault(address, self.name) != self.name:
+                continue  # the same broker by another URL
             thread = self._threads.get(address)
             if thread is None or not thread.is_alive():
                 self._start(address, inbox, stop)
@@ -84,13 +90,15 @@ class StompSource:
 
     def _start(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
         name = self.name if address[0] == self._broker.host else f"{self.name} at {address[0]}"
-        place = Place(self.name, name, address, self._broker.user)
+        place = Place(self._broker, name, address)
         link = StompLink(place, self._settings, self._delays, lambda: self._exists(address))
         self._links[address] = link
         self._threads[address] = start_worker(lambda: link.run(inbox, stop), name, inbox)
 
     def _forget_ended(self) -> None:
         alive = {address for address, thread in self._threads.items() if thread.is_alive()}
+        for address in self._links.keys() - alive:
+            del self._taken[address]
         self._links = {address: self._links[address] for address in alive}
         self._threads = {address: self._threads[address] for address in alive}
 

@@ -30,7 +30,7 @@ class Tally:
         return not self.dead_letters and not self.damaged
 
     def add(self, batch: Sequence[Delivery], loaded: Loaded) -> None:
-        self.messages.update(delivery.broker for delivery in batch)
+        self.messages.update(delivery.session.broker for delivery in batch)
         self.rows += loaded.rows
         self.dead_letters.update(loaded.dead_letters)
         self.checks += loaded.checks

@@ -15,12 +15,12 @@ from urllib.parse import quote, quote_plus
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from publisher.http_session import Answer, HttpSession, Request, login_headers, login_shown
 from publisher.http_session import preview as preview_request
 from publisher.rest import TOPIC, CannotTravel, OneByOne, destination_of, travelling_headers
 from schema.broker import Broker
+from schema.deadline import Deadline
 from schema.message import MESSAGE_ID, Message
 
 MAX_FORM_BYTES = 200_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.host_name import within
 from schema.broker import SPOOL, Broker
+from schema.deadline import Deadline
 
 
 class BrokerAddress(NamedTuple):

@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected
 from publisher.http_session import Answer, HttpSession, Request
 from publisher.http_session import preview as preview_request
 from publisher.rest import TOPIC, CannotTravel, destination_of, travelling_headers
 from publisher.transport import nothing_else
 from schema.broker import Broker
+from schema.deadline import Deadline
 from schema.message import Message
 
 MAX_BATCH = 100

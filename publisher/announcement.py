@@ -6,10 +6,10 @@ import sys
 import time
 
 from publisher.config import DESTINATION
-from publisher.deadline import Deadline
 from publisher.publication import BATCH, Courier, NoBrokerTookIt
 from publisher.read_ahead import ReadAhead
 from schema.command import BAD_DATA, OK, TRY_LATER
+from schema.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import Any, Optional
 
 from publisher.address import BrokerAddress, addresses_of
 from publisher.config import PublisherConfig, examine_config
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, PublishError
 from publisher.transport import kind_of
 from schema.broker import AMS, SPOOL, Broker
 from schema.classes import CHECK_CLASS
 from schema.command import OK, text_table, to_json
 from schema.config import Findings
+from schema.deadline import Deadline
 from schema.errors import ConfigError
 from schema.message import Message, new_message
 
@@ -111,10 +111,10 @@ def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
         yield f"{found.place('key_file')}: is of no use without certificate_file"
     if not any(broker.tls for broker in config.broker_list):
         return
-    from publisher.tls import tls_context  # `import ssl` is slow
+    from schema.tls import tls_context  # `import ssl` is slow
 
     try:
-        tls_context(config)
+        tls_context(config.tls_files)
     except ConfigError as error:
         for problem in error.problems:
             about_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")

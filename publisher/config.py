@@ -16,6 +16,7 @@ from schema.message import CLASS, Message, default_destination
 if TYPE_CHECKING:
     from publisher.proxy import Proxy
     from schema.broker import Broker
+    from schema.tls import TlsFiles
 
 DESTINATION = "destination"
 """Header of a message: where it travels. It survives the spool."""
@@ -76,13 +77,13 @@ def _bad_proxy(url: str) -> str | None:
 
 
 def _bad_secret(path: Path) -> str | None:
-    from publisher.secrets import problem_of_secret
+    from schema.secret_file import problem_of_secret
 
     return problem_of_secret(path)
 
 
 def _bad_certificate(path: Path) -> str | None:
-    from publisher.secrets import problem_of_certificate
+    from schema.secret_file import problem_of_certificate
 
     return problem_of_certificate(path)
 
@@ -178,15 +179,22 @@ class PublisherConfig(NamedTuple):
     def has_secrets(self) -> dict[str, bool]:
         """Which secrets there are; one in a file that can't be used counts as none."""
         from publisher import secrets
+        from schema.secret_file import read_secret
 
         ways = {
             "password": lambda: secrets.password(self.password_file, os.environ),
             "token": lambda: secrets.token(self.token_file, os.environ),
             "proxy password": lambda: (
-                self.proxy_password_file and secrets.read_secret(self.proxy_password_file)
+                self.proxy_password_file and read_secret(self.proxy_password_file)
             ),
         }
         return {name: _is_there(way) for name, way in ways.items()}
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        from schema.tls import TlsFiles  # `import ssl` is slow
+
+        return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
 
     def scratch_of_spool(self) -> str | None:
         """The variable that names a batch job's scratch directory above the spool, if one does."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from publisher.address import BrokerAddress
-from publisher.channel import Channel, connect, words_of
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
+from schema.channel import Channel, connect, words_of
+from schema.deadline import Deadline
 from schema.errors import ConfigError
 
 
@@ -28,9 +28,9 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:
-            from publisher.tls import secure  # `import ssl` is slow
+            from schema.tls import secure  # `import ssl` is slow
 
-            channel = secure(channel, broker, config)
+            channel = secure(channel, broker, config.tls_files)
     except (OSError, ConfigError) as error:
         raise BrokerUnavailable(address, words_of(error)) from error
     return channel

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.memory import Memory
 from publisher.route import Route
 from publisher.transport import Transport, kind_of, outcomes
 from schema.broker import SPOOL, Broker
+from schema.deadline import Deadline
 from schema.disk import flock_at_once, open_directory
 from schema.errors import DamagedElement, SpoolError
 from schema.log import lazy_logger

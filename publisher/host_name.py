@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from publisher.deadline import Deadline
+from schema.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple, Optional, cast
 
 from publisher.address import BrokerAddress
-from publisher.channel import Channel, words_of
 from publisher.config import PublisherConfig
 from publisher.connection import open_channel
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.broker import Broker
+from schema.channel import Channel, words_of
+from schema.deadline import Deadline
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_WORDED_BYTES = 65536

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from publisher.config import PublisherConfig, load_config
-from publisher.deadline import Deadline
 from publisher.host_name import this_host
 from publisher.publication import Courier, NoBrokerTookIt, Publication
+from schema.deadline import Deadline
 from schema.message import MAX_BYTES, MAX_RECORDS, Message, new_message
 from schema.normalise import normalise
 from schema.record import write_wlcg

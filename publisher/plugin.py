@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from publisher.deadline import Deadline
 from publisher.perfdata import split_output
+from schema.deadline import Deadline
 from schema.normalise import STATUSES
 from schema.record import Record
 from schema.times import format_time

@@ -135,7 +135,7 @@ def _by_key(key: str, password_file: Optional[Path]) -> Proxy:
     proxy = parse_proxy(key, KEY)
     if proxy.user is None or password_file is None:
         return proxy
-    from publisher.secrets import read_secret
+    from schema.secret_file import read_secret
 
     return replace(proxy, password=read_secret(password_file))
 

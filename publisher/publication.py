@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from schema.command import TRY_LATER, UNAVAILABLE
+from schema.deadline import Deadline
 from schema.errors import SpoolError
 from schema.log import lazy_logger
 from schema.message import Message

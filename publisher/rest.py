@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from publisher.address import BrokerAddress
 from publisher.config import DESTINATION
-from publisher.deadline import Deadline
 from publisher.errors import MessageRejected
 from publisher.frame import belongs_to_broker, is_header_name
 from publisher.transport import nothing_else
+from schema.deadline import Deadline
 from schema.message import Message
 
 TOPIC, QUEUE = "topic", "queue"

@@ -13,8 +13,8 @@ from schema.log import lazy_logger
 
 if TYPE_CHECKING:
     from publisher.config import PublisherConfig
-    from publisher.deadline import Deadline
     from schema.broker import Broker
+    from schema.deadline import Deadline
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.spool_room import SpoolRoom
 from publisher.transport import nothing_else
 from schema.broker import Broker
+from schema.deadline import Deadline
 from schema.element import serialise
 from schema.errors import SpoolError
 from schema.message import Message

@@ -7,12 +7,12 @@ from contextlib import closing
 
 from publisher.address import BrokerAddress
 from publisher.config import DESTINATION, PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.frame import RECEIPT, send_headers
 from publisher.stomp_refusal import MISSING, judged, says
 from publisher.stomp_session import SessionEnded, StompSession
 from publisher.transport import nothing_else
+from schema.deadline import Deadline
 from schema.message import MESSAGE_ID, Message
 from schema.stomp_frame import Frame, encode
 

@@ -10,11 +10,11 @@ from collections import deque
 from typing import Callable, Optional
 
 from publisher.address import BrokerAddress
-from publisher.channel import words_of
 from publisher.config import PublisherConfig
 from publisher.connection import open_channel
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
+from schema.channel import words_of
+from schema.deadline import Deadline
 from schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"

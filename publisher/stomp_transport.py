@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from publisher.address import BrokerAddress
 from publisher.config import DESTINATION, PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import MessageRejected, PublishError
 from publisher.frame import RECEIPT, TRANSACTION, send_headers
 from publisher.stomp_refusal import FORBIDDEN, judged, says
 from publisher.stomp_session import SessionEnded, StompSession
 from publisher.transport import nothing_else
 from schema.broker import Broker
+from schema.deadline import Deadline
 from schema.message import Message
 from schema.stomp_frame import encode
 

@@ -8,9 +8,9 @@ from typing import Callable, Optional, Protocol, cast
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import MessageRejected
 from schema.broker import ACTIVEMQ_REST, AMS, RABBITMQ_API, SPOOL, STOMP, Broker
+from schema.deadline import Deadline
 from schema.message import Message
 
 KINDS = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from publisher.address import ips_of
-from publisher.channel import Channel, connect, words_of
-from publisher.deadline import Deadline
 from publisher.proxy import Proxy
 from schema.broker import STOMP, Broker
+from schema.channel import Channel, connect, words_of
+from schema.deadline import Deadline
 
 MAX_ANSWER_BYTES = 65536
 END = b"\r\n\r\n"

@@ -6,7 +6,6 @@ problems are reported at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import (
@@ -322,18 +321,3 @@ def _nearest(name: str, known: Any) -> str:
 
     close = get_close_matches(name, list(known), 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def read_secret(path: os.PathLike[str] | str) -> str:
-    """The first line of a secret's file.
-
-    Raises:
-        ConfigError: it can't be read, or is empty.
-    """
-    try:
-        secret = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: {error}"]) from None
-    if not secret:
-        raise ConfigError([f"{path}: holds no secret"])
-    return secret

@@ -194,7 +194,7 @@ def _parsed(data: bytearray) -> Frame:
 def _headers(lines: Iterable[str], escaped: bool) -> dict[str, str]:
     pairs = [line.split(":", 1) for line in lines]
     if escaped:
-        pairs = [[_unescaped(text) for text in pair] for pair in pairs]
+        pairs = [[_unescaped(text) if "\\" in text else text for text in pair] for pair in pairs]
     try:
         return dict(reversed(pairs))
     except ValueError:

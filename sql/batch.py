@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,6 +15,12 @@ from sql.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
+POISON = "poison"
+
+POISON_TEXT = (
+    "the consumer died again and again with this message in hand, so it was not looked into;"
+    " a replay does that"
+)
 
 WHOLE = 0
 """The record number that stands for the whole message; records count from 1."""
@@ -79,16 +85,22 @@ class Batch:
 
 
 def read_batch(
-    catalogue: Catalogue, messages: Sequence[Message], now: datetime, limits: Limits
+    catalogue: Catalogue,
+    messages: Sequence[Message],
+    now: datetime,
+    limits: Limits,
+    poison: Collection[str] = (),
 ) -> Batch:
-    """The messages, decoded for the views of their classes."""
+    """The messages, decoded for the views of their classes; those with an id of `poison` whole."""
     batch = Batch()
     names = {folded(message.message_class or "") for message in messages}
     views = catalogue.find_all(names - {CHECK_CLASS})
     for message in messages:
         name = folded(message.message_class or "")
         view = views.get(name)
-        if name == CHECK_CLASS:
+        if poison and message.message_id in poison:
+            batch.failures.append(whole(message, POISON, POISON_TEXT))
+        elif name == CHECK_CLASS:
             batch.checks += 1
         elif view is None or view.problem:
             batch.failures.append(_no_view(message, view))

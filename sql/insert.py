@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, column, insert, table
 
+from schema.classes import built_in
 from sql.batch import Batch, Failure, Pending, ViewBatch
 from sql.catalogue import ClassView
 from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
@@ -25,10 +26,14 @@ class _ClassBroken(Exception):
 
 @dataclass
 class Inserted:
-    """How many rows are stored, and what could not be."""
+    """How many rows of each class are stored, and what could not be."""
 
-    rows: int
+    rows_by_class: dict[str, int]
     failures: list[Failure]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_class.values())
 
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
@@ -37,7 +42,7 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
     Raises:
         the driver's error, where the same may succeed later.
     """
-    done = Inserted(0, list(batch.failures))
+    done = Inserted({}, list(batch.failures))
     for _, part in sorted(batch.by_view.items()):
         _insert_class(connection, part, done)
     return done
@@ -51,8 +56,14 @@ def _insert_class(connection: Connection, part: ViewBatch, done: Inserted) -> No
     except _ClassBroken as error:
         done.failures += part.broken(str(error))
         return
-    done.rows += len(rows) - len(refused)
+    done.rows_by_class[_class_name(part.view)] = len(rows) - len(refused)
     done.failures += [*part.refused(), *refused]
+
+
+def _class_name(view: ClassView) -> str:
+    """As the wire spells it: PostgreSQL's catalogue has lower case alone."""
+    known = built_in(view.name)
+    return known.name if known else view.name
 
 
 def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> list[Failure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from schema.message import Message
 from schema.normalise import Limits
+from sql.audit import Audit, write_audit
 from sql.batch import CLASS_BROKEN, Batch, read_batch
 from sql.catalogue import Catalogue
 from sql.dead_letter import keep
@@ -21,14 +22,18 @@ from sql.transaction import load_transaction
 class Loaded:
     """What became of a batch.
 
-    `rows` were stored, or were there already; `dead_letters` are the new ones by reason, `checks`
-    the messages that only prove a path, `ignored_keys` how often a key had no column.
+    `rows_by_class` were stored, or were there already; `dead_letters` are the new ones by reason,
+    `checks` the messages that only prove a path, `ignored_keys` how often a key had no column.
     """
 
-    rows: int
+    rows_by_class: Mapping[str, int]
     dead_letters: Mapping[str, int]
     checks: int
     ignored_keys: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_class.values())
 
 
 def load(
@@ -37,14 +42,27 @@ def load(
     messages: Sequence[Message],
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    *,
+    audit: Audit | None = None,
+    poison: Collection[str] = (),
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
+
+    `poison`: ids of messages that are not to be looked into, only kept. With an `audit` the batch
+    leaves its row in `load_audit`.
 
     Raises:
         DatabaseAway: nothing was committed; the same again later.
     """
-    batch = read_batch(catalogue, messages, now, limits)
-    loaded = load_transaction(engine, lambda connection: _load(connection, batch, now))
+    batch = read_batch(catalogue, messages, now, limits, poison)
+
+    def action(connection: Connection) -> Loaded:
+        loaded = _load(connection, batch, now)
+        if audit is not None:
+            _write_audit(connection, audit, len(messages), loaded)
+        return loaded
+
+    loaded = load_transaction(engine, action)
     if CLASS_BROKEN in loaded.dead_letters:
         catalogue.forget()
     return loaded
@@ -53,4 +71,15 @@ def load(
 def _load(connection: Connection, batch: Batch, now: datetime) -> Loaded:
     inserted = insert_batch(connection, batch)
     kept = keep(connection, inserted.failures, now)
-    return Loaded(inserted.rows, kept, batch.checks, batch.ignored_keys)
+    return Loaded(inserted.rows_by_class, kept, batch.checks, batch.ignored_keys)
+
+
+def _write_audit(connection: Connection, audit: Audit, messages: int, loaded: Loaded) -> None:
+    write_audit(
+        connection,
+        audit,
+        messages=messages,
+        rows=loaded.rows,
+        dead_letters=sum(loaded.dead_letters.values()),
+        checks=loaded.checks,
+    )

@@ -55,6 +55,9 @@ BEGIN
     -- The loader: in through the class views; to see what was loaded is not its business.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
+    -- When and under which login is the database's to say.
+    GRANT INSERT (consumer, host, process_id, brokers, messages, rows, dead_letters, checks)
+        ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
         open_staging,
@@ -120,7 +123,8 @@ BEGIN
         site_availability,
         group_availability,
         report_group_site,
-        status_timeline
+        status_timeline,
+        load_audit
     TO sam_reader;
 END
 $$;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +17,7 @@ from schema.classes import built_in
 from schema.errors import ConfigError
 from schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
 from schema.normalise import Limits
+from sql.audit import Audit, write_audit
 from sql.batch import CLASS_BROKEN, Failure, read_batch
 from sql.catalogue import Catalogue, ClassView
 from sql.dead_letter import keep
@@ -31,6 +34,9 @@ BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 FOLD_EVERY = 50
 """Batches after which current_status and the days that are due follow."""
+
+WHO = "sam-db import"
+"""The consumer in `load_audit`; its broker is the file."""
 
 FILE, LINE = "importFile", "importLine"
 """Headers that tell where a dead letter came from."""
@@ -106,22 +112,31 @@ class Import:
         if self.dry_run:
             self._look(messages, tally)
         else:
-            size = self._load(messages, tally)
+            size = self._load(messages, pieces.file.name, tally)
             if places:
                 places.keep(batch[-1].end, tally, size)
         done = self.tally.records + tally.records
         fresh = done - self.tally.resumed - tally.resumed
         self.progress.show(pieces.file.name, pieces.file.share, done, fresh)
 
-    def _load(self, messages: Sequence[Message], tally: Tally) -> int:
+    def _load(self, messages: Sequence[Message], file: str, tally: Tally) -> int:
         """Store and commit; the database's size then."""
         now = datetime.now(UTC)
         batch = read_batch(self.catalogue, messages, now, self.limits)
+        audit = Audit(WHO, socket.gethostname(), os.getpid(), {file: len(messages)})
 
         def action(connection: Connection) -> tuple[int, Sequence[Failure], dict[str, int], int]:
             inserted = insert_batch(connection, batch)
             refuse_broken_class(inserted.failures)
             kept = keep(connection, inserted.failures, now)
+            write_audit(
+                connection,
+                audit,
+                messages=len(messages),
+                rows=inserted.rows,
+                dead_letters=sum(kept.values()),
+                checks=0,
+            )
             return inserted.rows, inserted.failures, kept, size_of(connection)
 
         rows, failures, kept, size = load_transaction(self.engine, action)

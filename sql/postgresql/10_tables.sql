@@ -257,6 +257,28 @@ COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte by byte, with the headers (JSON) of its message. '
     'Record 0 is the whole message.';
 
+-- Who loaded what -------------------------------------------------------------------------------
+
+CREATE TABLE loaded_batch (
+    batch_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    loaded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    database_user text NOT NULL DEFAULT session_user,
+    consumer text NOT NULL,
+    host text NOT NULL,
+    process_id integer NOT NULL,
+    brokers text NOT NULL,
+    messages integer NOT NULL,
+    rows integer NOT NULL,
+    dead_letters integer NOT NULL,
+    checks integer NOT NULL
+);
+COMMENT ON TABLE loaded_batch IS
+    'Who loaded what: a row for each batch, of its own transaction. brokers is JSON '
+    '{"broker": messages}; rows were stored or there already, dead_letters are new, checks are '
+    'messages that only prove a path. Time and user are not the loader''s to tell.';
+CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
+COMMENT ON INDEX loaded_batch_loaded_at IS 'What was loaded lately, and what is old enough to go.';
+
 -- Reports ---------------------------------------------------------------------------------------
 -- Every figure carries the run that made it; published_run says which run readers see.
 

@@ -413,3 +413,22 @@ SELECT
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 COMMENT ON VIEW report_change IS 'What a run changed in the figures of the one before, and why.';
+
+-- Who loaded what -------------------------------------------------------------------------------
+
+CREATE VIEW load_audit AS
+SELECT
+    batch_id,
+    loaded_at,
+    database_user,
+    consumer,
+    host,
+    process_id,
+    brokers,
+    messages,
+    rows,
+    dead_letters,
+    checks
+FROM loaded_batch;
+COMMENT ON VIEW load_audit IS
+    'Who loaded what: a row for each batch that was committed, until prune takes it.';

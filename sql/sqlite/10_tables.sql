@@ -280,6 +280,27 @@ CREATE TABLE dead_letter (
     UNIQUE (message_id, record_number)
 ) STRICT;
 
+-- Who loaded what -------------------------------------------------------------------------------
+
+-- Who loaded what: a row for each batch, of its own transaction. brokers is JSON {"broker": messages};
+-- rows were stored or there already, dead_letters are new, checks are messages that only prove a
+-- path. SQLite has no users.
+CREATE TABLE loaded_batch (
+    batch_id integer PRIMARY KEY,
+    loaded_at integer NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS integer)),
+    database_user text,
+    consumer text NOT NULL,
+    host text NOT NULL,
+    process_id integer NOT NULL,
+    brokers text NOT NULL,
+    messages integer NOT NULL,
+    rows integer NOT NULL,
+    dead_letters integer NOT NULL,
+    checks integer NOT NULL
+) STRICT;
+-- What was loaded lately, and what is old enough to go.
+CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
+
 -- Reports ---------------------------------------------------------------------------------------
 -- Every figure carries the run that made it; published_run says which run readers see.
 

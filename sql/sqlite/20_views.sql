@@ -590,3 +590,21 @@ SELECT
     c.reason
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
+
+-- Who loaded what -------------------------------------------------------------------------------
+
+-- Who loaded what: a row for each batch that was committed, until prune takes it.
+CREATE VIEW load_audit AS
+SELECT
+    batch_id,
+    strftime('%Y-%m-%dT%H:%M:%SZ', loaded_at, 'unixepoch') AS loaded_at,
+    database_user,
+    consumer,
+    host,
+    process_id,
+    brokers,
+    messages,
+    rows,
+    dead_letters,
+    checks
+FROM loaded_batch;

@@ -26,7 +26,7 @@ from tests.services.rabbitmq import RabbitMQServer
 Server = ActiveMQServer | RabbitMQServer
 
 
-@pytest.fixture(params=["activemq", "rabbitmq"])
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
 def broker(request: pytest.FixtureRequest) -> Server:
     server: Server = request.getfixturevalue(request.param)
     return server

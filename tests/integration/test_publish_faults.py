@@ -19,10 +19,10 @@ import pytest
 
 from publisher import MessageRejected, PublisherConfig, publish
 from publisher.address import BrokerAddress
-from publisher.deadline import Deadline
 from publisher.drain import drain
 from publisher.stomp_transport import round_trip
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message

@@ -24,6 +24,7 @@ class = "metricOutput"
 
 def loaded(directory: Path, text: str) -> ConsumerConfig:
     (directory / "secret").write_text("hush\n")
+    (directory / "secret").chmod(0o600)
     file = directory / "sam.toml"
     file.write_text(text)
     return load_consumer(argparse.Namespace(config=str(file)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count, repeat
+from pathlib import Path
 
 import pytest
 
+from consumer.attempts import Attempts
 from consumer.backoff import growing_delays
-from consumer.inbox import Delivery, Inbox
-from consumer.loop import BatchRule, Loop, Patience, Stopped
-from schema.message import Message
+from consumer.inbox import BatchRule, Delivery, Inbox
+from consumer.loop import Loop, Patience, Stopped
 from sql.errors import DatabaseAway, SchemaMismatch
 from sql.load import Loaded
 from tests.builders import metric_message
@@ -19,47 +20,57 @@ from tests.builders import metric_message
 AWAY = DatabaseAway("connection refused")
 
 
+class Connection:
+    def __init__(self, broker: str, events: list[str]) -> None:
+        self.broker = broker
+        self._events = events
+
+    def ack(self, tokens: Sequence[int]) -> None:
+        self._events += [f"ack {token}" for token in tokens]
+
+
 class Scene:
     """A loop over `size` deliveries, whose loader fails as told; `events` is what happened."""
 
-    def __init__(self, size: int, batch_size: int = 1000) -> None:
+    def __init__(self, directory: Path, size: int, batch_size: int = 1000) -> None:
         self.events: list[str] = []
+        self.sessions = [Connection(name, self.events) for name in ("spool:///in", "stomp://a:1")]
         self.failures: list[Exception] = []
         self.stop = threading.Event()
         self.inbox = Inbox(max(size, 1))
         for number in range(size):
-            self.inbox.put(self._delivery(number), 0)
+            self.inbox.put([self._delivery(number)])
         patience = Patience(self.stop, lambda: repeat(0.0))
-        self.loop = Loop(self.inbox, self._load, patience, BatchRule(batch_size, 1.0), self.stop)
+        rule = BatchRule(batch_size, age_s=1.0)
+        attempts = Attempts(directory / "attempts")
+        self.loop = Loop(self.inbox, self._load, patience, attempts, rule, self.stop)
 
     def run(self) -> None:
         """As long as there is something in the inbox."""
         self.loop.run(goes_on=lambda news: news)
 
     def _delivery(self, number: int) -> Delivery:
-        broker = "stomp://a:1" if number % 2 else "spool:///in"
-        return Delivery(
-            metric_message(), broker, None, ack=lambda: self.events.append(f"ack {number}")
-        )
+        session = self.sessions[number % 2]
+        return Delivery(metric_message(), session, number)
 
-    def _load(self, messages: Sequence[Message]) -> Loaded:
+    def _load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
         if self.failures:
             self.events.append("fail")
             raise self.failures.pop(0)
-        self.events.append(f"commit {len(messages)}")
-        return Loaded(len(messages) - 1, {"bad-status": 1}, 0, {"colour": 2})
+        self.events.append(f"commit {len(batch)}")
+        return Loaded({"metricOutput": len(batch) - 1}, {"bad-status": 1}, 0, {"colour": 2})
 
 
-def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch() -> None:
-    scene = Scene(3, batch_size=2)
+def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3, batch_size=2)
 
     scene.run()
 
     assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
 
 
-def test_nothing_is_acked_while_the_database_is_away() -> None:
-    scene = Scene(2)
+def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [AWAY, AWAY, AWAY]
 
     scene.run()
@@ -67,19 +78,19 @@ def test_nothing_is_acked_while_the_database_is_away() -> None:
     assert scene.events == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
 
 
-def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away() -> None:
-    scene = Scene(2)
+def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [AWAY] * 100
     scene.stop.set()
 
     with pytest.raises(Stopped):
-        scene.loop._commit(scene.inbox.take(2, 0, 0, 1))
+        scene.loop._commit(scene.inbox.take(BatchRule(2, 1, 0), 0))
 
     assert scene.events == ["fail"]
 
 
-def test_any_other_error_ends_the_loop_without_an_ack() -> None:
-    scene = Scene(2)
+def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
 
     with pytest.raises(SchemaMismatch):
@@ -87,18 +98,18 @@ def test_any_other_error_ends_the_loop_without_an_ack() -> None:
     assert scene.events == ["fail"]
 
 
-def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop() -> None:
-    scene = Scene(1)
+def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1)
     scene.failures = [AWAY]
-    batch = scene.inbox.take(1, 0, 0, 1)
+    batch = scene.inbox.take(BatchRule(1, 1, 0), 0)
     scene.inbox.fail(OSError("too many open files"))
 
     with pytest.raises(OSError, match="open files"):
         scene.loop._commit(batch)
 
 
-def test_a_stopped_loop_takes_nothing_more() -> None:
-    scene = Scene(2)
+def test_a_stopped_loop_takes_nothing_more(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
     scene.stop.set()
 
     scene.run()
@@ -106,8 +117,8 @@ def test_a_stopped_loop_takes_nothing_more() -> None:
     assert scene.events == []
 
 
-def test_the_tally_counts_by_broker_and_reason() -> None:
-    scene = Scene(3)
+def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
 
     scene.run()
 

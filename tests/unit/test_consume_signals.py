@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from consumer import signals
-from consumer.signals import stopping_on_signals
+from consumer.signals import Wishes, heeding_signals
 
 SOON_S = 10.0
 
@@ -22,12 +22,27 @@ def send_to_ourselves(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_says_stop(number: signal.Signals) -> None:
-    stop = threading.Event()
+    wishes = Wishes()
 
-    with stopping_on_signals(stop):
+    with heeding_signals(wishes):
         send_to_ourselves(number)
 
-        assert stop.wait(SOON_S)
+        assert wishes.stop.wait(SOON_S)
+    assert not wishes.begins_anew()
+
+
+def test_sighup_says_stop_and_begin_anew() -> None:
+    wishes = Wishes()
+
+    with heeding_signals(wishes):
+        send_to_ourselves(signal.SIGHUP)
+        assert wishes.stop.wait(SOON_S)
+        anew = wishes.begins_anew()
+        still_stopping = wishes.stop.is_set()
+        send_to_ourselves(signal.SIGTERM)
+        assert wishes.stop.wait(SOON_S)
+
+    assert (anew, still_stopping, wishes.begins_anew()) == (True, False, False)
 
 
 def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +54,7 @@ def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.Monke
         codes.append(code)
         ended.set()
 
-    with stopping_on_signals(threading.Event(), exit_now):
+    with heeding_signals(Wishes(), exit_now):
         send_to_ourselves(signal.SIGTERM)
         assert ended.wait(SOON_S)
 
@@ -49,7 +64,7 @@ def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.Monke
 def test_a_process_that_stops_in_time_is_left_alone() -> None:
     codes: list[int] = []
 
-    with stopping_on_signals(threading.Event(), codes.append):
+    with heeding_signals(Wishes(), codes.append):
         send_to_ourselves(signal.SIGTERM)
 
     assert codes == []

@@ -13,7 +13,7 @@ import pytest
 
 from consumer.claims import Claims
 from consumer.errors import SourceTaken
-from consumer.inbox import Delivery, Inbox
+from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.spool_source import SpoolSource
 from schema.broker import Broker
 from schema.message import Message
@@ -48,7 +48,7 @@ class Scene:
             assert not thread.is_alive()
 
     def take(self, count: int) -> list[Delivery]:
-        return self.inbox.take(count, wait_s=SOON_S, silence_s=1.0, age_s=SOON_S)
+        return self.inbox.take(BatchRule(count, SOON_S, 1.0), wait_s=SOON_S)
 
     def locks(self) -> list[str]:
         return [path.name for path in self.path.glob("*/*.lck")]
@@ -72,7 +72,7 @@ def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None
     with scene.delivering():
         taken = scene.take(3)
         for delivery in taken:
-            delivery.ack()
+            acknowledge([delivery])
 
     assert [delivery.message for delivery in taken] == messages
     assert list(scene.queue.names()) == []
@@ -84,7 +84,7 @@ def test_what_is_not_acked_stays_and_is_unlocked_at_the_end(scene: Scene) -> Non
 
     with scene.delivering():
         first, *_ = scene.take(3)
-        first.ack()
+        acknowledge([first])
 
     assert scene.queue.count() == 2
     assert scene.locks() == []
@@ -95,7 +95,7 @@ def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -
 
     with scene.delivering():
         scene.take(1)
-        again = scene.inbox.take(1, wait_s=1.0, silence_s=0, age_s=0)
+        again = scene.inbox.take(BatchRule(1, 0, 0), wait_s=1.0)
 
     assert again == []
 
@@ -185,7 +185,7 @@ def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
         for _ in range(3):
             add(scene.queue, 5)
             for delivery in scene.take(5):
-                delivery.ack()
+                acknowledge([delivery])
             deadline = time.monotonic() + SOON_S
             while _size_of_claims(scene) and time.monotonic() < deadline:
                 time.sleep(0.01)

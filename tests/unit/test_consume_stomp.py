@@ -16,7 +16,7 @@ import pytest
 from consumer import stomp_session
 from consumer.broker_habits import habits_of, subscribe_headers
 from consumer.errors import SessionLost
-from consumer.inbox import Delivery, Inbox
+from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.stomp_link import StompSettings
 from consumer.stomp_session import Address, Login, StompSession, Subscription
 from consumer.stomp_source import StompSource
@@ -104,9 +104,9 @@ class FakeBroker:
         self.frames.put(frame)
         if self.mute:
             return
-        if frame.command == "STOMP" and self.refusal:
+        if frame.command == "CONNECT" and self.refusal:
             self.send("ERROR", message=self.refusal)
-        elif frame.command == "STOMP":
+        elif frame.command == "CONNECT":
             self.send("CONNECTED", version="1.2", server=self.server, heart_beat=self.heart_beat)
         elif "receipt" in frame.headers:
             self.send("RECEIPT", receipt_id=frame.headers["receipt"])
@@ -135,9 +135,12 @@ def inbox() -> Inbox:
 
 
 @contextmanager
-def served(broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription) -> Iterator[None]:
+def served(
+    broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, heart_beat_s: float = 10.0
+) -> Iterator[None]:
     """A session that is open, subscribed and served inside the block."""
-    session, stop = StompSession("stomp://a:1", inbox), threading.Event()
+    session = StompSession("stomp://a:1", inbox, heart_beat_s=heart_beat_s)
+    stop = threading.Event()
     session.open(broker.address, Login("site-a"))
     session.subscribe("site-a", subscriptions)
     thread = threading.Thread(target=session.serve, args=(stop,))
@@ -153,7 +156,7 @@ def served(broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription) -> It
 def take(inbox: Inbox, count: int) -> list[Delivery]:
     batch: list[Delivery] = []
     while len(batch) < count:
-        more = inbox.take(count - len(batch), wait_s=SOON_S, silence_s=SOON_S, age_s=SOON_S)
+        more = inbox.take(BatchRule(count - len(batch), SOON_S, SOON_S), wait_s=SOON_S)
         assert more, f"{len(batch)} of {count} came"
         batch += more
     return batch
@@ -161,7 +164,7 @@ def take(inbox: Inbox, count: int) -> list[Delivery]:
 
 def test_a_session_says_who_it_is_and_subscribes_durably(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox, METRICS):
-        connect, subscribe = broker.heard("STOMP"), broker.heard("SUBSCRIBE")
+        connect, subscribe = broker.heard("CONNECT"), broker.heard("SUBSCRIBE")
 
     assert connect.headers["client-id"] == "site-a"
     assert connect.headers["host"] == "/"
@@ -196,8 +199,7 @@ def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_
             broker.deliver(subscription_id, ack_id)
         batch = take(inbox, 4)
         assert broker.frames.qsize() == 3  # nothing is acked before its ack
-        for delivery in batch:
-            delivery.ack()
+        acknowledge(batch)
         begin = broker.heard("BEGIN")
         acks = [broker.heard("ACK"), broker.heard("ACK")]
         commit = broker.heard("COMMIT")
@@ -209,8 +211,7 @@ def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_
 def test_acks_given_before_the_stop_are_sent(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox, METRICS):
         broker.deliver("0", "a1")
-        (delivery,) = take(inbox, 1)
-        delivery.ack()
+        acknowledge(take(inbox, 1))
 
     assert broker.heard("ACK").headers["id"] == "a1"
     assert broker.heard("DISCONNECT")
@@ -255,10 +256,9 @@ def test_a_port_nobody_listens_on_is_named_as_such(inbox: Inbox) -> None:
     session.close()
 
 
-def test_a_broker_that_fell_silent_is_lost(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stomp_session, "HEART_BEAT_MS", 100)
+def test_a_broker_that_fell_silent_is_lost(inbox: Inbox) -> None:
     with FakeBroker(heart_beat="100,100") as broker:
-        session = StompSession("stomp://a:1", inbox)
+        session = StompSession("stomp://a:1", inbox, heart_beat_s=0.1)
         session.open(broker.address, Login("site-a"))
 
         with pytest.raises(SessionLost, match="no sign of life"):
@@ -267,27 +267,31 @@ def test_a_broker_that_fell_silent_is_lost(inbox: Inbox, monkeypatch: pytest.Mon
         session.close()
 
 
-def test_a_listener_that_waits_for_room_does_not_call_the_broker_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stomp_session, "HEART_BEAT_MS", 200)
-    monkeypatch.setattr(stomp_session, "ROOM_S", 0.05)
+def test_a_session_without_room_does_not_call_the_broker_silent() -> None:
     full = Inbox(1)
-    with FakeBroker(heart_beat="200,0") as broker, served(broker, full, METRICS):
-        for number in range(3):
+    with FakeBroker(heart_beat="200,0") as broker, served(broker, full, METRICS, heart_beat_s=0.2):
+        broker.deliver("0", "a0")
+        eventually(lambda: len(full) == 1)
+        for number in range(1, 3):
             broker.deliver("0", f"a{number}")
         time.sleep(1.0)  # five heart-beats
+        waiting = len(full)
         taken = take(full, 3)
 
+    assert waiting == 1
     assert [delivery.message.body for delivery in taken] == [b"", b"", b""]
 
 
-def test_an_exception_in_the_listener_reaches_the_loop(broker: FakeBroker, inbox: Inbox) -> None:
-    with served(broker, inbox, METRICS):
+def test_a_message_of_no_subscription_of_ours_ends_the_session(inbox: Inbox) -> None:
+    with FakeBroker() as broker:
+        session = StompSession("stomp://a:1", inbox)
+        session.open(broker.address, Login("site-a"))
+        session.subscribe("site-a", [METRICS])
         broker.deliver("never-subscribed", "a1")
 
-        with pytest.raises(KeyError):
-            inbox.take(1, wait_s=SOON_S, silence_s=0, age_s=0)
+        with pytest.raises(SessionLost, match="MESSAGE without a known 'never-subscribed'"):
+            session.serve(threading.Event())
+        session.close()
 
 
 @contextmanager
@@ -327,7 +331,7 @@ def test_all_addresses_behind_a_name_are_consumed_at_once(broker: FakeBroker, in
             broker.deliver("0", "a1")
             other.deliver("0", "b1")
 
-            assert {delivery.broker for delivery in take(inbox, 2)} == {source.name}
+            assert {delivery.session.broker for delivery in take(inbox, 2)} == {source.name}
 
 
 def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
@@ -342,8 +346,7 @@ def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
         broker.drop()
         eventually(lambda: len(caplog.messages) == 3)
         broker.deliver("0", "a2")
-        (delivery,) = take(inbox, 1)
-        delivery.ack()
+        acknowledge(take(inbox, 1))
 
         assert broker.heard("ACK").headers["id"] == "a2"
     subscribed, lost, again = caplog.messages
@@ -406,8 +409,11 @@ def test_queues_are_subscribed_without_the_headers_of_durable_topics() -> None:
 
     headers = subscribe_headers(habits, "site-a", "/queue/results", 100)
 
-    assert headers == {"prefetch-count": "100"}
+    assert headers == {"destination": "/queue/results", "prefetch-count": "100"}
 
 
 def test_artemis_is_not_taken_for_activemq_classic() -> None:
-    assert habits_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine") is None
+    habits = habits_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine")
+
+    assert habits is not None
+    assert habits.ack_id == "message-id"

@@ -14,9 +14,9 @@ import pytest
 
 from publisher import BrokerUnavailable, PublisherConfig, host_name, publish
 from publisher.address import BrokerAddress, addresses_of
-from publisher.deadline import Deadline
 from publisher.host_name import this_host
 from schema.broker import Broker, parse_broker
+from schema.deadline import Deadline
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
 

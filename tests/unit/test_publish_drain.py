@@ -13,10 +13,10 @@ import pytest
 
 from publisher import PublisherConfig, publish
 from publisher import drain as drain_module
-from publisher.deadline import Deadline
 from publisher.drain import MAX_BATCH_S, Drain, drain
 from publisher.drain_loop import drain_until
 from publisher.errors import MessageRejected
+from schema.deadline import Deadline
 from schema.errors import SpoolError
 from schema.message import Message
 from schema.spool import DirectoryQueue

@@ -12,10 +12,10 @@ import pytest
 
 from publisher.address import addresses_of
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.http_session import HttpSession, Request, login_headers, preview
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 
 ASK = Request("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")

@@ -12,10 +12,10 @@ import pytest
 
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable, MessageRejected
 from publisher.transport import kind_of, outcomes
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from schema.message import Message
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_message, metric_result

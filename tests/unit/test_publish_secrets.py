@@ -10,11 +10,13 @@ import pytest
 from publisher import secrets
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.stomp_session import StompSession
+from schema import secret_file
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from schema.errors import ConfigError
+from schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
 from tests.fake_broker import HOST, FakeBroker
 from tests.http_stand_in import HttpStandIn, reply
 
@@ -31,7 +33,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "runtime").mkdir()
 
 
-def secret_file(path: Path, text: str, mode: int = 0o600) -> Path:
+def secret_in_file(path: Path, text: str, mode: int = 0o600) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{text}\n")
     path.chmod(mode)
@@ -39,14 +41,14 @@ def secret_file(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def discovered(directory: Path, text: str = "discovered") -> Path:
-    return secret_file(directory / f"bt_u{os.geteuid()}", text)
+    return secret_in_file(directory / f"bt_u{os.geteuid()}", text)
 
 
 def test_a_password_comes_from_the_variable_then_the_file_then_the_credential(
     tmp_path: Path,
 ) -> None:
-    file = secret_file(tmp_path / "file", "of-file")
-    secret_file(tmp_path / "credentials" / secrets.PASSWORD_CREDENTIAL, "of-credential")
+    file = secret_in_file(tmp_path / "file", "of-file")
+    secret_in_file(tmp_path / "credentials" / secrets.PASSWORD_CREDENTIAL, "of-credential")
     environ = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
 
     assert secrets.password(file, {**environ, secrets.PASSWORD: "of-variable"}) == "of-variable"
@@ -57,14 +59,14 @@ def test_a_password_comes_from_the_variable_then_the_file_then_the_credential(
 
 
 def test_a_token_comes_from_our_own_sources_then_as_wlcg_has_it(tmp_path: Path) -> None:
-    file = secret_file(tmp_path / "file", "of-file")
-    secret_file(tmp_path / "credentials" / secrets.TOKEN_CREDENTIAL, "of-credential")
+    file = secret_in_file(tmp_path / "file", "of-file")
+    secret_in_file(tmp_path / "credentials" / secrets.TOKEN_CREDENTIAL, "of-credential")
     discovered(tmp_path / "runtime")
     sources = {
         secrets.TOKEN: "of-variable",
         "CREDENTIALS_DIRECTORY": str(tmp_path / "credentials"),
         "BEARER_TOKEN": " of-bearer ",
-        "BEARER_TOKEN_FILE": str(secret_file(tmp_path / "bearer", "of-bearer-file")),
+        "BEARER_TOKEN_FILE": str(secret_in_file(tmp_path / "bearer", "of-bearer-file")),
         "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
     }
 
@@ -109,7 +111,7 @@ def test_a_bearer_token_file_that_is_missing_is_an_error_though_another_would_be
 
 def test_a_discovered_token_is_taken_from_a_file_or_link_of_our_own(tmp_path: Path) -> None:
     runtime = tmp_path / "runtime"
-    (runtime / f"bt_u{os.geteuid()}").symlink_to(secret_file(tmp_path / "target", "linked"))
+    (runtime / f"bt_u{os.geteuid()}").symlink_to(secret_in_file(tmp_path / "target", "linked"))
 
     assert secrets.token(None, {"XDG_RUNTIME_DIR": str(runtime)}) == "linked"
 
@@ -117,7 +119,7 @@ def test_a_discovered_token_is_taken_from_a_file_or_link_of_our_own(tmp_path: Pa
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_link_of_somebody_else_leads_to_no_file_of_ours(tmp_path: Path) -> None:
     link = tmp_path / "runtime" / "bt_u0"
-    link.symlink_to(secret_file(tmp_path / "private", "private"))
+    link.symlink_to(secret_in_file(tmp_path / "private", "private"))
     os.chown(link, 12345, 12345, follow_symlinks=False)
     environ = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
 
@@ -170,7 +172,7 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
     owner = 0 if by_root else 1000
     found = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
 
-    problem = secrets._exposed(found)
+    problem = secret_file._exposed(found)
 
     assert (problem is None) is accepted
     if problem:
@@ -194,7 +196,7 @@ def test_a_file_that_cant_be_used_is_told_without_what_it_holds(
     file.chmod(mode)
 
     with pytest.raises(ConfigError, match=words) as refusal:
-        secrets.read_secret(file)
+        read_secret(file)
 
     assert str(file) in str(refusal.value)
     assert "canary" not in str(refusal.value)
@@ -203,12 +205,12 @@ def test_a_file_that_cant_be_used_is_told_without_what_it_holds(
 
 def test_a_directory_is_no_secret(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a directory"):
-        secrets.read_secret(tmp_path)
-    assert secrets.problem_of_secret(tmp_path) == f"{tmp_path}: is a directory"
+        read_secret(tmp_path)
+    assert problem_of_secret(tmp_path) == f"{tmp_path}: is a directory"
 
 
 def test_only_the_first_line_of_a_file_counts_without_blanks_around_it(tmp_path: Path) -> None:
-    assert secrets.read_secret(secret_file(tmp_path / "s", " pass word ü \nmore")) == "pass word ü"
+    assert read_secret(secret_in_file(tmp_path / "s", " pass word ü \nmore")) == "pass word ü"
 
 
 @pytest.mark.parametrize("token", ["canary\nX-Evil: 1", "canary token", "canary\x07", "canaryü"])
@@ -220,13 +222,13 @@ def test_a_token_with_characters_that_none_has_is_refused_and_not_repeated(token
 
 
 def test_a_certificate_that_holds_its_key_is_a_secret_one_alone_is_none(tmp_path: Path) -> None:
-    alone = secret_file(tmp_path / "cert.pem", "-----BEGIN CERTIFICATE-----", mode=0o644)
-    both = secret_file(tmp_path / "both.pem", "-----BEGIN RSA PRIVATE KEY-----", mode=0o644)
+    alone = secret_in_file(tmp_path / "cert.pem", "-----BEGIN CERTIFICATE-----", mode=0o644)
+    both = secret_in_file(tmp_path / "both.pem", "-----BEGIN RSA PRIVATE KEY-----", mode=0o644)
 
-    assert secrets.problem_of_certificate(alone) is None
-    assert f"{both}: others may use it" in str(secrets.problem_of_certificate(both))
+    assert problem_of_certificate(alone) is None
+    assert f"{both}: others may use it" in str(problem_of_certificate(both))
     both.chmod(0o600)
-    assert secrets.problem_of_certificate(both) is None
+    assert problem_of_certificate(both) is None
 
 
 def test_without_a_user_no_password_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +252,7 @@ def test_a_file_that_cant_be_used_now_makes_the_broker_unavailable(tmp_path: Pat
 
 
 def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path) -> None:
-    file = secret_file(tmp_path / "password", "old")
+    file = secret_in_file(tmp_path / "password", "old")
     config = PublisherConfig(user="sam", password_file=file)
 
     with FakeBroker() as fake:
@@ -265,7 +267,7 @@ def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path)
 def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_path: Path) -> None:
     from publisher.activemq_rest import connect
 
-    file = secret_file(tmp_path / "password", "old")
+    file = secret_in_file(tmp_path / "password", "old")
     config = PublisherConfig(user="sam", password_file=file)
 
     with HttpStandIn(lambda asked: reply(200)) as server:
@@ -281,7 +283,7 @@ def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_p
 
 
 def test_a_token_that_was_rotated_is_read_anew(tmp_path: Path) -> None:
-    config = PublisherConfig(token_file=secret_file(tmp_path / "token", "old"))
+    config = PublisherConfig(token_file=secret_in_file(tmp_path / "token", "old"))
     before = config.token()
     (tmp_path / "token").write_text("new\n")
 
@@ -293,8 +295,8 @@ def test_what_secrets_there_are_is_told_without_them(
 ) -> None:
     monkeypatch.setenv(secrets.PASSWORD, "canary")
     config = PublisherConfig(
-        token_file=secret_file(tmp_path / "token", "canary", mode=0o644),
-        proxy_password_file=secret_file(tmp_path / "proxy", "canary"),
+        token_file=secret_in_file(tmp_path / "token", "canary", mode=0o644),
+        proxy_password_file=secret_in_file(tmp_path / "proxy", "canary"),
     )
 
     assert config.has_secrets() == {"password": True, "token": False, "proxy password": True}

@@ -10,9 +10,9 @@ import pytest
 from publisher import spool_transport
 from publisher.address import BrokerAddress
 from publisher.config import PublisherConfig
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.broker import Broker
+from schema.deadline import Deadline
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 

@@ -9,10 +9,10 @@ import pytest
 
 from publisher import BrokerUnavailable, MessageRejected, PublisherConfig
 from publisher.address import BrokerAddress
-from publisher.deadline import Deadline
 from publisher.stomp_transport import UNDER_WAY, StompTransport, connect, preview, round_trip
 from publisher.transport import outcomes
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from schema.message import Message
 from tests import builders
 from tests.fake_broker import FakeBroker, Frame

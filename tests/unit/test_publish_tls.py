@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat
 from publisher import PublisherConfig, publish
 from publisher.address import BrokerAddress
 from publisher.connection import open_channel
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from publisher.publication import Publication
 from schema.broker import parse_broker
+from schema.deadline import Deadline
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message

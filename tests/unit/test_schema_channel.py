@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 
 from publisher.address import BrokerAddress
-from publisher.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
 from publisher.config import PublisherConfig
 from publisher.connection import open_channel
-from publisher.deadline import Deadline
 from publisher.errors import BrokerUnavailable
 from schema.broker import parse_broker
+from schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
+from schema.deadline import Deadline
 from tests.fake_broker import black_hole, closed_port
 
 HOST = "127.0.0.1"

@@ -7,12 +7,9 @@ import io
 import os
 import select
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
-from publisher.deadline import Deadline
-
-if TYPE_CHECKING:
-    from publisher.proxy import Proxy
+from schema.deadline import Deadline
 
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000
@@ -31,8 +28,8 @@ class Channel:
         self._files = 0
         self._closed = False
         self.deadline = deadline
-        self.proxy: Optional[Proxy] = None
-        """The proxy that gets absolute URIs; None where bytes reach the broker itself."""
+        self.proxy: Any = None
+        """The HTTP proxy that gets absolute URIs; None where bytes reach the broker itself."""
         self.arrived: Optional[Callable[[bytes], None]] = None
         """Gets what comes in while the peer takes no bytes: it may wait for us to read."""
 
@@ -52,7 +49,7 @@ class Channel:
 
     sendall = send
 
-    def receive(self) -> bytes:
+    def receive(self, at_most: int = RECEIVE_BYTES) -> bytes:
         """What has come, at least one byte; empty when the peer closed.
 
         Raises:
@@ -60,7 +57,7 @@ class Channel:
         """
         if self.deadline.expired:  # a flood of bytes would never have to wait
             raise TimeoutError(NO_ANSWER)
-        data: bytes = self._when_ready(select.POLLIN, self.socket.recv, RECEIVE_BYTES)
+        data: bytes = self._when_ready(select.POLLIN, self.socket.recv, at_most)
         return data
 
     def has_arrived(self) -> bool:

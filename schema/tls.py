@@ -5,13 +5,12 @@ from __future__ import annotations
 import select
 import ssl
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
-from publisher.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
-from publisher.config import PublisherConfig
-from publisher.secrets import problem_of_certificate, problem_of_secret
 from schema.broker import Broker
+from schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
 from schema.errors import ConfigError
+from schema.secret_file import problem_of_certificate, problem_of_secret
 
 TOO_OLD = "it speaks no TLS from 1.2 on, and nothing older is spoken here"
 NO_TLS = "it speaks no TLS at this port"
@@ -47,7 +46,15 @@ ABOUT_US = {
 }
 
 
-def secure(channel: Channel, broker: Broker, config: PublisherConfig) -> Channel:
+class TlsFiles(NamedTuple):
+    """Whom we trust and who we are; without `key_file` the certificate's file holds both."""
+
+    ca_file: Optional[Path] = None
+    certificate_file: Optional[Path] = None
+    key_file: Optional[Path] = None
+
+
+def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
     """The channel under TLS; it is closed if that fails.
 
     Raises:
@@ -55,8 +62,8 @@ def secure(channel: Channel, broker: Broker, config: PublisherConfig) -> Channel
         ConfigError: a file of ours can't be used.
     """
     try:
-        context = tls_context(config)
-        secured = TlsChannel(channel, context, broker.host.rstrip(".") or ".", config)
+        context = tls_context(files)
+        secured = TlsChannel(channel, context, broker.host.rstrip(".") or ".", files)
     except BaseException:
         channel.close()
         raise
@@ -68,7 +75,7 @@ def secure(channel: Channel, broker: Broker, config: PublisherConfig) -> Channel
     return secured
 
 
-def tls_context(config: PublisherConfig) -> ssl.SSLContext:
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """What we trust and who we are, read from the files anew.
 
     Raises:
@@ -76,9 +83,9 @@ def tls_context(config: PublisherConfig) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and host name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _trust(context, config.ca_file)
-    if config.certificate_file:
-        _identify(context, config.certificate_file, config.key_file)
+    _trust(context, files.ca_file)
+    if files.certificate_file:
+        _identify(context, files.certificate_file, files.key_file)
     return context
 
 
@@ -86,13 +93,13 @@ class TlsChannel(Channel):
     """Reads and writes under TLS. A refusal of TLS 1.3 comes only with the first bytes read."""
 
     def __init__(
-        self, channel: Channel, context: ssl.SSLContext, host: str, config: PublisherConfig
+        self, channel: Channel, context: ssl.SSLContext, host: str, files: TlsFiles
     ) -> None:
         secured = _wrap(channel, context, host)
         super().__init__(secured, channel.deadline)
         self._secured = secured
         self._host = host
-        self._config = config
+        self._tls_files = files
 
     def shake_hands(self) -> None:
         try:
@@ -122,7 +129,7 @@ class TlsChannel(Channel):
             return _about_its_certificate(error, self._host)
         if _reason(error) == "HANDSHAKE_FAILURE" and self._secured.cipher() is None:
             return NOTHING_IN_COMMON  # it did not come as far as certificates
-        return _about_the_protocol(error, self._config)
+        return _about_the_protocol(error, self._tls_files)
 
 
 def _wrap(channel: Channel, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
@@ -195,10 +202,10 @@ def _said(error: ssl.SSLCertVerificationError) -> str:
     return error.verify_message.rstrip(".").lower()
 
 
-def _about_the_protocol(error: ssl.SSLError, config: PublisherConfig) -> str:
+def _about_the_protocol(error: ssl.SSLError, files: TlsFiles) -> str:
     reason = _reason(error)
     if reason in ABOUT_US:
-        return _about_our_certificate(ABOUT_US[reason], config.certificate_file)
+        return _about_our_certificate(ABOUT_US[reason], files.certificate_file)
     if reason in OTHER_PROTOCOL:
         return NO_TLS
     if reason in OLD_PROTOCOL:

@@ -1,0 +1,54 @@
+"""Messages into the database: rows where they are good, dead letters where they are not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+from sqlalchemy import Engine
+
+from consumer.inbox import Delivery
+from consumer.upkeep import Upkeep
+from schema.normalise import Limits
+from sql.audit import Audit
+from sql.catalogue import Catalogue
+from sql.errors import SqlError
+from sql.load import Loaded, load
+from sql.news import fold, fold_all
+from sql.version import require_current
+
+
+class DatabaseSink:
+    """The views of one database; `consumer` is who the audit says it was."""
+
+    def __init__(self, engine: Engine, consumer: str, limits: Limits) -> None:
+        self._engine = engine
+        self._consumer = consumer
+        self._limits = limits
+        self._catalogue = Catalogue(engine)
+        self._host = socket.gethostname()
+        self.upkeep = Upkeep(partial(fold, engine))
+
+    def prepare(self) -> None:
+        require_current(self._engine)
+
+    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
+        brokers = Counter(delivery.session.broker for delivery in batch)
+        return load(
+            self._engine,
+            self._catalogue,
+            [delivery.message for delivery in batch],
+            datetime.now(UTC),
+            self._limits,
+            audit=Audit(self._consumer, self._host, os.getpid(), brokers),
+            poison=poison,
+        )
+
+    def finish(self) -> None:
+        with suppress(SqlError):  # whoever loads next, or reads for a report, does it
+            fold_all(self._engine)

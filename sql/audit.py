@@ -1,0 +1,52 @@
+"""Who loaded what: a row for each batch, written in the batch's own transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+# The database adds when, and under which login.
+_INSERT = text("""
+    INSERT INTO loaded_batch (
+        consumer, host, process_id, brokers, messages, rows, dead_letters, checks
+    )
+    VALUES (
+        :consumer, :host, :process_id, :brokers, :messages, :rows, :dead_letters, :checks
+    )
+""")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Who loads a batch, and how many of its messages came from which broker (or file)."""
+
+    consumer: str
+    host: str
+    process_id: int
+    brokers: Mapping[str, int]
+
+
+def write_audit(
+    connection: Connection,
+    audit: Audit,
+    *,
+    messages: int,
+    rows: int,
+    dead_letters: int,
+    checks: int,
+) -> None:
+    """Write it in the caller's transaction: it is there if and only if the batch is."""
+    values = {
+        "consumer": audit.consumer,
+        "host": audit.host,
+        "process_id": audit.process_id,
+        "brokers": json.dumps(dict(audit.brokers)),
+        "messages": messages,
+        "rows": rows,
+        "dead_letters": dead_letters,
+        "checks": checks,
+    }
+    connection.execute(_INSERT, values)

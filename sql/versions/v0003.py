@@ -1,0 +1,14 @@
+"""Who loaded what."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from sql.script import run_version
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    run_version(op.get_bind(), revision)
