@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from consumer import dead_letters
 from consumer.attempts import Attempts
 from consumer.check import find_problems
+from consumer.clock import require_set_clock
 from consumer.config import ConsumerConfig, load_consumer, state_directory
 from consumer.database_sink import DatabaseSink
 from consumer.drain import Drain
@@ -27,7 +29,6 @@ from consumer.tally import Tally
 from schema.broker import SPOOL, Broker, parse_broker
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
-from schema.normalise import Limits
 from sql.config import load_database
 from sql.engine import make_engine
 
@@ -132,6 +133,7 @@ def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
 def run_consumer(args: argparse.Namespace) -> int:
     wishes = Wishes()
     config = load_consumer(args, args.instance)
+    require_set_clock(datetime.now(UTC))
     who = config.who(args.instance)
     with name_held(state_directory(), who), heeding_signals(wishes):
         tally, drain = _run(args, config, who, wishes)
@@ -167,7 +169,7 @@ def _run(
 def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str) -> Sink:
     """The database, or with `--to` a directory queue."""
     if args.to is None:
-        return DatabaseSink(make_engine(load_database(args).url), who, Limits())
+        return DatabaseSink(make_engine(load_database(args).url), who, config.limits())
     if args.to in config.parsed_brokers():
         raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
     return SpoolSink(Path(args.to.path))

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Optional
 
 from schema.broker import SPOOL, STOMP, Broker, parse_broker
-from schema.config import load, state_dir
+from schema.config import examine, load, state_dir
 from schema.errors import ConfigError
+from schema.foreign import FORMATS, Stamp, make_stamp, rename_problems
+from schema.normalise import Limits
 from schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
 
 SECTION = "consumer"
 PASSWORD = "SAM_CONSUMER_PASSWORD"
 PASSWORD_CREDENTIAL = "sam-consumer-password"
+
+MOST_DAYS = 36_525
+"""A hundred years, before any grid."""
+MOST_FUTURE_S = 31_622_400
+"""A year: no clock is that wrong by accident and still worth a result."""
+LIMITS = frozenset({"max_message_bytes", "max_records", "max_age_days", "max_future_s"})
+_DEFAULT = Limits()
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
@@ -44,7 +55,19 @@ def _check_name(name: str) -> str | None:
 
 
 def _check_destination(destination: str) -> str | None:
-    return None if destination.startswith("/") else f"want /topic/… or /queue/…, not {destination}"
+    if destination.startswith("/"):
+        return None
+    if not destination.startswith(f"{SPOOL}://"):
+        return f"want /topic/…, /queue/… or the URL of a spool, not {destination}"
+    return _problem_of(destination)
+
+
+def _check_format(name: str) -> str | None:
+    return None if name in FORMATS else f"want one of {', '.join(FORMATS)}, not {name!r}"
+
+
+def _check_rename(rename: dict[str, str]) -> str | None:
+    return "\n".join(rename_problems(rename.items())) or None
 
 
 def _missing(path: Path) -> str | None:
@@ -55,14 +78,37 @@ def _check_positive(number: float) -> str | None:
     return None if number > 0 else "want more than 0"
 
 
+def _check_days(days: int) -> str | None:
+    return None if 0 < days <= MOST_DAYS else f"want 1 to {MOST_DAYS} days"
+
+
+def _check_future(seconds: int) -> str | None:
+    return None if 0 < seconds <= MOST_FUTURE_S else f"want 1 to {MOST_FUTURE_S} s"
+
+
 @dataclass(frozen=True)
 class SubscriptionConfig:
-    """A destination of the network brokers; its class is for messages that name none."""
+    """A destination of the network brokers, or one of the spools: what its messages are.
+
+    Class, format and renames are for messages that do not say them by their headers.
+    """
 
     destination: str = field(metadata={"check": _check_destination})
     message_class: str = field(default="", metadata={"key": "class"})
     shared: bool = False
     """Several processes of one name each get a part of the messages."""
+    format: str = field(default="wlcg", metadata={"check": _check_format})
+    rename: dict[str, str] = field(default_factory=dict, metadata={"check": _check_rename})
+    """Our key by that of a foreign writer."""
+
+    @property
+    def spool(self) -> Broker | None:
+        """The spool that is meant; None of a destination of the network brokers."""
+        return None if self.destination.startswith("/") else parse_broker(self.destination)
+
+    @property
+    def stamp(self) -> Stamp:
+        return make_stamp(self.message_class, self.format, self.rename)
 
 
 @dataclass(frozen=True)
@@ -95,8 +141,32 @@ class ConsumerConfig:
         name = self.name or f"spool-{sha256(','.join(self.brokers).encode()).hexdigest()[:12]}"
         return name if instance is None else f"{name}-{instance}"
 
+    max_message_bytes: int = field(
+        default=_DEFAULT.max_message_bytes, metadata={"check": _check_positive}
+    )
+    max_records: int = field(default=_DEFAULT.max_records, metadata={"check": _check_positive})
+    max_age_days: int = field(default=_DEFAULT.past.days, metadata={"check": _check_days})
+    max_future_s: int = field(
+        default=int(_DEFAULT.future.total_seconds()), metadata={"check": _check_future}
+    )
+
     def parsed_brokers(self) -> list[Broker]:
         return [parse_broker(url) for url in self.brokers]
+
+    def network_subscriptions(self) -> list[SubscriptionConfig]:
+        return [each for each in self.subscription if each.spool is None]
+
+    def stamp_of(self, spool: Broker) -> Stamp:
+        """What elements of a spool are if they do not say it."""
+        return next((each.stamp for each in self.subscription if each.spool == spool), Stamp())
+
+    def limits(self) -> Limits:
+        return Limits(
+            past=timedelta(days=self.max_age_days),
+            future=timedelta(seconds=self.max_future_s),
+            max_message_bytes=self.max_message_bytes,
+            max_records=self.max_records,
+        )
 
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
@@ -128,23 +198,52 @@ def password(config: ConsumerConfig) -> str | None:
     return find_secret(config.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
 
 
+def load_limits(args: argparse.Namespace) -> Limits:
+    """The limits alone, for who loads without brokers: a replay.
+
+    Raises:
+        ConfigError: one of them is no good, or the file is not.
+    """
+    found = examine(
+        ConsumerConfig,
+        SECTION,
+        flags={},
+        path=args.config,
+        environ=os.environ,
+        parse_toml=tomllib.loads,
+    )
+    if LIMITS & found.bad:
+        raise ConfigError(found.problems)
+    given = {name: value for name, value in found.values.items() if name in LIMITS}
+    return ConsumerConfig(brokers=(), **given).limits()
+
+
 def state_directory() -> Path:
     """Where the consumer remembers what it locked."""
     return state_dir(os.environ)
 
 
+def editor_command() -> list[str]:
+    """What a person edits with, `$VISUAL` before `$EDITOR`; empty where neither is set."""
+    return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+
+
 def _contradictions(config: ConsumerConfig, instance: int | None) -> Iterator[str]:
     """What is wrong between keys that are right by themselves."""
     where = f"[{SECTION}]"
-    destinations = [subscription.destination for subscription in config.subscription]
-    if any(broker.kind != SPOOL for broker in config.parsed_brokers()):
+    brokers = config.parsed_brokers()
+    destinations = [str(each.spool or each.destination) for each in config.subscription]
+    if any(broker.kind != SPOOL for broker in brokers):
         if not config.name:
             yield f"{where} name is missing: network brokers know a durable subscription by it"
-        if not destinations:
+        if not config.network_subscriptions():
             yield f"{where} has no [[consumer.subscription]]: nothing to ask a network broker for"
     for destination in sorted({each for each in destinations if destinations.count(each) > 1}):
         yield f"{where} subscription: {destination} is there twice"
-    for each in config.subscription if instance is not None else ():
+    for each in config.network_subscriptions() if instance is not None else ():
         if not each.shared:
             words = f"{where} subscription {each.destination}: --instance wants shared = true"
             yield f"{words}: a second process would take its messages twice, or not at all"
+    for spool in [each.spool for each in config.subscription if each.spool]:
+        if spool not in brokers:
+            yield f"{where} subscription: {spool} is none of the brokers"

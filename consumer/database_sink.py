@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 
 from sqlalchemy import Engine
 
 from consumer.inbox import Delivery
-from consumer.upkeep import Upkeep
+from consumer.upkeep import upkeep_of
 from schema.normalise import Limits
 from sql.audit import Audit
 from sql.catalogue import Catalogue
 from sql.errors import SqlError
 from sql.load import Loaded, load
-from sql.news import fold, fold_all
+from sql.news import fold_all
 from sql.version import require_current
 
 
@@ -32,7 +31,7 @@ class DatabaseSink:
         self._limits = limits
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
-        self.upkeep = Upkeep(partial(fold, engine))
+        self.upkeep = upkeep_of(engine, limits)
 
     def prepare(self) -> None:
         require_current(self._engine)

@@ -1,37 +1,61 @@
-"""`sam-consume dead-letter`: list, show and replay what could not be loaded."""
+"""`sam-consume dead-letter`: list, show, edit, replay and drop what could not be loaded."""
 
 from __future__ import annotations
 
 import argparse
-import base64
+import logging
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
-from schema.command import BAD_DATA, OK, CommandParser, text_table, to_json
-from schema.times import format_time
-from sql.catalogue import Catalogue
+from consumer.config import editor_command, load_limits
+from consumer.dead_letter_words import documents, letter_table, letter_text, outcome_table
+from consumer.letter_editor import edited_by_hand
+from schema.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
+from schema.message import Message
+from schema.normalise import Limits
 from sql.database import open_database
 from sql.dead_letter import (
-    REPLAYED,
-    DeadLetter,
-    DeadLetterContent,
-    Replayed,
+    NO_LIMIT,
+    Wanted,
+    dead_letter_ids,
+    drop_dead_letters,
     list_dead_letters,
-    replay_dead_letter,
     show_dead_letter,
 )
+from sql.dead_letter_edit import edit_dead_letter, refuse_settled
+from sql.errors import BadInput
+from sql.imports.progress import Progress
+from sql.moments import age_argument
 from sql.news import fold_all
+from sql.replay import Replayed, replay_dead_letters
 
 EXAMPLES = """\
 examples:
   sam-consume dead-letter list --reason unknown-class
+  sam-consume dead-letter list --all --limit 20      the newest, also those that are settled
   sam-consume dead-letter show 17
+  sam-consume dead-letter edit 17 --replay           in $VISUAL or $EDITOR, then load it
+  sam-consume dead-letter edit 17 --header messageClass=metricOutput
+  sam-consume dead-letter edit 17 --body mended.txt
   sam-consume dead-letter replay --class metricOutput
+  sam-consume dead-letter drop --reason too-old --older-than 30d
+
+IDs and filters exclude each other; several filters narrow. What is edited becomes a new letter, the
+old one is dropped and keeps its bytes. A letter that was replayed or dropped is never loaded again.
+The daemon replays by itself what it parked as class-broken, once the view works again.
 """
+
+BIGGEST = 2**63 - 1
+
+logger = logging.getLogger(__name__)
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -39,115 +63,214 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     group = commands.add_parser(
         "dead-letter",
         parents=[common],
-        help="look at records that could not be loaded, and load them after all",
+        help="look at records that could not be loaded, mend them, load them after all",
         epilog=EXAMPLES,
     )
     actions = group.add_subparsers(metavar="ACTION", required=True)
-    command = _add(actions, common, "list", "the open ones: id, time, class, reason")
-    _add_filters(command, everything="also those that were replayed or dropped")
+    command = _add(actions, common, "list", "the open ones: id, time, class, reason, error")
+    _add_selection(command, everything="also those that were replayed or dropped")
+    command.add_argument("--limit", metavar="N", type=_number, help="only the newest N")
     command.set_defaults(handler=run_list)
     command = _add(actions, common, "show", "bytes, headers and error")
-    command.add_argument("ids", metavar="ID", type=int, nargs="+")
+    _add_selection(command, everything="all open ones")
     command.set_defaults(handler=run_show)
+    _add_edit(actions, common)
     command = _add(actions, common, "replay", "load again; what fails again stays")
-    command.add_argument("ids", metavar="ID", type=int, nargs="*")
-    _add_filters(command, everything="all open ones")
-    command.set_defaults(handler=run_replay, usage_error=command.error)
+    _add_selection(command, everything="all open ones")
+    command.set_defaults(handler=run_replay)
+    command = _add(actions, common, "drop", "give up for good; the rows stay, as dropped")
+    _add_selection(command, everything="all open ones")
+    command.set_defaults(handler=run_drop)
 
 
 def run_list(args: argparse.Namespace) -> int:
-    letters = list_dead_letters(
-        open_database(args),
-        reason=args.reason,
-        message_class=args.message_class,
-        any_state=args.everything,
-    )
-    if args.json:
-        print(to_json([_facts(letter) for letter in letters]))
-    else:
-        columns = ("id", "time", "class", "reason", "error")
-        print(text_table(columns, map(_line, letters)))
+    wanted = _wanted(args, any_state=args.everything or bool(args.ids), by_default=True)
+    engine = open_database(args)
+    letters = list_dead_letters(engine, wanted, args.limit or NO_LIMIT)
+    if args.ids:
+        dead_letter_ids(engine, wanted)  # a number that is none is an error
+    if args.limit and len(letters) == args.limit:
+        logger.info(
+            "these are the newest %d of %d", args.limit, len(dead_letter_ids(engine, wanted))
+        )
+    print(to_json(documents(letters)) if args.json else letter_table(letters))
     return OK
 
 
 def run_show(args: argparse.Namespace) -> int:
+    wanted = _wanted(args, any_state=bool(args.ids))
     engine = open_database(args)
-    contents = [show_dead_letter(engine, each) for each in args.ids]
-    if args.json:
-        documents = [_document(content) for content in contents]
-        print(to_json(documents if len(documents) > 1 else documents[0]))
-    else:
-        print("\n\n".join(_text(content) for content in contents))
+    contents = (show_dead_letter(engine, each) for each in dead_letter_ids(engine, wanted))
+    if not args.json:
+        for number, content in enumerate(contents):
+            print(("\n\n" if number else "") + letter_text(content))
+        return OK
+    found = documents(contents)
+    print(to_json(found[0] if len(args.ids) == 1 else found))
     return OK
 
 
-def run_replay(args: argparse.Namespace) -> int:
-    if bool(args.ids) == any((args.reason, args.message_class, args.everything)):
-        args.usage_error("say which: either IDs, or --reason, --class or --all")
+def run_edit(args: argparse.Namespace) -> int:
     engine = open_database(args)
-    outcomes = list(_replay(engine, args.ids or _wanted(engine, args)))
-    fold_all(engine)
+    limits = load_limits(args)
+    content = show_dead_letter(engine, args.id)
+    refuse_settled(content)
+    headers = dict(args.headers)
+    with _new_body(args, Message(content.headers, content.body)) as body:
+        edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, headers)
+    outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
     if args.json:
-        print(to_json([asdict(outcome) for outcome in outcomes]))
+        facts = asdict(outcomes[0]) if outcomes else None
+        print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": facts}))
     else:
-        columns = ("id", "state", "reason", "error")
-        rows = [(o.dead_letter_id, o.state, o.reason, o.error) for o in outcomes]
-        print(text_table(columns, rows))
-    return OK if all(map(_all_loaded, outcomes)) else BAD_DATA
+        print(f"dead letter {args.id} is dropped, its edition is dead letter {edited}")
+        if outcomes:
+            print(outcome_table(outcomes))
+    return _code(outcomes)
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    wanted = _wanted(args, any_state=bool(args.ids))
+    engine, limits = open_database(args), load_limits(args)
+    outcomes: list[Replayed] = []
+    try:
+        for outcome in _replayed(engine, dead_letter_ids(engine, wanted), limits):
+            outcomes.append(outcome)
+    finally:  # what was committed is told, whatever happened then
+        if args.json:
+            print(to_json([asdict(outcome) for outcome in outcomes]))
+        else:
+            print(outcome_table(outcomes))
+        logger.info("%s", _total(outcomes))
+    return _code(outcomes)
+
+
+def run_drop(args: argparse.Namespace) -> int:
+    wanted = _wanted(args, any_state=bool(args.ids))
+    engine = open_database(args)
+    dead_letter_ids(engine, wanted)
+    dropped = drop_dead_letters(engine, wanted, datetime.now(UTC))
+    not_open = len(set(args.ids)) - dropped if args.ids else 0
+    if args.json:
+        print(to_json({"dropped": dropped, "not_open": not_open}))
+    else:
+        print(f"dropped {dropped} dead letters" + (f", {not_open} were not open" * bool(not_open)))
+    return OK
 
 
 def _add(actions: Any, common: argparse.ArgumentParser, name: str, words: str) -> CommandParser:
     parser: CommandParser = actions.add_parser(
         name, parents=[common], help=words, description=f"{words}.", epilog=EXAMPLES
     )
+    parser.set_defaults(usage_error=parser.error)
     return parser
 
 
-def _add_filters(command: argparse.ArgumentParser, everything: str) -> None:
+def _add_selection(command: argparse.ArgumentParser, everything: str) -> None:
+    command.add_argument("ids", metavar="ID", type=_number, nargs="*")
     command.add_argument("--reason", metavar="R", help="only those of this reason")
     command.add_argument(
         "--class", dest="message_class", metavar="C", help="only those of this class"
     )
+    command.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=age_argument,
+        help="only those received longer ago, as in 30d",
+    )
     command.add_argument("--all", dest="everything", action="store_true", help=everything)
 
 
-def _wanted(engine: Engine, args: argparse.Namespace) -> Sequence[int]:
-    found = list_dead_letters(engine, reason=args.reason, message_class=args.message_class)
-    return [letter.dead_letter_id for letter in found]
+def _add_edit(actions: Any, common: argparse.ArgumentParser) -> None:
+    command = _add(actions, common, "edit", "another body, other headers; the old letter is kept")
+    command.add_argument("id", metavar="ID", type=_number)
+    command.add_argument(
+        "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
+    )
+    command.add_argument(
+        "--header",
+        dest="headers",
+        metavar="K=V",
+        type=_header,
+        action="append",
+        default=[],
+        help="set a header, or with K= take it away; no editor is opened then (repeatable)",
+    )
+    command.add_argument("--replay", action="store_true", help="load the edited letter at once")
+    command.set_defaults(handler=run_edit)
 
 
-def _replay(engine: Engine, ids: Sequence[int]) -> Iterator[Replayed]:
-    catalogue = Catalogue(engine)
-    for dead_letter_id in ids:
-        yield replay_dead_letter(engine, catalogue, dead_letter_id, datetime.now(UTC))
+def _wanted(args: argparse.Namespace, any_state: bool, by_default: bool = False) -> Wanted:
+    filters = (args.reason, args.message_class, args.older_than, args.everything)
+    if args.ids and any(filters):
+        args.usage_error("say which: either IDs, or --reason, --class, --older-than, --all")
+    if not by_default and not args.ids and not any(filters):
+        args.usage_error("say which: IDs, or --reason, --class, --older-than, --all")
+    age = timedelta(days=args.older_than) if args.older_than else None
+    return Wanted(
+        ids=args.ids or None,
+        reason=args.reason,
+        message_class=args.message_class,
+        received_before=datetime.now(UTC) - age if age else None,
+        any_state=any_state,
+    )
 
 
-def _all_loaded(outcome: Replayed) -> bool:
-    return outcome.state == REPLAYED and not outcome.new_dead_letters
+@contextmanager
+def _new_body(args: argparse.Namespace, old: Message) -> Iterator[bytes | None]:
+    """From the file named, or from an editor unless only headers change."""
+    if args.body is None and args.headers:
+        yield None
+    elif args.body is not None:
+        yield _read(args.body)
+    else:
+        editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
+        if not editor:
+            args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
+        with edited_by_hand(old.body, editor, ".json" if old.is_json else ".txt") as body:
+            yield body
 
 
-def _line(letter: DeadLetter) -> tuple[object, ...]:
-    time = format_time(letter.received_at)
-    return letter.dead_letter_id, time, letter.message_class, letter.reason, letter.error
-
-
-def _facts(letter: DeadLetter) -> dict[str, object]:
-    return asdict(letter)
-
-
-def _document(content: DeadLetterContent) -> dict[str, object]:
-    document = _facts(content.letter) | {"headers": dict(content.headers)}
+def _read(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
     try:
-        document["body"] = content.body.decode()
-    except UnicodeDecodeError:
-        document["body"] = content.body.decode(errors="replace")
-        document["body_base64"] = base64.b64encode(content.body).decode()
-    return document
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}; nothing changed", NO_INPUT) from error
 
 
-def _text(content: DeadLetterContent) -> str:
-    facts = {**_facts(content.letter), "received_at": format_time(content.letter.received_at)}
-    facts["changed_at"] = format_time(content.letter.changed_at)
-    lines = [f"{name}: {value}" for name, value in facts.items()]
-    lines += ["", *(f"{name}: {value}" for name, value in sorted(content.headers.items())), ""]
-    return "\n".join(lines) + "\n" + content.body.decode(errors="backslashreplace").rstrip("\n")
+def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
+    progress = Progress(things="dead letters")
+    try:
+        outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC), limits)
+        for number, outcome in enumerate(outcomes, 1):
+            progress.show("replayed", number / len(ids), number, number)
+            yield outcome
+    finally:
+        progress.end()
+    fold_all(engine)
+
+
+def _code(outcomes: Sequence[Replayed]) -> int:
+    return OK if all(outcome.all_loaded for outcome in outcomes) else BAD_DATA
+
+
+def _total(outcomes: Sequence[Replayed]) -> str:
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    parts = [f"{len(outcomes)} dead letters", *(f"{n} {what}" for what, n in counts.items())]
+    new = sum(outcome.new_dead_letters for outcome in outcomes)
+    return ", ".join([*parts, f"{new} new ones of bad records"] if new else parts)
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < int(text) <= BIGGEST:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"want a whole number from 1, not {text!r}")
+
+
+def _header(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"want NAME=VALUE, not {text!r}")
+    return name, value or None

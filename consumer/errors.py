@@ -1,8 +1,10 @@
 """What can go wrong in the consumer, and what the caller does next.
 
     ConsumerError            one clear line, and the program ends
+    ├── ClockNotSet          the host shows a time before this program was made
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
-    └── SourceTaken          another process consumes, or reads this spool, under the same name
+    ├── SourceTaken          another process consumes, or reads this spool, under the same name
+    └── EditorFailed         a person's editor is not there, or gave up
     SessionLost              one connection is over: connect again; what was not acked comes again
     └── SubscriptionRefused  because of one destination: go on without it
 
@@ -13,13 +15,27 @@ program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from schema.command import UNAVAILABLE
+from schema.command import UNAVAILABLE, USAGE
 from schema.errors import SamError
+from schema.times import format_time
 
 
 class ConsumerError(SamError):
     """Base of what ends the program."""
+
+
+class ClockNotSet(ConsumerError):
+    """Started again a little later, it may have been set: nothing is taken until then."""
+
+    exit_code = UNAVAILABLE
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__(
+            f"the clock of this host shows {format_time(now)}, before this program was made: every"
+            " result would be refused as one from the future; set the clock (NTP), then start again"
+        )
 
 
 class SourceUnreachable(ConsumerError):
@@ -36,6 +52,12 @@ class SourceTaken(ConsumerError):
     """Two processes with one name would take each other's messages, or undo their locks."""
 
     exit_code = UNAVAILABLE
+
+
+class EditorFailed(ConsumerError):
+    """Nothing was changed."""
+
+    exit_code = USAGE
 
 
 class SessionLost(Exception):

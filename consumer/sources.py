@@ -21,7 +21,7 @@ def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
 
     def source(broker: Broker) -> Source:
         if broker.kind == SPOOL:
-            return SpoolSource(broker, who, state)
+            return SpoolSource(broker, who, state, config.stamp_of(broker))
         return StompSource(broker, settings, taken=taken)
 
     return [source(broker) for broker in config.parsed_brokers()]
@@ -41,6 +41,6 @@ def _stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
 
 def _subscriptions(config: ConsumerConfig) -> tuple[Subscription, ...]:
     return tuple(
-        Subscription(each.destination, each.message_class or None, config.prefetch, each.shared)
-        for each in config.subscription
+        Subscription(each.destination, each.stamp, config.prefetch, each.shared)
+        for each in config.network_subscriptions()
     )

@@ -13,6 +13,7 @@ from consumer.claims import Claims
 from consumer.inbox import Delivery, Inbox
 from schema.broker import Broker
 from schema.errors import DamagedElement, SpoolError
+from schema.foreign import Stamp
 from schema.spool import DirectoryQueue
 
 POLL_S = 0.2
@@ -25,8 +26,15 @@ logger = logging.getLogger(__name__)
 class SpoolSource:
     """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
 
-    def __init__(self, broker: Broker, consumer: str, state: Path) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        consumer: str,
+        state: Path,
+        stamp: Stamp = Stamp(),  # noqa: B008 - a frozen value
+    ) -> None:
         self.name = self.broker = str(broker)
+        self._stamp = stamp
         self._queue = DirectoryQueue(broker.path)
         self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
         self._held: set[str] = set()
@@ -77,7 +85,7 @@ class SpoolSource:
             return
         self._held.add(name)
         try:
-            message = self._queue.read(name)
+            message = self._stamp.stamped(self._queue.read(name))
         except DamagedElement as error:
             self._put_aside(name, str(error), inbox)
             return

@@ -23,6 +23,7 @@ from consumer.inbox import Delivery, Inbox
 from schema.channel import Channel, connect, words_of
 from schema.deadline import Deadline
 from schema.errors import ConfigError
+from schema.foreign import Stamp
 from schema.message import Message
 from schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
@@ -68,13 +69,13 @@ class Login:
 
 
 class Subscription(NamedTuple):
-    """A destination, the class of its messages that name none, and how many may be under way.
+    """A destination, what its messages are that don't say it, and how many may be under way.
 
     Shared: the broker gives each message to one of all who subscribe under our name.
     """
 
     destination: str
-    message_class: str | None
+    stamp: Stamp
     prefetch: int
     shared: bool = False
 
@@ -95,7 +96,7 @@ class StompSession:
         self._reader = FrameReader(max_body_bytes=MAX_BODY_BYTES)
         self._channel: Channel | None = None
         self._habits: BrokerHabits | None = None
-        self._default_class: dict[str, str | None] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._replies: deque[Frame] = deque()
         self._acks: deque[dict[str, str]] = deque()
         """Of a batch each: the last one by subscription, in order."""
@@ -123,8 +124,8 @@ class StompSession:
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
         """Returns when the broker confirmed all of them; may raise SubscriptionRefused."""
         assert self._habits is not None, "open() comes first"
-        for number, (destination, message_class, prefetch, shared) in enumerate(subscriptions):
-            self._default_class[str(number)] = message_class
+        for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
+            self._stamps[str(number)] = stamp
             ours = {"id": str(number), "ack": "client", "receipt": destination}
             wanted = subscribe_headers(self._habits, consumer, destination, prefetch, shared)
             self._send("SUBSCRIBE", {**wanted, **ours})
@@ -223,12 +224,12 @@ class StompSession:
         headers = dict(frame.headers)
         try:
             subscription_id, ack_id = headers["subscription"], headers[self._habits.ack_id]
-            message_class = self._default_class[subscription_id]
+            stamp = self._stamps[subscription_id]
         except KeyError as error:
             raise self._loss(f"a MESSAGE without a known {error}") from None
         for name in SESSION_HEADERS:
             headers.pop(name, None)
-        message = Message(headers, frame.body).with_default_class(message_class)
+        message = stamp.stamped(Message(headers, frame.body))
         return Delivery(message, self, (subscription_id, ack_id))
 
     # Acks --------------------------------------------------------------------------------------

@@ -195,6 +195,8 @@ class _Reader:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
             return self._items(get_args(kind)[0], value, table, key)
+        if get_origin(kind) is dict:
+            return _texts(value)
         if kind is Path and isinstance(value, str):
             return self._base / Path(value).expanduser()
         if kind is float and type(value) is int:
@@ -295,6 +297,8 @@ def _from_text(kind: Any, text: str) -> Any:
         if _is_dataclass(inner):
             raise ValueError("can only be set in the file")
         return tuple(_from_text(inner, part.strip()) for part in text.split(",") if part.strip())
+    if get_origin(kind) is dict:
+        raise ValueError("can only be set in the file")
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in words:
@@ -304,6 +308,15 @@ def _from_text(kind: Any, text: str) -> Any:
         return kind(text)
     except ValueError:
         raise ValueError(f"want {_words(kind)}, not {text!r}") from None
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"want a table of texts, not {_shown(value)}")
+    wrong = [f"{name} = {_shown(each)}" for name, each in value.items() if type(each) is not str]
+    if wrong:
+        raise ValueError(f"want text for each name, not {', '.join(wrong)}")
+    return dict(value)
 
 
 def _words(kind: Any) -> str:

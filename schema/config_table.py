@@ -35,7 +35,10 @@ class Table(NamedTuple):
         return Table(self.file, f"{self.path}.{key}", f"{self.name} {key}[{number}]", number)
 
     def _keys(self) -> Iterator[tuple[int, str]]:
-        """Line and name of each key of the table, and its own line with an empty name."""
+        """Line and name of each key of the table, and its own line with an empty name.
+
+        A key may be a table with a header of its own: `[consumer.subscription.rename]`.
+        """
         import re
 
         text = self.file.read_text(encoding="utf-8") if self.file else ""
@@ -45,6 +48,9 @@ class Table(NamedTuple):
             if header:
                 inside = _bare(header[1]) == self.path
                 seen += inside
+                parent, _, own = _bare(header[1]).rpartition(".")
+                if parent == self.path and seen == self.number:
+                    yield at, own
             if inside and seen == self.number and (header or key):
                 yield at, key[2] if key else ""
 

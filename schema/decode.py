@@ -8,11 +8,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from schema.classes import KNOWN_KEYS, Names, built_in
-from schema.errors import RecordRefused
+from schema.errors import MessageRefused, RecordRefused
+from schema.foreign import FORMAT, NSTREAM, RENAME, format_of, renames_of
 from schema.json_record import read_json
 from schema.message import Message
 from schema.normalise import NO_TIMES, Limits, normalise
-from schema.record import BadRecord, Reading, Record, read_wlcg
+from schema.nstream import read_nstream
+from schema.record import NO_RENAMES, BadRecord, Reading, Record, read_wlcg, refuse_many
+
+WHOLE = 0
+"""The record number that stands for the whole message; records count from 1."""
 
 
 class Row(NamedTuple):
@@ -24,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A record of the message that can't be a row, by its number from 1."""
+    """A record of the message that can't be a row, by its number; WHOLE: nothing of it can."""
 
     number: int
     reason: str
@@ -40,15 +45,28 @@ class Decoded(NamedTuple):
     ignored: Mapping[str, int]
 
 
-def read(message: Message, columns: Sequence[str] = ()) -> Reading:
-    """The records of a message, by its content type."""
+def read(message: Message, columns: Sequence[str] = (), max_records: int | None = None) -> Reading:
+    """The records of a message, by its format and content type, with our keys.
+
+    Raises:
+        MessageRefused: its headers make no sense, or it has more than `max_records`.
+    """
+    headers = message.headers
+    renames = renames_of(message) if RENAME in headers else NO_RENAMES
+    if FORMAT in headers and format_of(message) == NSTREAM:
+        known = built_in(message.message_class)
+        return read_nstream(
+            message.body, message_class=known, renames=renames, max_records=max_records
+        )
     if message.is_json:
-        return read_json(message.body)
+        return read_json(message.body, renames=renames, max_records=max_records)
     return read_wlcg(
         message.body,
         message_class=built_in(message.message_class),
         columns=columns,
         record_count=message.record_count,
+        renames=renames,
+        max_records=max_records,
     )
 
 
@@ -60,26 +78,54 @@ def decode(
     times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
     """The rows of a message for a view with these columns; `times`: see normalise."""
+    try:
+        return _decode(message, columns, now, limits, times)
+    except MessageRefused as error:
+        return Decoded((), (Refused(WHOLE, error.reason, error.text, message.body),), {})
+
+
+def _decode(
+    message: Message,
+    columns: Sequence[str],
+    now: datetime,
+    limits: Limits,
+    times: Mapping[str, str],
+) -> Decoded:
+    """
+    Raises:
+        MessageRefused: the message is above a limit, or its headers make no sense.
+    """
+    _check_size(message, limits)
     column_of = _columns(tuple(columns))
     class_name, headers = message.message_class or "", message.headers
     rows: list[Row] = []
     bad: list[Refused] = []
     ignored: dict[str, int] = {}
-    for number, record in enumerate(read(message, columns), 1):
+    for number, record in enumerate(read(message, columns, limits.max_records), 1):
         if isinstance(record, BadRecord):
             bad.append(Refused(number, record.reason, record.text, record.raw))
             continue
         try:
             found = normalise(record.fields, class_name, headers, now, limits, times)
+        except MessageRefused:
+            raise
         except RecordRefused as error:
             bad.append(Refused(number, error.reason, error.text, record.raw))
             continue
         for row in found:
             values = _by_column(row, column_of)
             rows.append(Row(number, record.raw, values))
+        refuse_many(len(rows), limits.max_records)  # a record is a row for each flavour it lists
         if len(values) < len(row):
             _count_ignored(record.fields, column_of, ignored)
     return Decoded(tuple(rows), tuple(bad), ignored)
+
+
+def _check_size(message: Message, limits: Limits) -> None:
+    size = len(message.body)
+    if size > limits.max_message_bytes:
+        words = f"{size} bytes in one message, above max_message_bytes = {limits.max_message_bytes}"
+        raise MessageRefused("too-large", words)
 
 
 @lru_cache(maxsize=100)

@@ -51,9 +51,11 @@ def parse(content: bytes) -> Message:
         element.get(key, default)
         for key, default in (("header", {}), ("body", ""), ("encoding", ""))
     )
-    if not isinstance(header, dict) or not all(
-        isinstance(value, str) for value in (body, encoding, *header.values())
-    ):
+    if not isinstance(header, dict):
+        raise ValueError("the header is no JSON object")
+    # nstream writes "destination": null where it was told none.
+    header = {name: value for name, value in header.items() if value is not None}
+    if not all(isinstance(value, str) for value in (body, encoding, *header.values())):
         raise ValueError("header or body is no text")
     return Message(header, _decoded(body, encoding.split("+") if encoding else []))
 

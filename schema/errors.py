@@ -3,6 +3,7 @@
 SamError                 one clear line on stderr and `exit_code`, no traceback
 ├── ConfigError          the configuration is bad: all its problems at once
 ├── RecordRefused        one record can never be loaded (normalise)
+│   └── MessageRefused   a message can't be, whatever its records are (decode)
 ├── SpoolError           the directory queue can't be used
 │   └── DamagedElement   one element of it can't be read
 └── …                    the `errors.py` of each room
@@ -46,6 +47,10 @@ class RecordRefused(SamError):
         super().__init__(f"{reason}: {text}")
         self.reason = reason
         self.text = text
+
+
+class MessageRefused(RecordRefused):
+    """A whole message that can't be loaded as it is: a limit, or a header that makes no sense."""
 
 
 class SpoolError(SamError):

@@ -7,18 +7,28 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from schema.record import BadRecord, Reading, ReadRecord, Record
+from schema.record import NO_RENAMES, BadRecord, Reading, ReadRecord, Record, refuse_many
 
 CONTENT_TYPE = "application/json"
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def read_json(body: bytes) -> Reading:
+def read_json(
+    body: bytes,
+    *,
+    renames: Mapping[str, str] = NO_RENAMES,
+    max_records: int | None = None,
+    nested_as_text: bool = False,
+) -> Reading:
     """The records of a body; `line` is the number of the object, from 1.
 
     Numbers and booleans become their text, null an absent key. A body that is no JSON is one bad
-    record.
+    record; a nested value makes its record bad unless it shall become its JSON text. `renames`
+    are our keys by foreign ones in lower case.
+
+    Raises:
+        MessageRefused: more than `max_records`.
     """
     try:
         document = json.loads(
@@ -33,12 +43,16 @@ def read_json(body: bytes) -> Reading:
     except ValueError as error:
         return [BadRecord("empty" if not body.strip() else "not-json", str(error), body)]
     if isinstance(document, _Pairs):
-        return [_read_item(document, 1, body)]
+        return [_read_item(document, 1, body, renames, nested_as_text)]
     if not isinstance(document, list):
         return [BadRecord("not-json", "neither an object nor an array of objects", body)]
     if not document:
         return [BadRecord("empty", "an array without a record", body)]
-    return [_read_item(item, number, _dump(item, body)) for number, item in enumerate(document, 1)]
+    refuse_many(len(document), max_records)
+    return [
+        _read_item(item, number, _dump(item, body), renames, nested_as_text)
+        for number, item in enumerate(document, 1)
+    ]
 
 
 def write_json(records: Iterable[Mapping[str, str]]) -> str:
@@ -60,33 +74,40 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _read_item(item: Any, number: int, raw: bytes) -> ReadRecord | BadRecord:
+def _read_item(
+    item: Any, number: int, raw: bytes, renames: Mapping[str, str], nested_as_text: bool
+) -> ReadRecord | BadRecord:
     try:
-        return ReadRecord(_fields(item), raw, number)
+        return ReadRecord(_fields(item, renames, nested_as_text), raw, number)
     except _Malformed as problem:
         return BadRecord(problem.reason, f"item {number} {problem}", raw, number)
 
 
-def _fields(item: Any) -> Record:
+def _fields(item: Any, renames: Mapping[str, str], nested_as_text: bool) -> Record:
     if not isinstance(item, _Pairs):
         raise _Malformed("not-json", "is no object")
     fields: Record = {}
     names = set()
     for key, value in item:
         name = key.lower()
+        if name in renames:
+            key = renames[name]
+            name = key.lower()
         if name in names:
             raise _Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
         names.add(name)
         if value is not None:
-            fields[key] = _text(key, value)
+            fields[key] = _text(key, value, nested_as_text)
     if not fields:
         raise _Malformed("empty", "has no key")
     return fields
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: Any, nested_as_text: bool) -> str:
     if isinstance(value, bool):
         value = "true" if value else "false"
+    if nested_as_text and isinstance(value, list):
+        value = _dump(value, b"").decode()
     if not isinstance(value, str):
         raise _Malformed("nested", f"has a nested value of {key[:60]!r}")
     if not (key.isprintable() and value.isprintable()):  # quick to tell, and true of nearly all

@@ -24,7 +24,7 @@ from schema.classes import (
     built_in,
 )
 from schema.errors import RecordRefused
-from schema.record import BLANKS, Record, text_lines
+from schema.record import BLANKS, Record, refuse_many, text_lines
 from schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -52,10 +52,13 @@ _SHARED = 10_000
 
 
 class Limits(NamedTuple):
-    """How far from now the timestamp of a metric result may lie."""
+    """What is taken: how far from now the timestamp of a metric result may lie, and how much
+    one message may hold (rows count as records: a list of flavours makes many of one)."""
 
     past: timedelta = timedelta(days=3653)
     future: timedelta = timedelta(days=1)
+    max_message_bytes: int = 4 * 1024 * 1024
+    max_records: int = 10_000
 
 
 def normalise(
@@ -73,6 +76,7 @@ def normalise(
 
     Raises:
         RecordRefused: the record can never be loaded.
+        MessageRefused: it lists more flavours than a message may hold records.
     """
     message_class = built_in(class_name)
     if message_class is None:
@@ -88,7 +92,7 @@ def normalise(
         record["hostName"] = _host(record["hostName"])
     if message_class is SITE_GROUP and "weight" in record:
         _check_weight(record["weight"])
-    rows = _by_flavour(record)
+    rows = _by_flavour(record, limits)
     _require(rows[0], message_class)
     return rows
 
@@ -210,7 +214,9 @@ def _check_age(record: Record, now: datetime, limits: Limits) -> None:
     if when < earliest:
         raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
     if when > latest:
-        raise RecordRefused("in-the-future", f"timestamp {when} is in the future")
+        raise RecordRefused(
+            "in-the-future", f"timestamp {when} is in the future: here it is {format_time(now)}"
+        )
 
 
 @lru_cache(maxsize=10)  # one `now` serves a whole batch
@@ -231,10 +237,11 @@ def _check_weight(value: str) -> None:
         raise RecordRefused("bad-weight", f"weight {value[:40]!r} is no whole number")
 
 
-def _by_flavour(record: Record) -> list[Record]:
+def _by_flavour(record: Record, limits: Limits) -> list[Record]:
     listed = record.get("serviceFlavour", "")
     if "," not in listed:
         return [record]
+    refuse_many(listed.count(","), limits.max_records)
     del record["serviceFlavour"]
     flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
     return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]

@@ -6,13 +6,16 @@ Reading splits a body into records and a record into keys; what the values mean 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Union
 
 from schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass, Names
+from schema.errors import MessageRefused
 
 Record = dict[str, str]
+
+NO_RENAMES: Mapping[str, str] = {}
 
 END = "EOT"
 SUMMARY = "summaryData"
@@ -69,20 +72,26 @@ def read_wlcg(
     message_class: MessageClass | None = None,
     columns: Iterable[str] = (),
     record_count: int | None = None,
+    renames: Mapping[str, str] = NO_RENAMES,
+    max_records: int | None = None,
 ) -> Reading:
     """The records of a body, in order; a bad one does not take its neighbours along.
 
     `columns` are the keys of a site's own class; with the built-in keys they tell whether an
     `EOT` line inside details ends the record. `record_count` is the header of that name: if it
-    is met, a missing last `EOT` is forgiven.
+    is met, a missing last `EOT` is forgiven. `renames` are our keys by foreign ones in lower case.
+
+    Raises:
+        MessageRefused: more than `max_records`.
     """
-    chunks = _chunks(body, tuple(columns))
+    spelling = _spelling(tuple(renames.items())) if renames else _SPELLING
+    chunks = _chunks(body, (*columns, *renames), spelling, max_records)
     required = message_class.required if message_class else ()
     complete = record_count == len(chunks)
     reading: Reading = []
     line = 1
     for text, end in chunks:
-        reading.append(_read(text, end, line, complete, required))
+        reading.append(_read(text, end, line, complete, required, spelling))
         line += text.count(b"\n") + 1
     if all(isinstance(record, BadRecord) and record.reason == "empty" for record in reading):
         return [BadRecord("empty", "the body holds no record", body)]
@@ -108,6 +117,17 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+def refuse_many(count: int, max_records: int | None) -> None:
+    """
+    Raises:
+        MessageRefused: `count` records, or as many so far, are too many for one message.
+    """
+    if max_records is not None and count > max_records:
+        raise MessageRefused(
+            "too-many-records", f"above max_records = {max_records} in one message"
+        )
+
+
 def text_lines(text: str) -> list[str]:
     """The lines, without a byte order mark before and carriage returns after them."""
     lines = text.split("\n")
@@ -122,36 +142,38 @@ class _Malformed(Exception):
         self.reason = reason
 
 
-def _chunks(body: bytes, columns: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
+def _chunks(
+    body: bytes, columns: tuple[str, ...], spelling: Names, max_records: int | None
+) -> list[tuple[bytes, bytes]]:
     """The lines of each record, and its `EOT` line; inside details not every such line ends it."""
     chunks = []
     begin = looked_at = 0
     in_details = False
     for start, end in _end_lines(body):
         if not _record_starts(body, end, columns):
-            in_details = in_details or _has_details(body[looked_at:start])
+            in_details = in_details or _has_details(body[looked_at:start], spelling)
             looked_at = start
             if in_details:
                 continue
         chunks.append((body[begin:start], body[start:end]))
+        refuse_many(len(chunks), max_records)
         begin = looked_at = end
         in_details = False
     if begin < len(body) and any(map(str.strip, _lines(body[begin:]))):
         chunks.append((body[begin:], b""))
+        refuse_many(len(chunks), max_records)
     return chunks
 
 
-def _end_lines(body: bytes) -> list[tuple[int, int]]:
+def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
     """Where each `EOT` line starts and ends."""
-    found = []
     end = 0
     while (at := body.find(_END, end)) >= 0:
         start = body.rfind(b"\n", end, at) + 1 or end
         end = body.find(b"\n", at) + 1 or len(body)
         line = body[start:end]
         if line == _END_LINE or _lines(line)[0].rstrip() == END:
-            found.append((start, end))
-    return found
+            yield start, end
 
 
 def _record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
@@ -171,8 +193,18 @@ def _names(columns: tuple[str, ...]) -> Names:
     return Names(columns)
 
 
-def _has_details(body: bytes) -> bool:
-    return any(_SPELLING[_key(line)] == DETAILS for line in _lines(body))
+@lru_cache(maxsize=100)
+def _spelling(renames: tuple[tuple[str, str], ...]) -> Names:
+    """Our keys by the names that they have in a text with foreign ones."""
+    spelling = Names([*METRIC_OUTPUT.keys, *(ours for _, ours in renames)])
+    for foreign, ours in renames:
+        # In the spelling of the built-in keys: what the reader must know is found by it.
+        spelling[foreign] = _SPELLING[ours] or ours
+    return spelling
+
+
+def _has_details(body: bytes, spelling: Names) -> bool:
+    return any(spelling[_key(line)] == DETAILS for line in _lines(body))
 
 
 def _key(line: str) -> str:
@@ -187,13 +219,18 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _read(
-    text: bytes, end: bytes, line: int, complete: bool, required: tuple[str, ...]
+    text: bytes,
+    end: bytes,
+    line: int,
+    complete: bool,
+    required: tuple[str, ...],
+    spelling: Names,
 ) -> ReadRecord | BadRecord:
     lines = _lines(text.removesuffix(b"\n"))
     if not lines[0].strip():
         line += next((at for at, each in enumerate(lines) if each.strip()), text.count(b"\n"))
     try:
-        fields = _fields(lines)
+        fields = _fields(lines, spelling)
         if b"\0" in text:
             _refuse_nul(fields)
         if not (end or complete or _is_whole(fields, text, required)):
@@ -216,18 +253,18 @@ def _is_whole(fields: Record, text: bytes, required: tuple[str, ...]) -> bool:
     return present.issuperset(key.lower() for key in required)
 
 
-def _fields(lines: list[str]) -> Record:
+def _fields(lines: list[str], spelling: Names) -> Record:
     fields: Record = {}
     unknown: dict[str, str] = {}
     rest = iter(lines)
     for line in rest:
         name, colon, value = line.partition(":")
-        key = _SPELLING.get(name)
+        key = spelling.get(name)
         if not key or not colon:  # not as we would write it
             if not line.strip():
                 continue
             name = _key_of(line)
-            key = _SPELLING[name] or unknown.setdefault(name.lower(), name)
+            key = spelling[name] or unknown.setdefault(name.lower(), name)
         if key in fields:
             raise _Malformed("duplicate-key", f"the key {name[:60]} stands twice")
         if key == DETAILS:

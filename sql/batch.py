@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from schema.classes import CHECK_CLASS, built_in, folded
-from schema.decode import Decoded, Row, decode
+from schema.decode import WHOLE, Decoded, Row, decode
 from schema.message import Message
 from schema.normalise import Limits
 from sql.catalogue import Catalogue, ClassView
@@ -21,9 +21,6 @@ POISON_TEXT = (
     "the consumer died again and again with this message in hand, so it was not looked into;"
     " a replay does that"
 )
-
-WHOLE = 0
-"""The record number that stands for the whole message; records count from 1."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ SqlError
 ├── CannotCreate          the SQLite file can't be made
 ├── BadInput              a file to import is missing, closed or bad: its exit code says which
 ├── DowntimeRefused       no downtime has that id, or it can't be ended then
-└── NoSuchDeadLetter      no dead letter has that number
+├── NoSuchDeadLetter      no dead letter has that number
+└── EditRefused           the dead letter is replayed or dropped, or nothing would change
 
 What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
 `kind_of` says whether to retry, to give up a class, or to give up a record.
@@ -83,6 +84,10 @@ class NoSuchDeadLetter(SqlError):
         self.dead_letter_id = dead_letter_id
 
 
+class EditRefused(SqlError):
+    exit_code = USAGE
+
+
 class Kind(enum.Enum):
     """What to do about an error of the driver."""
 
@@ -142,6 +147,9 @@ _REFUSED = re.compile(
 )
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
+LONGEST_DETAIL = 200
+"""So many characters of `Key (column)=(value) already exists.` are told."""
+
 _COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
 
 # What drivers raise before anything is sent: NUL in a text, a lone surrogate, an integer too big.
@@ -186,7 +194,9 @@ def words_of(error: Exception) -> str:
     in_copy = _COPY_COLUMN.search(orig.diag.context or "")
     column = orig.diag.column_name or (in_copy and in_copy[1])
     where = f" (column {column})" if column and column not in text else ""
-    return f"{orig.pgcode}: {text}{where}"
+    detail = orig.diag.message_detail or ""
+    key = f" ({detail.splitlines()[0][:LONGEST_DETAIL]})" if detail.startswith("Key (") else ""
+    return f"{orig.pgcode}: {text}{where}{key}"
 
 
 def translated(error: Exception, database: str) -> SqlError:
@@ -194,8 +204,7 @@ def translated(error: Exception, database: str) -> SqlError:
     if kind_of(error) is Kind.RETRY:
         return away(error, database)
     text = f"{database}: {words_of(error)}"
-    denied = getattr(_of_driver(error), "pgcode", None) == PERMISSION_DENIED
-    return DatabaseRefused(text) if denied else StatementFailed(text)
+    return DatabaseRefused(text) if _is_denied(error) else StatementFailed(text)
 
 
 def away(error: Exception, database: str) -> SqlError:
@@ -203,13 +212,17 @@ def away(error: Exception, database: str) -> SqlError:
     text = _first_line(_of_driver(error))
     if _NO_DATABASE.search(text):
         return DatabaseMissing(f"{database}: {text}")
-    if _REFUSED.search(text):
+    if _REFUSED.search(text) or _is_denied(error):
         return DatabaseRefused(f"{database}: {text}")
     return DatabaseAway(f"{database}: {text}")
 
 
 def _of_driver(error: Exception) -> BaseException:
     return getattr(error, "orig", None) or error
+
+
+def _is_denied(error: Exception) -> bool:
+    return getattr(_of_driver(error), "pgcode", None) == PERMISSION_DENIED
 
 
 def _first_line(error: BaseException) -> str:

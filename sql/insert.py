@@ -97,13 +97,17 @@ def _refused(view: ClassView, one: Pending, text: str) -> Failure:
 def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
     """The values of the columns that an error names, or of all, as far as it does not tell them.
 
-    Triggers of SQLite can't name a value, and constraints name columns of tables: host_name.
+    Triggers of SQLite can't name a value, constraints name columns of tables (host_name), and a
+    value that is none of its type is told without the column.
     """
     words = {_plain(word) for word in re.findall(r"\w+", text)}
     named = [name for name in view.columns if _plain(name) in words]
-    meant = [name for name in named or view.columns if name in values]
-    told = [f"{name} {values[name][:TOLD]!r}" for name in meant if values[name] not in text]
-    return f" ({', '.join(told)})" if told else ""
+    told = [name for name in view.columns if f'"{values.get(name)}"' in text]
+    if told and not named:
+        return f" (column {' or '.join(told)})"
+    meant = [name for name in named if values.get(name, "") not in text] if named else view.columns
+    facts = [f"{name} {values[name][:TOLD]!r}" for name in meant if name in values]
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 def _plain(name: str) -> str:

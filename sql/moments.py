@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from schema.times import format_time, parse_time
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_AGE = re.compile("([1-9][0-9]{0,4})d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
 
@@ -34,6 +35,14 @@ def day_argument(text: str) -> date:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is no day: want YYYY-MM-DD")
+
+
+def age_argument(text: str) -> int:
+    """Days, of `400d`."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"want whole days, 1d to 99999d, not {text!r}")
+    return int(found[1])
 
 
 def day_start(day: date) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import Any
 from schema.command import OK, to_json
 from sql.database import open_database
 from sql.engine import name_of
+from sql.moments import age_argument
 from sql.prune import prune
 from sql.pruning import Bounds, Pruned, Removed, bounds_of
 
@@ -26,8 +26,6 @@ examples:
 Whole UTC days before today are counted. Reports of the days pruned stay as they are: `sam-report
 run` refuses those days. Stopped at any moment, the next prune completes it.
 """
-
-_AGE = re.compile("([1-9][0-9]{0,4})d")
 
 logger = logging.getLogger(__name__)
 
@@ -46,19 +44,11 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         command.add_argument(
             f"--keep-{what}",
             metavar="AGE",
-            type=age,
+            type=age_argument,  # at least 1d: yesterday's report is made of yesterday's results
             help=f"how many days before today keep their {what}, as in 400d",
         )
     command.add_argument("--dry-run", action="store_true", help="tell what would go, and stop")
     command.set_defaults(handler=run_prune, usage_error=command.error)
-
-
-def age(word: str) -> int:
-    """Days, of `400d`; at least one, as yesterday's report is made of yesterday's results."""
-    found = _AGE.fullmatch(word)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"want whole days, 1d to 99999d, not {word!r}")
-    return int(found[1])
 
 
 def run_prune(args: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from sql.batch import CLASS_BROKEN, Failure, read_batch
 from sql.catalogue import Catalogue, ClassView
 from sql.dead_letter import keep
 from sql.engine import reading
+from sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sql.imports.file import InputFile
 from sql.imports.pieces import Piece, Pieces, Place
 from sql.imports.place import Places, Tally, size_of
@@ -210,11 +211,13 @@ def refuse_broken_class(failures: Iterable[Failure]) -> None:
     """A class that broke meanwhile is nobody's dead letter: the file still has the records.
 
     Raises:
-        ConfigError: to be raised in the transaction, which undoes it.
+        DatabaseRefused, ConfigError: to be raised in the transaction, which undoes it.
     """
     for failure in failures:
         if failure.reason == CLASS_BROKEN:
-            raise ConfigError([f"{failure.text}: mend it (sam-db check), then repeat the command"])
+            is_denied = f": {PERMISSION_DENIED}: "
+            words = f"{failure.text}: mend it (sam-db check), then repeat the command"
+            raise DatabaseRefused(words) if is_denied in failure.text else ConfigError([words])
 
 
 def content_id(class_name: str, raw: bytes) -> str:

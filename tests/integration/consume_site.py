@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from consumer.inbox import Inbox
 from consumer.stomp_session import Login, StompSession, Subscription
+from schema.foreign import Stamp
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from sql.engine import make_engine
@@ -128,7 +129,7 @@ def subscribe(server: Broker, consumer: str, destination: str) -> None:
     """What the first run of a consumer does: from here on the broker keeps what comes."""
     session = StompSession(server.url, Inbox(1))
     session.open((server.host, server.port), Login(consumer))
-    session.subscribe(consumer, [Subscription(destination, None, 1)])
+    session.subscribe(consumer, [Subscription(destination, Stamp(), 1)])
     session.close()
 
 

@@ -1,8 +1,8 @@
-"""Dead letters: what is kept of them, and what a replay does."""
+"""Dead letters: what is kept of them, which are found, what an edit and a drop leave behind."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine
@@ -12,19 +12,21 @@ from schema.record import write_wlcg
 from sql.catalogue import Catalogue
 from sql.dead_letter import (
     DeadLetter,
-    Replayed,
+    Wanted,
+    dead_letter_ids,
+    drop_dead_letters,
     list_dead_letters,
-    replay_dead_letter,
+    open_by_reason,
     show_dead_letter,
 )
-from sql.engine import writing
-from sql.errors import NoSuchDeadLetter
+from sql.dead_letter_edit import edit_dead_letter
+from sql.errors import EditRefused, NoSuchDeadLetter
 from sql.load import load
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
-from tests.integration.sql_rows import query, stored
 
 LATER = NOW + timedelta(hours=1)
+BAD = metric_result(metricStatus="FINE", detailsData="ü")
 
 
 def load_now(engine: Engine, *messages: Message) -> None:
@@ -32,46 +34,28 @@ def load_now(engine: Engine, *messages: Message) -> None:
         load(loader, Catalogue(loader), messages, NOW)
 
 
-def replay(engine: Engine, dead_letter_id: int, now: datetime) -> Replayed:
-    with acting_as("loader", engine) as loader:
-        return replay_dead_letter(loader, Catalogue(loader), dead_letter_id, now)
-
-
 def only_letter(engine: Engine) -> DeadLetter:
     with acting_as("loader", engine) as loader:
-        [letter] = list_dead_letters(loader, any_state=True)
+        [letter] = list_dead_letters(loader, Wanted(any_state=True))
     return letter
 
 
-def in_the_future() -> Message:
-    """Bad now, good two days later: its second record and its third."""
-    late = [metric_result(timestamp=f"2026-11-22T1{hour}:00:00Z") for hour in (0, 1)]
-    return metric_message(metric_result(), *late, destination="/topic/x")
+def edit(engine: Engine, number: int, body: bytes | None = None, **headers: str | None) -> int:
+    with acting_as("loader", engine) as loader:
+        return edit_dead_letter(loader, number, LATER, body, headers)
 
 
-def execute(engine: Engine, statement: str) -> None:
-    with writing(engine) as connection:
-        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+def drop(engine: Engine, wanted: Wanted) -> int:
+    with acting_as("loader", engine) as loader:
+        return drop_dead_letters(loader, wanted, LATER)
 
 
-def drop_trigger(engine: Engine) -> str:
-    """Break the class metricOutput; the statement that mends it."""
-    if engine.dialect.name == "sqlite":
-        wanted = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
-        drop = "DROP TRIGGER metricOutput_insert"
-    else:
-        wanted = """
-            SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'metricoutput_insert'
-        """
-        drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
-    [(mend,)] = query(engine, wanted)
-    execute(engine, drop)
-    return str(mend)
+def numbers(letters: list[DeadLetter]) -> list[int]:
+    return [letter.dead_letter_id for letter in letters]
 
 
 def test_a_dead_letter_holds_the_one_bad_record_and_all_headers(engine: Engine) -> None:
-    bad = metric_result(metricStatus="FINE", detailsData="ü")
-    message = metric_message(metric_result(), bad, destination="/topic/x")
+    message = metric_message(metric_result(), BAD, destination="/topic/x")
 
     load_now(engine, message)
 
@@ -90,91 +74,159 @@ def test_a_dead_letter_holds_the_one_bad_record_and_all_headers(engine: Engine) 
     assert "FINE" in letter.error
     content = show_dead_letter(engine, letter.dead_letter_id)
     assert content.headers == message.headers
-    assert content.body.strip() == write_wlcg(bad).encode().strip()
+    assert content.body.strip() == write_wlcg(BAD).encode().strip()
 
 
-def test_letters_are_listed_by_reason_and_class(engine: Engine) -> None:
-    load_now(engine, new_message("unknown", "a: b\nEOT\n"), in_the_future())
+@pytest.fixture
+def three(engine: Engine) -> list[int]:
+    """Letters: an unknown class, two bad records of a message received two days later."""
+    load_now(engine, new_message("unknown", "a: b\nEOT\n"))
+    with acting_as("loader", engine) as loader:
+        worse = metric_result(metricStatus="WORSE")
+        load(loader, Catalogue(loader), [metric_message(BAD, worse)], NOW + timedelta(days=2))
+    return numbers(list_dead_letters(engine))
 
-    by_reason = list_dead_letters(engine, reason="in-the-future")
-    by_class = list_dead_letters(engine, message_class="UNKNOWN")
 
-    assert [letter.record_number for letter in by_reason] == [2, 3]
-    assert [letter.reason for letter in by_class] == ["unknown-class"]
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (Wanted(), [0, 1, 2]),
+        (Wanted(reason="bad-status"), [1, 2]),
+        (Wanted(message_class="UNKNOWN"), [0]),
+        (Wanted(received_before=NOW + timedelta(days=1)), [0]),
+        (Wanted(received_before=NOW), []),
+        (Wanted(reason="bad-status", message_class="unknown"), []),
+    ],
+)
+def test_letters_are_found_by_reason_class_and_age(
+    engine: Engine, three: list[int], wanted: Wanted, found: list[int]
+) -> None:
+    assert numbers(list_dead_letters(engine, wanted)) == [three[at] for at in found]
+    assert dead_letter_ids(engine, wanted) == [three[at] for at in found]
 
 
-def test_one_that_does_not_exist_cannot_be_shown_or_replayed(engine: Engine) -> None:
+def test_of_a_long_list_the_newest_are_told_in_order(engine: Engine, three: list[int]) -> None:
+    assert numbers(list_dead_letters(engine, limit=2)) == three[1:]
+
+
+def test_open_ones_are_counted_by_reason(engine: Engine, three: list[int]) -> None:
+    with acting_as("loader", engine) as loader:
+        assert open_by_reason(loader) == {"bad-status": 2, "unknown-class": 1}
+
+    drop(engine, Wanted(reason="bad-status"))
+
+    assert open_by_reason(engine) == {"unknown-class": 1}
+
+
+def test_dropped_ones_stay_as_rows_and_are_dropped_once(engine: Engine, three: list[int]) -> None:
+    assert drop(engine, Wanted(ids=three[:2], any_state=True)) == 2
+    assert drop(engine, Wanted(ids=three[:2], any_state=True)) == 0
+
+    assert numbers(list_dead_letters(engine)) == three[2:]
+    states = [letter.state for letter in list_dead_letters(engine, Wanted(any_state=True))]
+    assert states == ["dropped", "dropped", "open"]
+
+
+def test_a_redelivery_of_a_dropped_one_does_not_bring_it_back(engine: Engine) -> None:
+    message = metric_message(BAD)
+    load_now(engine, message)
+    drop(engine, Wanted())
+
+    load_now(engine, message)
+
+    assert only_letter(engine).state == "dropped"
+
+
+def test_one_that_does_not_exist_is_told(engine: Engine) -> None:
     with pytest.raises(NoSuchDeadLetter, match="no dead letter 4711"):
         show_dead_letter(engine, 4711)
     with pytest.raises(NoSuchDeadLetter):
-        replay(engine, 4711, NOW)
+        edit(engine, 4711, b"x")
+    with pytest.raises(NoSuchDeadLetter):
+        dead_letter_ids(engine, Wanted(ids=[4711], any_state=True))
 
 
-def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engine) -> None:
-    message = in_the_future()
-    load_now(engine, message)
-    letters = list_dead_letters(engine)
-    then = NOW + timedelta(days=2)
-
-    replayed = [replay(engine, one.dead_letter_id, then) for one in letters]
-
-    assert [one.state for one in replayed] == ["replayed", "replayed"]
-    assert list_dead_letters(engine) == []
-    rows = stored(engine, "metricOutput")
-    assert len(rows) == 3
-    assert {row["messageId"] for row in rows} == {message.message_id}
-
-
-def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
-    load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
-    letter = only_letter(engine)
-    execute(engine, "UPDATE dead_letter SET reason = 'something else'")
-
-    outcome = replay(engine, letter.dead_letter_id, LATER)
-
-    assert (outcome.state, outcome.reason) == ("open", "unknown-class")
-    again = only_letter(engine)
-    assert (again.state, again.reason, again.changed_at) == ("open", "unknown-class", LATER)
-    assert again.received_at == NOW
-
-
-def test_a_replayed_one_is_not_loaded_again(engine: Engine) -> None:
-    load_now(engine, metric_message(metric_result(timestamp="2026-11-22T10:00:00Z")))
-    letter = only_letter(engine)
-    replay(engine, letter.dead_letter_id, NOW + timedelta(days=2))
-    execute(engine, "DELETE FROM metric_result")
-
-    outcome = replay(engine, letter.dead_letter_id, LATER)
-
-    assert outcome.state == "replayed"
-    assert stored(engine, "metricOutput") == []
-
-
-def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
-    own_engine: Engine,
+def test_an_edited_letter_is_a_new_one_and_the_old_one_keeps_its_bytes_and_headers(
+    engine: Engine,
 ) -> None:
-    mend = drop_trigger(own_engine)
-    good, bad = metric_result(), metric_result(metricStatus="FINE")
-    message = metric_message(good, bad)
-    load_now(own_engine, message)
-    letter = only_letter(own_engine)
-    assert (letter.reason, letter.record_number) == ("class-broken", 0)
+    message = metric_message(metric_result(), BAD, destination="/topic/x")
+    load_now(engine, message)
+    old = only_letter(engine)
+    before = show_dead_letter(engine, old.dead_letter_id)
 
-    execute(own_engine, mend)
-    outcome = replay(own_engine, letter.dead_letter_id, LATER)
+    number = edit(engine, old.dead_letter_id, b"mended\xff", destination=None, by="me")
 
-    assert (outcome.state, outcome.new_dead_letters) == ("replayed", 1)
-    assert len(stored(own_engine, "metricOutput")) == 1
-    [new] = list_dead_letters(own_engine)
-    assert (new.record_number, new.reason, new.message_id) == (2, "bad-status", message.message_id)
+    new, kept = show_dead_letter(engine, number), show_dead_letter(engine, old.dead_letter_id)
+    assert (kept.headers, kept.body) == (before.headers, before.body)
+    assert (kept.letter.state, kept.edited_as, kept.letter.edited_from) == ("dropped", number, None)
+    assert new.body == b"mended\xff"
+    expected = {**message.headers, "by": "me"}
+    assert new.headers == {
+        key: value for key, value in expected.items() if key not in ("destination", "recordCount")
+    }
+    assert new.letter == DeadLetter(
+        dead_letter_id=number,
+        message_id=message.message_id,
+        record_number=2,
+        message_class="metricOutput",
+        reason="bad-status",
+        error=old.error,
+        received_at=NOW,
+        state="open",
+        changed_at=LATER,
+        edited_from=old.dead_letter_id,
+    )
 
 
-def test_a_class_that_is_still_broken_leaves_the_letter_open(own_engine: Engine) -> None:
-    drop_trigger(own_engine)
-    load_now(own_engine, metric_message())
-    letter = only_letter(own_engine)
+def test_an_edition_can_be_edited_again_and_every_one_is_kept(engine: Engine) -> None:
+    load_now(engine, metric_message(BAD))
+    first = only_letter(engine).dead_letter_id
+    second = edit(engine, first, b"better")
 
-    outcome = replay(own_engine, letter.dead_letter_id, LATER)
+    third = edit(engine, second, b"good")
 
-    assert (outcome.state, outcome.reason) == ("open", "class-broken")
-    assert only_letter(own_engine).changed_at == LATER
+    assert [show_dead_letter(engine, one).body for one in (second, third)] == [b"better", b"good"]
+    editions = [show_dead_letter(engine, one).letter.edited_from for one in (first, second, third)]
+    assert editions == [None, first, second]
+    assert numbers(list_dead_letters(engine)) == [third]
+
+
+def test_another_class_by_header_is_the_class_of_the_edition(engine: Engine) -> None:
+    load_now(engine, new_message("metricoutputt", write_wlcg(metric_result())))
+
+    number = edit(engine, only_letter(engine).dead_letter_id, messageClass="metricOutput")
+
+    assert show_dead_letter(engine, number).letter.message_class == "metricOutput"
+
+
+def test_an_edit_that_changes_nothing_is_refused(engine: Engine) -> None:
+    message = metric_message(BAD)
+    load_now(engine, message)
+    letter = only_letter(engine)
+    body = show_dead_letter(engine, letter.dead_letter_id).body
+
+    with pytest.raises(EditRefused, match="nothing changed"):
+        edit(engine, letter.dead_letter_id, body, messageClass="metricOutput")
+
+    assert only_letter(engine) == letter
+
+
+def test_an_edit_of_an_edited_or_dropped_one_is_refused_and_says_why(engine: Engine) -> None:
+    load_now(engine, metric_message(BAD))
+    first = only_letter(engine).dead_letter_id
+    second = edit(engine, first, b"better")
+    drop(engine, Wanted())
+
+    with pytest.raises(EditRefused, match=f"it is dead letter {second} now"):
+        edit(engine, first, b"other")
+    with pytest.raises(EditRefused, match="is dropped"):
+        edit(engine, second, b"other")
+
+
+def test_nobody_can_send_a_message_that_is_taken_for_an_edition(engine: Engine) -> None:
+    load_now(engine, metric_message(BAD, samMessageId="m#edited-17"))
+
+    letter = only_letter(engine)
+
+    assert letter.edited_from is None
+    assert letter.message_id.startswith("sha256:")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer
+from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, load_limits
+from schema.broker import parse_broker
 from schema.errors import ConfigError
+from schema.foreign import Stamp, make_stamp
+from schema.normalise import Limits
 
 COMPLETE = """\
 [consumer]
@@ -96,3 +100,121 @@ def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert config.name == "site-b"
     assert config.brokers == ("spool:///a", "spool:///b")
+
+
+FOREIGN = """\
+[consumer]
+name = "site-a"
+brokers = ["stomp://msg.example.org", "spool:///var/spool/nstream", "spool:///var/spool/sam"]
+[[consumer.subscription]]
+destination = "/topic/own"
+class = "own"
+rename = { metric = "metricName", host = "hostName" }
+[[consumer.subscription]]
+destination = "spool:///var/spool/nstream"
+format = "nstream"
+[consumer.subscription.rename]
+site = "siteName"
+"""
+
+
+def test_a_subscription_says_what_the_messages_of_a_broker_or_a_spool_are(tmp_path: Path) -> None:
+    config = loaded(tmp_path, FOREIGN)
+
+    [network] = config.network_subscriptions()
+    nstream, sam = map(parse_broker, config.brokers[1:])
+
+    assert network.stamp == make_stamp("own", "wlcg", {"metric": "metricName", "host": "hostName"})
+    assert config.stamp_of(nstream) == make_stamp("", "nstream", {"site": "siteName"})
+    assert config.stamp_of(sam) == Stamp()
+
+
+NO_PATH = "broker URL spool://in…: want three slashes, spool:///path"
+TWICE = "'Metric' is there twice (names are the same in any case)"
+
+
+def test_problems_of_formats_and_names_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path,
+        """\
+[consumer]
+brokers = ["spool:///in"]
+[[consumer.subscription]]
+destination = "spool:///in"
+format = "xml"
+[[consumer.subscription]]
+destination = "spool://in"
+rename = { metric = "metricName", name = "metricname", "" = "hostName", Metric = "x" }
+[[consumer.subscription]]
+destination = "/topic/x"
+[consumer.subscription.rename]
+site = " "
+""",
+    ).splitlines()
+
+    told = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
+    assert told == [
+        ["5", "[consumer] subscription[1] format", "want one of wlcg, nstream, not 'xml'"],
+        ["7", "[consumer] subscription[2] destination", NO_PATH],
+        ["8", "[consumer] subscription[2] rename", "'metric' and 'name' both become 'metricname'"],
+        ["8", "[consumer] subscription[2] rename", "'' = 'hostName': a name is empty"],
+        ["8", "[consumer] subscription[2] rename", TWICE],
+        ["11", "[consumer] subscription[3] rename", "'site' = ' ': a name is empty"],
+    ]
+
+
+def test_a_spool_that_is_no_broker_cannot_be_subscribed_to(tmp_path: Path) -> None:
+    other = FOREIGN.replace(
+        'destination = "spool:///var/spool/nstream"', 'destination = "spool:///x"'
+    )
+
+    assert "spool:///x is none of the brokers" in problems_of(tmp_path, other)
+
+
+def test_a_spool_is_no_subscription_of_a_network_broker(tmp_path: Path) -> None:
+    only = """[consumer]
+name = "a"
+brokers = ["stomp://a", "spool:///in"]
+[[consumer.subscription]]
+destination = "spool:///in"
+"""
+
+    assert "no [[consumer.subscription]]" in problems_of(tmp_path, only)
+
+
+def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
+    assert loaded(tmp_path, COMPLETE).limits() == Limits()
+
+    text = COMPLETE.replace(
+        "[consumer]",
+        "[consumer]\nmax_message_bytes = 1\nmax_records = 2\nmax_age_days = 3\nmax_future_s = 4",
+    )
+    expected = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
+
+    assert loaded(tmp_path, text).limits() == expected
+    assert load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("max_message_bytes = 0", "more than 0"),
+        ("max_records = -1", "more than 0"),
+        ("max_age_days = 36526", "1 to 36525 days"),
+        ("max_future_s = 0", "1 to 31622400 s"),
+        ("max_future_s = 1e99", "whole number"),
+    ],
+)
+def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, words: str) -> None:
+    text = COMPLETE.replace("[consumer]", f"[consumer]\n{line}")
+
+    assert words in problems_of(tmp_path, text)
+    with pytest.raises(ConfigError, match=words):
+        load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml")))
+
+
+def test_limits_are_found_where_no_broker_is(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text("[consumer]\nmax_records = 7\n")
+
+    assert load_limits(argparse.Namespace(config=str(file))).max_records == 7

@@ -16,6 +16,7 @@ from consumer.errors import SourceTaken
 from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from consumer.spool_source import SpoolSource
 from schema.broker import Broker
+from schema.foreign import Stamp, make_stamp
 from schema.message import Message
 from schema.spool import DirectoryQueue
 from tests.builders import metric_message
@@ -31,9 +32,11 @@ class Scene:
         self.state = directory / "state"
         self.queue = DirectoryQueue(self.path)
         self.inbox = Inbox(capacity)
+        self.stamp = Stamp()
 
     def source(self, consumer: str = "site-a") -> SpoolSource:
-        return SpoolSource(Broker("spool", path=str(self.path)), consumer, self.state)
+        broker = Broker("spool", path=str(self.path))
+        return SpoolSource(broker, consumer, self.state, self.stamp)
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
@@ -195,3 +198,17 @@ def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
 
 def _size_of_claims(scene: Scene) -> int:
     return sum(os.path.getsize(path) for path in scene.state.glob("*.claims"))
+
+
+def test_an_element_that_does_not_say_what_it_is_is_what_the_subscription_says(
+    scene: Scene,
+) -> None:
+    scene.stamp = make_stamp("own", "nstream", {"a": "b"})
+    scene.queue.add(Message({}, b"{}"))
+    scene.queue.add(metric_message())
+
+    with scene.delivering():
+        plain, named = [delivery.message for delivery in scene.take(2)]
+
+    assert plain.headers == scene.stamp.headers
+    assert named.message_class == "metricOutput"

@@ -21,10 +21,11 @@ from consumer.stomp_link import StompSettings
 from consumer.stomp_session import Address, Login, StompSession, Subscription
 from consumer.stomp_source import StompSource
 from schema.broker import Broker
+from schema.foreign import make_stamp
 
 SOON_S = 10.0
-METRICS = Subscription("/topic/grid.probe.metricOutput", "metricOutput", 100)
-SITES = Subscription("/topic/grid.probe.siteGroup", "siteGroup", 100)
+METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
+SITES = Subscription("/topic/grid.probe.siteGroup", make_stamp("siteGroup"), 100)
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,35 @@
-"""Between two batches: about once a second, and never more than a tenth of the time."""
+"""Between two batches: about once a second, and never more than a tenth of the time.
+
+What can't be done yet is tried again, more rarely; what one task did is news for the next.
+"""
 
 from __future__ import annotations
 
-from consumer.upkeep import Upkeep
+from consumer.upkeep import Task, Turn, Upkeep
 from sql.errors import DatabaseAway
 
 
 class Scene:
     """A clock that stands, and work that takes `takes_s` of it."""
 
-    def __init__(self, takes_s: float = 0.0) -> None:
+    def __init__(self, takes_s: float = 0.0, every_s: float = 1.0) -> None:
         self.now = 100.0
         self.takes_s = takes_s
         self.calls: list[float] = []
-        self.done = 1
+        self.turn = Turn.DONE
         self.failure: Exception | None = None
-        self.upkeep = Upkeep(self._fold, lambda: self.now)
+        self.upkeep = Upkeep([Task(self._take_turn, every_s)], lambda: self.now)
 
     def at(self, now: float, news: bool = True) -> None:
         self.now = now
         self.upkeep(news)
 
-    def _fold(self) -> int:
+    def _take_turn(self) -> Turn:
         self.calls.append(self.now)
         self.now += self.takes_s
         if self.failure:
             raise self.failure
-        return self.done
+        return self.turn
 
 
 def test_it_is_done_at_first_and_then_once_a_second() -> None:
@@ -49,7 +52,7 @@ def test_work_that_takes_long_is_done_more_rarely() -> None:
 
 def test_while_nothing_is_loaded_the_database_is_left_alone() -> None:
     scene = Scene()
-    scene.done = 0
+    scene.turn = Turn.NOTHING
 
     for second in range(10):
         scene.at(100.0 + second, news=second == 6)
@@ -74,3 +77,45 @@ def test_a_database_that_is_away_stops_nothing() -> None:
     scene.at(101.0)
 
     assert scene.calls == [100.0, 101.0]
+
+
+def test_what_cannot_be_done_yet_is_tried_again_in_its_own_time_with_news_or_without() -> None:
+    scene = Scene(every_s=10.0)
+    scene.turn = Turn.WAITING
+
+    for second in range(31):
+        scene.at(100.0 + second, news=second % 2 == 0)
+
+    assert scene.calls == [100.0, 110.0, 120.0, 130.0]
+
+
+def test_a_rare_task_that_has_work_goes_on_without_delay() -> None:
+    scene = Scene(every_s=10.0)
+
+    for second in range(3):
+        scene.at(100.0 + second)
+
+    assert scene.calls == [100.0, 101.0, 102.0]
+
+
+def test_what_one_task_did_is_news_for_the_next() -> None:
+    turns = {"first": [Turn.NOTHING, Turn.DONE], "second": [Turn.NOTHING] * 3}
+    calls: list[str] = []
+    now = [0.0]
+
+    def task(name: str, every_s: float) -> Task:
+        def turn() -> Turn:
+            calls.append(f"{name} at {now[0]:g}")
+            return turns[name].pop(0)
+
+        return Task(turn, every_s)
+
+    upkeep = Upkeep([task("first", 10.0), task("second", 1.0)], lambda: now[0])
+
+    for now[0] in (0.0, 1.0, 2.0, 10.0):
+        upkeep(news=False)
+
+    assert calls == [
+        *("first at 0", "second at 0", "second at 1"),
+        *("first at 10", "second at 10"),
+    ]

@@ -30,6 +30,7 @@ class Settings:
     )
     spool: Path | None = None
     subscription: tuple[Part, ...] = ()
+    words: dict[str, str] = field(default_factory=dict)
     eager: bool = False
 
 
@@ -250,3 +251,39 @@ def test_a_bad_broker_url_is_refused_in_words_without_its_secret(url: str, words
         parse_broker(url)
 
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['words = { a = "b" }', 'words.a = "b"', '[consumer.words]\na = "b"']
+)
+def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
+
+    assert load(path).words == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('words = "a"', "want a table of texts, not 'a'"),
+        ('words = { a = 1, b = "c", d = [] }', "want text for each name, not a = 1, d = []"),
+        ("words.a = 1", "want text for each name, not a = 1"),
+        ("[consumer.words]\na = 1", "want text for each name, not a = 1"),
+    ],
+)
+def test_a_table_of_anything_else_is_a_problem_with_its_line(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
+
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+
+    assert caught.value.problems == (f"{path}:3: [consumer] words: {words}",)
+
+
+def test_a_table_of_texts_can_only_be_set_in_the_file(file: Path) -> None:
+    with pytest.raises(ConfigError, match="SAM_CONSUMER_WORDS: can only be set in the file"):
+        load(file, {"SAM_CONSUMER_WORDS": "a=b"})

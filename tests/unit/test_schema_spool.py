@@ -149,6 +149,15 @@ def test_elements_of_other_writers_are_read(tmp_path: Path, encoding: str) -> No
     assert message == Message({"x": "y"}, body)
 
 
+def test_a_header_without_a_value_is_an_absent_one(tmp_path: Path) -> None:
+    (tmp_path / "00000000").mkdir()
+    (tmp_path / "00000000" / "00000000000000").write_text('{"header": {"x": "y", "z": null}}')
+
+    message = DirectoryQueue(tmp_path).read("00000000/00000000000000")
+
+    assert message == Message({"x": "y"}, b"")
+
+
 def test_other_names_are_ignored(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path)
     name = queue.add(metric_message())

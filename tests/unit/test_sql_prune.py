@@ -10,8 +10,9 @@ import pytest
 
 from schema.command import OK, USAGE
 from sql.cli import main
+from sql.moments import age_argument
 from sql.partitions import coming_days
-from sql.prune_command import age, show_progress
+from sql.prune_command import show_progress
 from sql.pruning import Bounds, Task, bounds_of
 
 TODAY = date(2026, 11, 20)
@@ -32,7 +33,7 @@ def task(bounds: Bounds, horizon: date | None) -> Task:
 
 @pytest.mark.parametrize(("word", "days"), [("1d", 1), ("60d", 60), ("99999d", 99_999)])
 def test_an_age_is_whole_days(word: str, days: int) -> None:
-    assert age(word) == days
+    assert age_argument(word) == days
 
 
 @pytest.mark.parametrize(

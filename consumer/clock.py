@@ -1,0 +1,20 @@
+"""Our own clock: results are judged by it, so it must have been set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from consumer.errors import ClockNotSet
+
+NOT_BEFORE = datetime(2026, 11, 1, tzinfo=UTC)
+"""When this was made: a clock that shows an earlier time was never set."""
+
+
+def require_set_clock(now: datetime) -> None:
+    """Else every result would come from the future, and be a dead letter.
+
+    Raises:
+        ClockNotSet: wait for it, and start again.
+    """
+    if now < NOT_BEFORE:
+        raise ClockNotSet(now)
