@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -32,7 +33,10 @@ BARE_BOUND_ON = ("activemq", "rabbitmq")
 JAVA_ON = ("activemq", "artemis")
 
 OURS, BARE, JAVA, MEMORY = "sam-consume", "bare client", "Java", "bulk door from memory"
-PARTS = ("consumer", "broker", "PostgreSQL", "others", DISK, IDLE)
+KNOWN = ("consumer", "broker", "PostgreSQL")
+PARTS = (*KNOWN, "others", DISK, IDLE)
+FREE = "at most/s"
+"""If the three had all processors for themselves, and never waited for one another."""
 
 
 class Turn(NamedTuple):
@@ -153,9 +157,8 @@ def watch(road: Road, pid: int) -> Watch:
 
 
 def turn_of(seen: Watch, began: float, ended: float, count: int) -> Turn:
-    known = ("consumer", "broker", "PostgreSQL")
-    used = {name: seen.used_s(name, began, ended) for name in (*known, MACHINE, DISK, IDLE)}
-    used["others"] = max(0.0, used.pop(MACHINE) - sum(used[name] for name in known))
+    used = {name: seen.used_s(name, began, ended) for name in (*KNOWN, MACHINE, DISK, IDLE)}
+    used["others"] = max(0.0, used.pop(MACHINE) - sum(used[name] for name in KNOWN))
     return Turn((ended - began) / count, {name: each / count for name, each in used.items()})
 
 
@@ -178,7 +181,9 @@ def tell_turns(turns: Turns, unit: str) -> None:
     for name, each in turns.items():
         tell(f"{name}, {unit}", f"{1 / median(turn.wall_s for turn in each):.0f}")
     one = unit.removesuffix("s/s")
-    print(f"  {f'µs of processors a {one}':24}" + "".join(f"{part:>11}" for part in PARTS))
+    print(f"  {f'µs of processors a {one}':24}" + "".join(f"{part:>11}" for part in (*PARTS, FREE)))
     for name, each in turns.items():
-        medians = [median(turn.used_s[part] for turn in each) * 1e6 for part in PARTS]
-        print(f"    {name:22}" + "".join(f"{figure:11.1f}" for figure in medians), flush=True)
+        used = [median(turn.used_s[part] for turn in each) for part in PARTS]
+        free = (os.cpu_count() or 1) / sum(used[: len(KNOWN)])
+        figures = "".join(f"{seconds * 1e6:11.1f}" for seconds in used)
+        print(f"    {name:22}{figures}{free:11.0f}", flush=True)

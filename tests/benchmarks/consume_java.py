@@ -68,6 +68,7 @@ def fetch_jars() -> Path:
     """The directory of the jars, filled by Maven the first time."""
     done = JARS / "pom.xml"
     if not done.exists() or done.read_text() != POM.read_text():
+        shutil.rmtree(JARS, ignore_errors=True)  # of other versions
         command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), PLUGIN]
         subprocess.run([*command, f"-DoutputDirectory={JARS}"], check=True)
         shutil.copy(POM, done)  # only when all are there

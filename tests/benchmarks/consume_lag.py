@@ -1,6 +1,7 @@
 """Part C: how long a message takes from its publishing to its row.
 
 The id of a message holds the time it was due, PostgreSQL keeps the time each row was committed.
+What the broker takes until it confirms a message is told beside it: no consumer can be quicker.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from statistics import quantiles
+from statistics import median, quantiles
 
 from sqlalchemy import text
 
@@ -39,28 +40,33 @@ def lag(road: Road, a_second: int, duration_s: float) -> bool:
     with road.consumer() as consumer:
         consumer.wait_until_subscribed()
         send_evenly(road, a_second, WARM_UP_S)
-        after = send_evenly(road, a_second, duration_s)
+        after, confirmed = send_evenly(road, a_second, duration_s)
         count = round(a_second * duration_s)
         wait_until(lambda: road.commits(after).rows >= count, timeout_s=60)
         consumer.stop()
     with reading(road.engine) as connection:
         rows = connection.execute(LAGS, {"after": after}).all()
-    lags = sorted(float(committed) - sent_at(message_id) for message_id, committed in rows)
+    lags = [float(committed) - sent_at(message_id) for message_id, committed in rows]
     if len(lags) != count:
         raise SystemExit(f"{len(lags)} rows are there, not {count}")
-    p99_s, bound_s = quantiles(lags, n=100)[98], P99_BOUND_S[a_second]
-    print(f"{a_second} messages/s for {duration_s:g} s, from when each was due to its commit")
-    tell("half of them, s", f"{lags[len(lags) // 2]:.3f}")
-    tell("99 of 100, s", f"{p99_s:.3f}", bound_s, "<=")
-    tell("all, s", f"{lags[-1]:.3f}")
-    return p99_s <= bound_s
+    print(f"{a_second} messages/s for {duration_s:g} s, from when each was due")
+    tell("the broker's receipt, 99 of 100, s", f"{p99(confirmed):.3f}")
+    tell("committed, half of them, s", f"{median(lags):.3f}")
+    tell("committed, 99 of 100, s", f"{p99(lags):.3f}", P99_BOUND_S[a_second], "<=")
+    tell("committed, all, s", f"{max(lags):.3f}")
+    return p99(lags) <= P99_BOUND_S[a_second]
 
 
-def send_evenly(road: Road, a_second: int, duration_s: float) -> str:
-    """Gives an id smaller than all that were sent."""
+def p99(lags: Sequence[float]) -> float:
+    return quantiles(lags, n=100)[98]
+
+
+def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list[float]]:
+    """Gives an id smaller than all that were sent, and how late their receipts were (s)."""
     before = new_message_id()
     count = round(a_second * duration_s)
-    with connected(road) as connection:
+    receipts_at: list[float] = []
+    with connected(road, receipts_at) as connection:
         began = time.time()
         sent = 0
         while sent < count:
@@ -73,7 +79,8 @@ def send_evenly(road: Road, a_second: int, duration_s: float) -> str:
                 connection.sendall(b"".join(frames))
             sent = due
             time.sleep(TICK_S)
-    return before
+    late = [at - began - number / a_second for number, at in enumerate(receipts_at)]
+    return before, late[:count]
 
 
 def frame(message: Message, due_at: float) -> bytes:
@@ -92,23 +99,25 @@ def sent_at(message_id: str) -> float:
 
 
 @contextmanager
-def connected(road: Road) -> Iterator[socket.socket]:
-    """A connection on which nobody waits for the receipts; at its end all have come."""
+def connected(road: Road, receipts_at: list[float]) -> Iterator[socket.socket]:
+    """A connection on which nobody waits for a receipt; at its end all have come."""
     with socket.create_connection((road.broker.host, road.broker.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         connection.recv(65536)
-        reader = threading.Thread(target=read_to_the_end, args=[connection])
+        reader = threading.Thread(target=read_receipts, args=[connection, receipts_at])
         reader.start()
         yield connection
         connection.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
         reader.join()
 
 
-def read_to_the_end(connection: socket.socket) -> None:
+def read_receipts(connection: socket.socket, receipts_at: list[float]) -> None:
+    """They come in the order of what they confirm."""
     end = b""
     while b"receipt-id:bye" not in end:
         data = connection.recv(65536)
         if not data:
             raise SystemExit(f"the broker closed the connection after {end!r}")
+        receipts_at += [time.time()] * data.count(b"\0")
         end = (end + data)[-500:]
