@@ -38,5 +38,5 @@ def memory(road: Road, messages: int, size_bytes: int) -> bool:
 
 
 def all_loaded(road: Road, after: str, messages: int) -> bool:
-    time.sleep(0.5)  # counting takes a processor from those who load
+    time.sleep(2)  # counting takes a processor from those who load
     return road.commits(after).rows >= messages
