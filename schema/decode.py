@@ -14,10 +14,12 @@ from schema.json_record import read_json
 from schema.message import Message
 from schema.normalise import NO_TIMES, Limits, normalise
 from schema.nstream import read_nstream
-from schema.record import NO_RENAMES, BadRecord, Reading, Record, read_wlcg, refuse_many
+from schema.record import NO_RENAMES, BadRecord, Reading, Record, read_wlcg, too_many
 
 WHOLE = 0
 """The record number that stands for the whole message; records count from 1."""
+LONGEST_KEY = 80
+"""Ignored keys are told to people, and counted for as long as a process lives."""
 
 
 class Row(NamedTuple):
@@ -45,28 +47,33 @@ class Decoded(NamedTuple):
     ignored: Mapping[str, int]
 
 
-def read(message: Message, columns: Sequence[str] = (), max_records: int | None = None) -> Reading:
+def read(
+    message: Message,
+    columns: Sequence[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
+) -> Reading:
     """The records of a message, by its format and content type, with our keys.
 
     Raises:
-        MessageRefused: its headers make no sense, or it has more than `max_records`.
+        MessageRefused: it is above a limit, or its headers make no sense.
     """
+    if len(message.body) > limits.max_message_bytes:
+        raise _too_large(message, limits)
+    most = limits.max_records
     headers = message.headers
     renames = renames_of(message) if RENAME in headers else NO_RENAMES
     if FORMAT in headers and format_of(message) == NSTREAM:
         known = built_in(message.message_class)
-        return read_nstream(
-            message.body, message_class=known, renames=renames, max_records=max_records
-        )
+        return read_nstream(message.body, message_class=known, renames=renames, max_records=most)
     if message.is_json:
-        return read_json(message.body, renames=renames, max_records=max_records)
+        return read_json(message.body, renames=renames, max_records=most)
     return read_wlcg(
         message.body,
         message_class=built_in(message.message_class),
         columns=columns,
         record_count=message.record_count,
         renames=renames,
-        max_records=max_records,
+        max_records=most,
     )
 
 
@@ -95,13 +102,12 @@ def _decode(
     Raises:
         MessageRefused: the message is above a limit, or its headers make no sense.
     """
-    _check_size(message, limits)
     column_of = _columns(tuple(columns))
     class_name, headers = message.message_class or "", message.headers
     rows: list[Row] = []
     bad: list[Refused] = []
     ignored: dict[str, int] = {}
-    for number, record in enumerate(read(message, columns, limits.max_records), 1):
+    for number, record in enumerate(read(message, columns, limits), 1):
         if isinstance(record, BadRecord):
             bad.append(Refused(number, record.reason, record.text, record.raw))
             continue
@@ -115,17 +121,16 @@ def _decode(
         for row in found:
             values = _by_column(row, column_of)
             rows.append(Row(number, record.raw, values))
-        refuse_many(len(rows), limits.max_records)  # a record is a row for each flavour it lists
+        if len(rows) > limits.max_records:  # a record is a row for each flavour it lists
+            raise too_many(limits.max_records)
         if len(values) < len(row):
             _count_ignored(record.fields, column_of, ignored)
     return Decoded(tuple(rows), tuple(bad), ignored)
 
 
-def _check_size(message: Message, limits: Limits) -> None:
-    size = len(message.body)
-    if size > limits.max_message_bytes:
-        words = f"{size} bytes in one message, above max_message_bytes = {limits.max_message_bytes}"
-        raise MessageRefused("too-large", words)
+def _too_large(message: Message, limits: Limits) -> MessageRefused:
+    words = f"{len(message.body)} bytes, above max_message_bytes = {limits.max_message_bytes}"
+    return MessageRefused("too-large", words)
 
 
 @lru_cache(maxsize=100)
@@ -150,4 +155,5 @@ def _by_column(row: Record, column_of: Mapping[str, str]) -> Record:
 def _count_ignored(fields: Record, column_of: Mapping[str, str], ignored: dict[str, int]) -> None:
     for key, value in fields.items():
         if value and not _column(key, column_of):
+            key = key[:LONGEST_KEY]
             ignored[key] = ignored.get(key, 0) + 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from schema.record import NO_RENAMES, BadRecord, Reading, ReadRecord, Record, refuse_many
+from schema.record import NO_RENAMES, BadRecord, Reading, ReadRecord, Record, too_many
 
 CONTENT_TYPE = "application/json"
 
@@ -18,7 +19,7 @@ def read_json(
     body: bytes,
     *,
     renames: Mapping[str, str] = NO_RENAMES,
-    max_records: int | None = None,
+    max_records: int = sys.maxsize,
     nested_as_text: bool = False,
 ) -> Reading:
     """The records of a body; `line` is the number of the object, from 1.
@@ -48,7 +49,8 @@ def read_json(
         return [BadRecord("not-json", "neither an object nor an array of objects", body)]
     if not document:
         return [BadRecord("empty", "an array without a record", body)]
-    refuse_many(len(document), max_records)
+    if len(document) > max_records:
+        raise too_many(max_records)
     return [
         _read_item(item, number, _dump(item, body), renames, nested_as_text)
         for number, item in enumerate(document, 1)

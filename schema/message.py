@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from schema.record import write_wlcg
@@ -43,7 +44,7 @@ class Message(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        return self.headers.get(CONTENT_TYPE, "").split(";")[0].strip().lower() == JSON
+        return _is_json(self.headers.get(CONTENT_TYPE, ""))
 
     def with_default_class(self, name: str | None) -> Message:
         """The message, of class `name` if it names none itself."""
@@ -57,6 +58,11 @@ class Message(NamedTuple):
         digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
         digest.update(b"\0" + self.body)
         return f"sha256:{digest.hexdigest()}"
+
+
+@lru_cache(maxsize=100)
+def _is_json(content_type: str) -> bool:
+    return content_type.split(";")[0].strip().lower() == JSON
 
 
 def new_message(

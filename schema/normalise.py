@@ -24,7 +24,7 @@ from schema.classes import (
     built_in,
 )
 from schema.errors import RecordRefused
-from schema.record import BLANKS, Record, refuse_many, text_lines
+from schema.record import BLANKS, Record, text_lines, too_many
 from schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -156,7 +156,7 @@ def _tidy(name: str, value: str) -> str:
 
 def _time(key: str, value: str) -> str:
     try:
-        return _utc(value)
+        return utc(value)
     except ValueError as error:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
 
@@ -180,7 +180,7 @@ _OF_KIND = {MOMENT: _time, DAY: _day, CLOCK: _clock}
 
 
 @lru_cache(maxsize=_SHARED)
-def _utc(value: str) -> str:
+def utc(value: str) -> str:
     return format_time(parse_time(value))
 
 
@@ -209,7 +209,7 @@ def _check_age(record: Record, now: datetime, limits: Limits) -> None:
     when = record.get("timestamp")
     if when is None:
         return
-    earliest, latest = _window(now, limits)
+    earliest, latest = window(now, limits)
     # Times in our own form compare as texts.
     if when < earliest:
         raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
@@ -220,7 +220,7 @@ def _check_age(record: Record, now: datetime, limits: Limits) -> None:
 
 
 @lru_cache(maxsize=10)  # one `now` serves a whole batch
-def _window(now: datetime, limits: Limits) -> tuple[str, str]:
+def window(now: datetime, limits: Limits) -> tuple[str, str]:
     return format_time(now - limits.past), format_time(now + limits.future)
 
 
@@ -241,7 +241,8 @@ def _by_flavour(record: Record, limits: Limits) -> list[Record]:
     listed = record.get("serviceFlavour", "")
     if "," not in listed:
         return [record]
-    refuse_many(listed.count(","), limits.max_records)
+    if listed.count(",") > limits.max_records:
+        raise too_many(limits.max_records)
     del record["serviceFlavour"]
     flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
     return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]

@@ -8,6 +8,7 @@ the names of its documentation are known, the others are a subscription's `renam
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 
 from schema.classes import DETAILS, MessageClass
@@ -39,7 +40,7 @@ def read_nstream(
     *,
     message_class: MessageClass | None = None,
     renames: Mapping[str, str],
-    max_records: int | None = None,
+    max_records: int = sys.maxsize,
 ) -> Reading:
     """The records of a body, one object or an array of them, with our keys.
 

@@ -6,6 +6,7 @@ Reading splits a body into records and a record into keys; what the values mean 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Union
@@ -73,7 +74,7 @@ def read_wlcg(
     columns: Iterable[str] = (),
     record_count: int | None = None,
     renames: Mapping[str, str] = NO_RENAMES,
-    max_records: int | None = None,
+    max_records: int = sys.maxsize,
 ) -> Reading:
     """The records of a body, in order; a bad one does not take its neighbours along.
 
@@ -85,7 +86,8 @@ def read_wlcg(
         MessageRefused: more than `max_records`.
     """
     spelling = _spelling(tuple(renames.items())) if renames else _SPELLING
-    chunks = _chunks(body, (*columns, *renames), spelling, max_records)
+    keys = (*columns, *renames) if renames else tuple(columns)
+    chunks = _chunks(body, keys, spelling, max_records)
     required = message_class.required if message_class else ()
     complete = record_count == len(chunks)
     reading: Reading = []
@@ -117,15 +119,9 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def refuse_many(count: int, max_records: int | None) -> None:
-    """
-    Raises:
-        MessageRefused: `count` records, or as many so far, are too many for one message.
-    """
-    if max_records is not None and count > max_records:
-        raise MessageRefused(
-            "too-many-records", f"above max_records = {max_records} in one message"
-        )
+def too_many(max_records: int) -> MessageRefused:
+    words = f"above max_records = {max_records} in one message"
+    return MessageRefused("too-many-records", words)
 
 
 def text_lines(text: str) -> list[str]:
@@ -143,25 +139,27 @@ class _Malformed(Exception):
 
 
 def _chunks(
-    body: bytes, columns: tuple[str, ...], spelling: Names, max_records: int | None
+    body: bytes, columns: tuple[str, ...], spelling: Names, max_records: int
 ) -> list[tuple[bytes, bytes]]:
     """The lines of each record, and its `EOT` line; inside details not every such line ends it."""
     chunks = []
     begin = looked_at = 0
     in_details = False
     for start, end in _end_lines(body):
-        if not _record_starts(body, end, columns):
+        if not record_starts(body, end, columns):
             in_details = in_details or _has_details(body[looked_at:start], spelling)
             looked_at = start
             if in_details:
                 continue
         chunks.append((body[begin:start], body[start:end]))
-        refuse_many(len(chunks), max_records)
+        if len(chunks) > max_records:  # before more of them take memory
+            raise too_many(max_records)
         begin = looked_at = end
         in_details = False
     if begin < len(body) and any(map(str.strip, _lines(body[begin:]))):
         chunks.append((body[begin:], b""))
-        refuse_many(len(chunks), max_records)
+    if len(chunks) > max_records:
+        raise too_many(max_records)
     return chunks
 
 
@@ -176,7 +174,7 @@ def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
+def record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
     """Whether a record, or nothing at all, follows there."""
     while at < len(body):
         end = body.find(b"\n", at) + 1 or len(body)

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from schema.classes import CHECK_CLASS, built_in, folded
-from schema.decode import WHOLE, Decoded, Row, decode
+from schema.decode import WHOLE, Decoded, Row
 from schema.message import Message
 from schema.normalise import Limits
+from schema.recall import recall
 from sql.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"
@@ -34,11 +36,11 @@ class Failure:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Pending:
+class Pending(NamedTuple):
     """A row on its way, and the message it came in."""
 
     message: Message
+    message_id: str
     row: Row
 
 
@@ -52,13 +54,17 @@ class ViewBatch:
     def rows(self) -> list[Pending]:
         """In the order of the natural key: loaders that meet each other's rows in one order
         wait for each other, in two orders they deadlock."""
-        pending = [Pending(message, row) for message, found in self.decoded for row in found.rows]
+        pending: list[Pending] = []
+        for message, found in self.decoded:
+            message_id = message.message_id  # of a foreign one a hash: once for all its rows
+            pending += [Pending(message, message_id, row) for row in found.rows]
         known = built_in(self.view.name)
         if known is None:
             return pending
         wanted = {key.lower() for key in known.natural_key}
         key = [column for column in self.view.columns if column.lower() in wanted]
-        return sorted(pending, key=lambda one: [one.row.values.get(name, "") for name in key])
+        absent = [""] * len(key)
+        return sorted(pending, key=lambda one: "\0".join(map(one.row.values.get, key, absent)))
 
     def refused(self) -> Iterator[Failure]:
         """The records that are bad in themselves."""
@@ -102,7 +108,7 @@ def read_batch(
         elif view is None or view.problem:
             batch.failures.append(_no_view(message, view))
         else:
-            found = decode(message, view.columns, now, limits, view.times)
+            found = recall(message, view.columns, now, limits, view.times)
             batch.by_view.setdefault(view.name, ViewBatch(view)).decoded.append((message, found))
             batch.ignored_keys.update(found.ignored)
     return batch

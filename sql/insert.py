@@ -116,7 +116,7 @@ def _plain(name: str) -> str:
 
 def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
     if connection.dialect.name == "postgresql":
-        store(connection, view, [(one.row.values, one.message.message_id) for one in rows])
+        store(connection, view, [(one.row.values, one.message_id) for one in rows])
         return
     names = view.all_columns
     into = insert(table(view.name, *map(column, names)))
@@ -125,4 +125,4 @@ def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> 
 
 def _values(view: ClassView, one: Pending) -> list[str | None]:
     values: list[str | None] = [one.row.values.get(name) for name in view.columns]
-    return [*values, one.message.message_id] if view.message_id_column else values
+    return [*values, one.message_id] if view.message_id_column else values

@@ -22,8 +22,10 @@ SEPARATOR = "\x1f"
 
 _OPEN = text("SELECT open_staging(:class)")
 
-# As source_names() in 30_triggers.sql joins them, host and flavour before.
+# As source_names() in 30_triggers.sql joins them.
 _NAMES = (
+    "hostname",
+    "serviceflavour",
     "metricname",
     "voname",
     "vofqan",
@@ -47,6 +49,12 @@ _RESULT = (
     "detailsdata",
     "messageid",
 )
+_LASTING = (*_NAMES, "gatheredat")
+"""What every result of an instance says again."""
+
+_REMEMBERED = 20_000
+_LONGEST = 1000
+"""So many lasting parts of lines are remembered, if not above so many characters."""
 
 
 def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
@@ -57,7 +65,7 @@ def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str
 def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
     """The rows as COPY reads them."""
     if _is_joined(view):
-        lines = [_line(_staged_result(row, id_)) for row, id_ in rows]
+        lines = [_result_line(row, id_) for row, id_ in rows]
     else:
         lines = [_line(values) for values in _as_view(view, rows)]
     # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
@@ -91,13 +99,9 @@ def _as_view(view: ClassView, rows: Iterable[tuple[Row, str]]) -> Iterable[Seque
         yield [*values, message_id] if view.message_id_column else values
 
 
-def _staged_result(row: Row, message_id: str) -> Sequence[str | None]:
+def _result_line(row: Row, message_id: str) -> str:
     get = row.get
-    flavour = get("serviceflavour", get("servicetype", ""))
-    names = [_lower(get("hostname", "")), flavour, *[get(name, "") for name in _NAMES]]
-    return (
-        SEPARATOR.join(names),
-        get("gatheredat", ""),
+    changing = (
         _upper(get("metricstatus", "")),
         get("timestamp"),
         get("summarydata"),
@@ -105,6 +109,28 @@ def _staged_result(row: Row, message_id: str) -> Sequence[str | None]:
         get("detailsdata"),
         message_id,
     )
+    return f"{_lasting[tuple(map(get, _LASTING))]}\t{_line(changing)}"
+
+
+class _Lasting(dict[tuple[str | None, ...], str]):
+    """`lasting[values]`: those of _LASTING as the first two fields of a line, `names` and
+    `gatheredat`. To put them together is the larger half of writing a line."""
+
+    def __missing__(self, values: tuple[str | None, ...]) -> str:
+        row = dict(zip(_LASTING, values, strict=True))
+        row["hostname"] = _lower(row["hostname"] or "")
+        if row["serviceflavour"] is None:
+            row["serviceflavour"] = row["servicetype"]
+        names = SEPARATOR.join(row[name] or "" for name in _NAMES)
+        fields = f"{_field(names)}\t{_field(row['gatheredat'] or '')}"
+        if len(fields) <= _LONGEST:
+            if len(self) == _REMEMBERED:
+                self.clear()
+            self[values] = fields
+        return fields
+
+
+_lasting = _Lasting()
 
 
 def _lower(value: str) -> str:

@@ -1,4 +1,5 @@
-"""What reading, checking and writing a record costs, in CPU time and beside `json.loads` of it.
+"""What a record costs in Python, in CPU time and beside `json.loads` of it: reading, checking and
+writing it, and all of the way from a message that was received to the text for COPY.
 
     python -m tests.benchmarks.records [--records N] [--rounds R] [--json]
 
@@ -12,7 +13,7 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from schema.classes import METRIC_OUTPUT
@@ -20,13 +21,28 @@ from schema.decode import decode
 from schema.json_record import read_json, write_json
 from schema.message import Message, new_message, pack
 from schema.normalise import normalise
+from schema.recall import recall
 from schema.record import ReadRecord, Record, read_wlcg, write_wlcg
 from schema.times import format_time
+from sql.batch import ViewBatch
+from sql.catalogue import ClassView
+from sql.staging import copy_text
 from tests.builders import NOW, metric_result
 
 YARDSTICK = "json.loads"
-LIMITS = {"publish": 9.0, "decode, one a message": 8.0}
+LIMITS = {
+    "publish": 9.0,
+    "decode, one a message": 8.0,
+    "recall, one a message": 3.3,
+    "recall, 100 a message": 2.0,
+    "message to COPY, one each": 5.0,
+}
 """Times the yardstick, with some room: more is a step back."""
+
+VIEW = ClassView(
+    "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True
+)
+"""As PostgreSQL spells it."""
 
 Step = Callable[[], object]
 
@@ -56,6 +72,7 @@ def record(number: int) -> Record:
     """One of a round of probes: hosts, sites and times are shared, texts are not."""
     return metric_result(
         hostName=f"ce{number % 200:02}.example.org",
+        metricName=f"org.sam.CE-Job{number // 200 % 10}",
         siteName=f"EXAMPLE-LCG{number % 50}",
         summaryData=f"job finished in {number} s",
         timestamp=format_time(NOW - timedelta(minutes=number % 60)),
@@ -70,7 +87,9 @@ def steps(records: list[Record]) -> dict[str, Step]:
     bodies = [text.encode() for text in texts]
     packed = list(pack(records, METRIC_OUTPUT.name))
     messages = [new_message(METRIC_OUTPUT.name, text, record_count=1) for text in texts]
-    lower = tuple(key.lower() for key in METRIC_OUTPUT.keys)
+    lower = VIEW.columns
+    batch = received(messages)
+    rows = [(one.row.values, one.message_id) for one in batch.rows()]
     one, many = [json.dumps(each) for each in records], write_json(records).encode()
     return {
         YARDSTICK: lambda: [json.loads(text) for text in one],
@@ -84,6 +103,12 @@ def steps(records: list[Record]) -> dict[str, Step]:
         "decode, one a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in messages],
         "decode, 100 a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in packed],
         "decode, lower-case columns": lambda: [decoded(each, lower) for each in messages],
+        "recall, one a message": lambda: [recall(each, lower, NOW) for each in messages],
+        "recall, 100 a message": lambda: [recall(each, lower, NOW) for each in packed],
+        "sort": batch.rows,
+        "copy text": lambda: copy_text(VIEW, rows),
+        "message to COPY, one each": lambda: copied(messages),
+        "message to COPY, 100 each": lambda: copied(packed),
         "read JSON, an array": lambda: read_json(many),
     }
 
@@ -96,6 +121,16 @@ def decoded(message: Message, columns: tuple[str, ...]) -> int:
     found = decode(message, columns, NOW)
     assert found.rows and not found.bad
     return len(found.rows)
+
+
+def received(messages: Sequence[Message]) -> ViewBatch:
+    return ViewBatch(VIEW, [(each, recall(each, VIEW.columns, NOW)) for each in messages])
+
+
+def copied(messages: Sequence[Message]) -> bytes:
+    """What the loader does with a batch before it goes to the database."""
+    rows = received(messages).rows()
+    return copy_text(VIEW, ((one.row.values, one.message_id) for one in rows))
 
 
 def published(body: bytes) -> list[Message]:

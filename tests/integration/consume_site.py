@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -56,33 +57,53 @@ class Site:
     database: str
     name: str
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """State of its own: consumers of one name on one machine refuse each other."""
+        return {**os.environ, "STATE_DIRECTORY": str(self.config.with_name("state"))}
+
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=WAIT_S
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            env=self.environment,
         )
 
-    def drain(self, timeout_s: float = 30) -> Drained:
-        done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s))
+    def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
+        number = [] if instance is None else ["--instance", str(instance)]
+        done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s), *number)
         return Drained(done.returncode, done.stderr, json.loads(done.stdout or "{}"))
 
     @contextmanager
-    def daemon(self) -> Iterator[subprocess.Popen[str]]:
+    def daemon(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
         """A running `sam-consume run`; killed on leaving the block, if it still runs."""
-        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, text=True)
+        command = self.command("run", *arguments)
+        with open(log or os.devnull, "w") as stderr:
+            process = subprocess.Popen(command, stderr=stderr, text=True, env=self.environment)
         try:
             yield process
         finally:
             process.kill()
-            process.communicate(timeout=WAIT_S)
+            process.wait(WAIT_S)
 
     def scalar(self, query: str) -> Any:
         engine = make_engine(self.database)
         try:
             with engine.connect() as connection:
                 return connection.execute(text(query)).scalar_one()
+        finally:
+            engine.dispose()
+
+    def column(self, query: str) -> list[Any]:
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                return list(connection.execute(text(query)).scalars())
         finally:
             engine.dispose()
 
@@ -108,7 +129,7 @@ def make_site(
     engine = make_engine(database, create=True)
     upgrade(engine)
     engine.dispose()
-    name = f"site-{destination.rpartition('.')[2].strip('/')}"
+    name = f"site-{destination.replace('/', '.').rpartition('.')[2]}"
     config = directory / "sam.toml"
     config.write_text(
         f"""\

@@ -451,9 +451,9 @@ def test_batches_are_bounded_in_bytes_too(
     sizes: list[int] = []
     load = Import._load
 
-    def counting(self: Import, messages: Sequence[Message], tally: Tally) -> int:
+    def counting(self: Import, messages: Sequence[Message], file: str, tally: Tally) -> int:
         sizes.append(len(messages))
-        return load(self, messages, tally)
+        return load(self, messages, file, tally)
 
     monkeypatch.setattr(Import, "_load", counting)
     path = tmp_path / "long.txt"

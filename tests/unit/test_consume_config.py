@@ -218,3 +218,12 @@ def test_limits_are_found_where_no_broker_is(tmp_path: Path) -> None:
     file.write_text("[consumer]\nmax_records = 7\n")
 
     assert load_limits(argparse.Namespace(config=str(file))).max_records == 7
+
+
+def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+
+    config = loaded(tmp_path, example)
+
+    assert [each.format for each in config.subscription] == ["wlcg", "nstream"]

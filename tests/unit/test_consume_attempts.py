@@ -1,0 +1,109 @@
+"""Messages that kill the process are found by what was in hand at its deaths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from consumer.attempts import Attempts
+from consumer.inbox import Delivery
+from schema.message import Message
+
+POISON = "m-7"
+
+
+class NoSession:
+    broker = "stomp://a:1"
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        """Nobody listens."""
+
+
+def batch(count: int) -> list[Delivery]:
+    return [
+        Delivery(Message({"samMessageId": f"m-{number}"}, b""), NoSession(), number)
+        for number in range(count)
+    ]
+
+
+def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
+    """One life of a process that POISON kills; what was called poison, None if it died."""
+    attempts = Attempts(path)
+    found: set[str] = set()
+    try:
+        for part in attempts.parts(deliveries):
+            poison = attempts.poison(part)
+            attempts.begin(part)
+            if any(each.message.message_id == POISON for each in part) and not poison:
+                return None
+            attempts.end(part)
+            found |= poison
+    finally:
+        attempts.close()
+    return found
+
+
+def test_what_kills_the_process_again_and_again_is_called_poison_and_nothing_else_is(
+    tmp_path: Path,
+) -> None:
+    path, deliveries = tmp_path / "attempts", batch(1000)
+    lives = [live(path, deliveries) for _ in range(5)]
+
+    assert lives == [None] * 4 + [{POISON}]
+    assert live(path, batch(5)) == set()
+
+
+def test_after_one_death_what_was_in_hand_is_loaded_in_small_parts_in_order(tmp_path: Path) -> None:
+    path, deliveries = tmp_path / "attempts", batch(100)
+    Attempts(path).begin(deliveries[10:80])
+
+    parts = list(Attempts(path).parts(deliveries))
+
+    assert [each for part in parts for each in part] == deliveries
+    assert (
+        max(len(part) for part in parts if deliveries[10] in part or deliveries[79] in part) <= 32
+    )
+    assert len(parts) <= 5
+
+
+def test_after_two_deaths_it_is_loaded_alone(tmp_path: Path) -> None:
+    path, deliveries = tmp_path / "attempts", batch(10)
+    for _ in range(2):
+        Attempts(path).begin(deliveries[4:6])
+
+    parts = list(Attempts(path).parts(deliveries))
+
+    assert [len(part) for part in parts] == [4, 1, 1, 4]
+
+
+@pytest.mark.parametrize("ending", ["end", "rest"])
+def test_a_death_with_nothing_in_hand_is_nobodys_fault(tmp_path: Path, ending: str) -> None:
+    path, deliveries = tmp_path / "attempts", batch(10)
+    attempts = Attempts(path)
+    attempts.begin(deliveries)
+    attempts.end(deliveries) if ending == "end" else attempts.rest()
+
+    assert list(Attempts(path).parts(deliveries)) == [deliveries]
+
+
+def test_a_message_that_was_loaded_after_all_is_trusted_again(tmp_path: Path) -> None:
+    path, deliveries = tmp_path / "attempts", batch(2)
+    Attempts(path).begin(deliveries)
+    second = Attempts(path)
+    for part in second.parts(deliveries):
+        second.begin(part)
+        second.end(part)
+
+    assert list(Attempts(path).parts(deliveries)) == [deliveries]
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"in_hand": 7}', b"\xff", b'{"deaths": [1]}'])
+def test_a_file_that_was_cut_in_the_middle_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "attempts"
+    path.write_bytes(content)
+
+    deliveries = batch(3)
+    assert list(Attempts(path).parts(deliveries)) == [deliveries]

@@ -1,0 +1,51 @@
+"""The text that COPY reads: the same from memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from schema.classes import METRIC_OUTPUT
+from sql import staging
+from sql.catalogue import ClassView
+from sql.staging import Row, copy_text
+
+VIEW = ClassView(
+    "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True
+)
+ROW = {"hostname": "CE01", "serviceflavour": "CE", "metricname": "M", "metricstatus": "ok"}
+ODD = "tab\t, line\n, return\r and back\\slash"
+ESCAPED = r"tab\t, line\n, return\r and back\\slash"
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (ROW, ["ce01|CE|M|||||||||||", "", "OK", r"\N", r"\N", r"\N", r"\N", "id"]),
+        (
+            {"servicetype": "SE", "gatheredat": ODD, "role": ODD, "detailsdata": ODD},
+            [f"|SE|||||SE|||||{ESCAPED}||", ESCAPED, "", r"\N", r"\N", r"\N", ESCAPED, "id"],
+        ),
+        (
+            {"servicetype": "SE", "serviceflavour": "", "summarydata": ""},
+            ["||||||SE|||||||", "", "", r"\N", "", r"\N", r"\N", "id"],
+        ),
+    ],
+)
+def test_a_metric_result_is_one_line_with_its_names_joined(row: Row, line: list[str]) -> None:
+    expected = "\t".join(line).replace("|", "\x1f") + "\n"
+
+    for _ in range(2):  # put together, then remembered
+        assert copy_text(VIEW, [(row, "id")]).decode() == expected
+
+
+def test_the_lines_remembered_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "_REMEMBERED", 50)
+    monkeypatch.setattr(staging, "_lasting", staging._Lasting())
+
+    for number in range(120):
+        copy_text(
+            VIEW, [({**ROW, "metricname": name}, "id") for name in (f"M{number}", "M" * 1000)]
+        )
+
+    assert 0 < len(staging._lasting) <= 50
+    assert all(len(fields) <= 1000 for fields in staging._lasting.values())
