@@ -155,7 +155,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK
-    return _tell(tally, drain, args.json)
+    return _tell(tally, drain, "moved" if args.to else "loaded", args.json)
 
 
 def _run(
@@ -206,8 +206,8 @@ def _read_again(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerCon
         return config
 
 
-def _tell(tally: Tally, drain: Drain, as_json: bool) -> int:
-    print(to_json(tally.as_json()) if as_json else f"loaded {tally}")
+def _tell(tally: Tally, drain: Drain, done: str, as_json: bool) -> int:
+    print(to_json(tally.as_json()) if as_json else f"{done} {tally}")
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
     return OK if tally.all_loaded else BAD_DATA
