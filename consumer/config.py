@@ -145,9 +145,9 @@ class ConsumerConfig:
     """On the loopback alone; 0 for none. Instance N has the port N higher."""
 
     def who(self, instance: int | None) -> str:
-        """What tells this process from others on the machine."""
+        """What tells this process from others on the machine; no name has an @."""
         name = self.name or f"spool-{sha256(','.join(self.brokers).encode()).hexdigest()[:12]}"
-        return name if instance is None else f"{name}-{instance}"
+        return name if instance is None else f"{name}@{instance}"
 
     max_message_bytes: int = field(
         default=_DEFAULT.max_message_bytes, metadata={"check": _check_positive}

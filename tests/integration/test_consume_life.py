@@ -17,12 +17,12 @@ from tests.integration.consume_site import Site, eventually, fill_spool, make_si
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
 from sql import batch
-decode = batch.decode
+recall = batch.recall
 def deadly(message, *rest):
     if b"KILLER" in message.body:
         os.kill(os.getpid(), signal.SIGKILL)
-    return decode(message, *rest)
-batch.decode = deadly
+    return recall(message, *rest)
+batch.recall = deadly
 from consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
