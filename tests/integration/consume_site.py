@@ -57,11 +57,6 @@ class Site:
     database: str
     name: str
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """State of its own: consumers of one name on one machine refuse each other."""
-        return {**os.environ, "STATE_DIRECTORY": str(self.config.with_name("state"))}
-
     def command(self, *arguments: str) -> list[str]:
         # Its state is its own: consumers of one name on one machine refuse each other.
         own = ["env", f"STATE_DIRECTORY={self.config.with_name('state')}"]
@@ -73,7 +68,6 @@ class Site:
             capture_output=True,
             text=True,
             timeout=WAIT_S,
-            env=self.environment,
         )
 
     def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
@@ -86,7 +80,7 @@ class Site:
         """A running `sam-consume run`; killed on leaving the block, if it still runs."""
         command = self.command("run", *arguments)
         with open(log or os.devnull, "w") as stderr:
-            process = subprocess.Popen(command, stderr=stderr, text=True, env=self.environment)
+            process = subprocess.Popen(command, stderr=stderr, text=True)
         try:
             yield process
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,9 @@ def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_f
     messages = results(100)
     messages.insert(50, poison())
     fill_spool(tmp_path / "in", messages)
-    command = [sys.executable, "-c", KILLED_BY_A_MESSAGE, *site.command("run", "--drain")[3:]]
+    whole = site.command("run", "--drain")
+    at = whole.index("-m")
+    command = [*whole[:at], "-c", KILLED_BY_A_MESSAGE, *whole[at + 2 :]]
 
     codes = []
     while len(codes) < 10 and (not codes or codes[-1] == -signal.SIGKILL):
