@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Iterator
 
 FIRST_S = 0.5
-LONGEST_S = 30.0
+LONGEST_S = 8.0
+"""Who comes back is found again within ten seconds."""
 
 Delays = Callable[[], Iterator[float]]
 """Gives a fresh sequence of delays; injected, so that tests never sleep."""

@@ -83,7 +83,12 @@ def subscription_name(consumer: str, destination: str) -> str:
 
 
 def subscribe_headers(
-    habits: BrokerHabits, consumer: str, destination: str, prefetch: int, shared: bool = False
+    habits: BrokerHabits,
+    consumer: str,
+    destination: str,
+    prefetch: int,
+    shared: bool = False,
+    durable: bool = True,
 ) -> dict[str, str]:
     """The destination, and the headers this broker needs to keep messages while we are away, to
     pace itself and, if `shared`, to give each message to one of us.
@@ -93,7 +98,7 @@ def subscribe_headers(
     """
     is_queue = destination.startswith(QUEUES)
     wanted = dict(habits.always)
-    if not is_queue:
+    if durable and not is_queue:
         wanted |= habits.shared if shared else habits.durable
     wanted["destination"] = "{destination}"
     if shared and not is_queue:

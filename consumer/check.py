@@ -1,49 +1,126 @@
-"""`sam-consume check`: every problem at once, without touching a broker."""
+"""`sam-consume check`: every problem at once; with --connect the way of a message to us, too."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from consumer.config import load_consumer, state_directory
-from schema.broker import SPOOL
+from consumer.config import ConsumerConfig, load_consumer, password, state_directory
+from consumer.round_trip import Trip, round_trips
+from consumer.sources import stomp_settings
+from schema.broker import SPOOL, STOMP
+from schema.command import OK, text_table, to_json
 from schema.errors import ConfigError, SamError
-from sql.catalogue import class_views
+from schema.tls import TlsFiles, tls_context
+from sql.catalogue import Catalogue
+from sql.check import loader_problems
 from sql.config import load_database
 from sql.engine import make_engine
 from sql.version import require_current
 
+COLUMNS = ("broker", "address", "destination", "proven", "seconds")
 
-def find_problems(args: argparse.Namespace) -> list[str]:
-    """One line per problem of configuration, directories and database; none is good news."""
+
+def handle(args: argparse.Namespace) -> int:
+    """Print what was found.
+
+    Raises:
+        ConfigError: all the problems.
+    """
     problems: list[str] = []
-    for find in (_with_consumer, _with_database):
-        try:
-            problems.extend(find(args))
-        except ConfigError as error:
-            problems.extend(error.problems)
-        except SamError as error:
-            problems.append(str(error))
-    return list(dict.fromkeys(problems))  # both read the same file
+    config = _examined_config(args, problems)
+    _examine_database(args, config, problems)
+    trips = _trips(config) if config and args.connect else []
+    problems += [trip.problem for trip in trips if trip.problem]
+    problems = list(dict.fromkeys(problems))  # both sections are of one file
+    if args.json:
+        print(to_json({"problems": problems, "brokers": list(map(asdict, trips))}))
+    else:
+        _tell(trips, problems)
+    sys.stdout.flush()  # what was proven stands before what was not
+    if problems:
+        raise ConfigError(problems)
+    return OK
 
 
-def _with_consumer(args: argparse.Namespace) -> Iterator[str]:
-    config = load_consumer(args)
-    spools = [Path(broker.path) for broker in config.parsed_brokers() if broker.kind == SPOOL]
-    for path in spools:
-        yield from _unusable(path, "spool")
-    if spools:
-        yield from _unusable(state_directory(), "state directory")
+def _tell(trips: Sequence[Trip], problems: Sequence[str]) -> None:
+    if trips:
+        print(text_table(COLUMNS, map(_row, trips)))
+    if not problems:
+        print("no problem found")
 
 
-def _with_database(args: argparse.Namespace) -> Iterator[str]:
-    engine = make_engine(load_database(args).url)
-    require_current(engine)
-    for view in class_views(engine):
-        if view.problem:
+def _row(trip: Trip) -> tuple[str, ...]:
+    seconds = f"{trip.seconds:.3f}"
+    return trip.broker, trip.address, trip.destination, trip.proven or "failed", seconds
+
+
+def _examined_config(args: argparse.Namespace, problems: list[str]) -> ConsumerConfig | None:
+    """None if it can't even be read as one."""
+    try:
+        config = load_consumer(args)
+    except ConfigError as error:
+        problems += error.problems
+        return None
+    problems += _bad_directories(config)
+    problems += _bad_login(config)
+    return config
+
+
+def _bad_directories(config: ConsumerConfig) -> Iterator[str]:
+    yield from _unusable(state_directory(), "state directory")
+    for broker in config.parsed_brokers():
+        if broker.kind == SPOOL:
+            yield from _unusable(Path(broker.path), "spool")
+
+
+def _bad_login(config: ConsumerConfig) -> Iterator[str]:
+    """What is wrong with the files that say who we are."""
+    if config.key_file and not config.certificate_file:
+        yield "[consumer] key_file: is of no use without certificate_file"
+    try:
+        password(config)
+        if any(broker.tls for broker in config.parsed_brokers()):
+            tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
+    except ConfigError as error:
+        yield from (f"[consumer] {problem}" for problem in error.problems)
+
+
+def _examine_database(
+    args: argparse.Namespace, config: ConsumerConfig | None, problems: list[str]
+) -> None:
+    try:
+        engine = make_engine(load_database(args).url)
+        require_current(engine)
+        told = [problem.words for problem in loader_problems(engine)]
+        missing = _missing_classes(Catalogue(engine), config)
+        problems += [*told, *(words for words in missing if words not in "\n".join(told))]
+    except ConfigError as error:
+        problems += error.problems
+    except SamError as error:
+        problems.append(str(error))
+
+
+def _missing_classes(catalogue: Catalogue, config: ConsumerConfig | None) -> Iterator[str]:
+    """Default classes that the database does not have, or can't load."""
+    for subscription in config.subscription if config else ():
+        name = subscription.message_class
+        view = catalogue.find(name) if name else None
+        if name and view is None:
+            where = f"[consumer] subscription {subscription.destination}: class {name}"
+            yield f"{where}: there is no such view (`sam-db classes` lists them)"
+        elif view and view.problem:
             yield f"class {view.name}: {view.problem}"
+
+
+def _trips(config: ConsumerConfig) -> list[Trip]:
+    settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
+    network = [broker for broker in config.parsed_brokers() if broker.kind == STOMP]
+    return [trip for broker in network for trip in round_trips(broker, settings)]
 
 
 def _unusable(path: Path, what: str) -> Iterator[str]:

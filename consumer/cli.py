@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from consumer import dead_letters
+from consumer import check, dead_letters, status
 from consumer.attempts import Attempts
-from consumer.check import find_problems
 from consumer.clock import require_set_clock
 from consumer.config import ConsumerConfig, load_consumer, state_directory
 from consumer.database_sink import DatabaseSink
@@ -24,8 +24,11 @@ from consumer.service import consume
 from consumer.signals import Wishes, heeding_signals
 from consumer.sink import Sink
 from consumer.sources import make_sources
+from consumer.speaker import Watched
 from consumer.spool_sink import SpoolSink
+from consumer.state import State
 from consumer.tally import Tally
+from consumer.watch import watching
 from schema.broker import SPOOL, Broker, parse_broker
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
@@ -55,7 +58,11 @@ A drain ends after 2 s without news from every broker: exit 0 when every record 
 CHECK_EXAMPLES = """\
 examples:
   sam-consume check
+  sam-consume check --connect          also sends a message through each broker, and sees it come
   sam-consume --config /etc/sam/sam.toml check --json
+
+Exit 78 when there is a problem. The message is of class sam-check: consumers count and ack it, and
+load nothing.
 """
 
 logger = logging.getLogger(__name__)
@@ -79,6 +86,7 @@ def make_parser() -> CommandParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands, common)
     _add_check(commands, common)
+    status.add_command(commands, common)
     dead_letters.add_commands(commands, common)
     return parser
 
@@ -127,7 +135,10 @@ def _add_check(commands: Any, common: argparse.ArgumentParser) -> None:
         help="tell every problem of configuration and database at once",
         epilog=CHECK_EXAMPLES,
     )
-    command.set_defaults(handler=run_check)
+    command.add_argument(
+        "--connect", action="store_true", help="with a round trip for each broker and destination"
+    )
+    command.set_defaults(handler=check.handle)
 
 
 def run_consumer(args: argparse.Namespace) -> int:
@@ -135,11 +146,12 @@ def run_consumer(args: argparse.Namespace) -> int:
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))
     who = config.who(args.instance)
+    state = State()
     with name_held(state_directory(), who), heeding_signals(wishes):
-        tally, drain = _run(args, config, who, wishes)
+        tally, drain = _run(args, config, who, wishes, state)
         while drain is None and wishes.begins_anew():
             config = _read_again(args, config)
-            tally, drain = _run(args, config, who, wishes)
+            tally, drain = _run(args, config, who, wishes, state)
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK
@@ -147,29 +159,34 @@ def run_consumer(args: argparse.Namespace) -> int:
 
 
 def _run(
-    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes
+    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes, state: State
 ) -> tuple[Tally, Drain | None]:
     """Until told to stop, or until all is loaded."""
-    state = state_directory()
-    sources = make_sources(config, who, state)
+    directory = state_directory()
+    sources = make_sources(config, who, directory)
     drain = Drain(sources, args.timeout) if args.drain else None
-    sink = make_sink(args, config, who)
+    sink = make_sink(args, config, who, state)
     logger.info("starting with %s", ", ".join(source.name for source in sources))
-    attempts = Attempts(state / f"consume-{who}.attempts")
+    attempts = Attempts(directory / f"consume-{who}.attempts")
     try:
         inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
         rule = BatchRule(
             config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
         )
-        return consume(sink, sources, inbox, attempts, rule, wishes.stop, drain), drain
+        watched = Watched(who, state, sources, inbox, wishes)
+        with nullcontext() if drain else watching(config, args.instance, watched):
+            tally = consume(sink, sources, inbox, attempts, rule, wishes.stop, drain, state)
+        return tally, drain
     finally:
         attempts.close()
 
 
-def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str) -> Sink:
+def make_sink(
+    args: argparse.Namespace, config: ConsumerConfig, who: str, state: State | None = None
+) -> Sink:
     """The database, or with `--to` a directory queue."""
     if args.to is None:
-        return DatabaseSink(make_engine(load_database(args).url), who, config.limits())
+        return DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
     if args.to in config.parsed_brokers():
         raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
     return SpoolSink(Path(args.to.path))
@@ -187,17 +204,6 @@ def _read_again(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerCon
             logger.error("%s", problem)
         logger.error("going on with the configuration as it was")
         return config
-
-
-def run_check(args: argparse.Namespace) -> int:
-    problems = find_problems(args)
-    if args.json:
-        print(to_json({"problems": problems}))
-    if problems:
-        raise ConfigError(problems)
-    if not args.json:
-        print("no problem found")
-    return OK
 
 
 def _tell(tally: Tally, drain: Drain, as_json: bool) -> int:

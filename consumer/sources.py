@@ -16,7 +16,7 @@ from schema.tls import TlsFiles
 
 def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
     """`who` is the process: the name of the consumer, and its number if it shares the name."""
-    settings = _stomp_settings(config, who)
+    settings = stomp_settings(config, who)
     taken: dict[Address, str] = {}
 
     def source(broker: Broker) -> Source:
@@ -27,7 +27,8 @@ def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
     return [source(broker) for broker in config.parsed_brokers()]
 
 
-def _stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
+def stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
+    """What all network brokers share; `who` is the client-id."""
     return StompSettings(
         consumer=config.name,
         subscriptions=_subscriptions(config),

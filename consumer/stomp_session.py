@@ -78,6 +78,8 @@ class Subscription(NamedTuple):
     stamp: Stamp
     prefetch: int
     shared: bool = False
+    durable: bool = True
+    """The broker keeps what comes while we are away; else it ends with the connection."""
 
 
 class StompSession:
@@ -124,10 +126,13 @@ class StompSession:
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
         """Returns when the broker confirmed all of them; may raise SubscriptionRefused."""
         assert self._habits is not None, "open() comes first"
-        for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
+        for number, each in enumerate(subscriptions):
+            destination, stamp, prefetch, shared, durable = each
             self._stamps[str(number)] = stamp
             ours = {"id": str(number), "ack": "client", "receipt": destination}
-            wanted = subscribe_headers(self._habits, consumer, destination, prefetch, shared)
+            wanted = subscribe_headers(
+                self._habits, consumer, destination, prefetch, shared, durable
+            )
             self._send("SUBSCRIBE", {**wanted, **ours})
             try:
                 self._reply("RECEIPT")
@@ -135,6 +140,22 @@ class StompSession:
                 if not self._refused:
                     raise
                 raise SubscriptionRefused(destination, str(loss)) from loss
+
+    def unsubscribe(self) -> None:
+        """From the first one, if it is not durable; what was not acked is given back."""
+        self._send("UNSUBSCRIBE", {"id": "0", "receipt": "unsubscribed"})
+        self._reply("RECEIPT")
+
+    def send(self, message: Message, destination: str) -> None:
+        """Returns when the broker confirmed it."""
+        ours = {"destination": destination, "receipt": "sent"}
+        self._send("SEND", {**message.headers, **ours}, message.body)
+        self._reply("RECEIPT")
+
+    @property
+    def refused(self) -> bool:
+        """Whether the session was lost because the broker said no, by an ERROR frame."""
+        return self._refused
 
     def serve(self, stop: threading.Event, at_most_s: float = math.inf) -> None:
         """Deliver, ack and keep alive until told to stop; acks given before that are sent."""
@@ -221,7 +242,7 @@ class StompSession:
 
     def _delivery(self, frame: Frame) -> Delivery:
         assert self._habits is not None
-        headers = dict(frame.headers)
+        headers: dict[str, str] = frame.headers  # made for us alone
         try:
             subscription_id, ack_id = headers["subscription"], headers[self._habits.ack_id]
             stamp = self._stamps[subscription_id]
@@ -320,12 +341,18 @@ class StompSession:
 
 
 def _error_words(frame: Frame) -> str:
-    body = frame.body.decode("utf-8", "replace").strip("\0\r\n ")
-    words = frame.headers.get("message", "").strip() or body
+    """The broker's words: the header, and what the body adds to it on RabbitMQ.
+
+    The others repeat themselves there, or add a stack trace.
+    """
+    message = frame.headers.get("message", "").strip().partition("\n")[0]
+    body = frame.body.decode("utf-8", "replace").strip("\0\r\n ").partition("\n")[0]
+    says_it_all = "Exception" in body or body.replace(":", "") in message.replace(":", "")
+    words = message if message and says_it_all else ": ".join(filter(None, (message, body)))
     versions = frame.headers.get("version", VERSION)
     if VERSION not in versions.split(","):
         words = f"{words} (it speaks STOMP {versions}, not {VERSION})"
-    return words.split("\n")[0] or "ERROR without words"
+    return words or "ERROR without words"
 
 
 def _heart_beat(headers: Mapping[str, str]) -> tuple[int, int]:

@@ -65,6 +65,8 @@ class FakeBroker:
     """Sends so many heart-beats at the first SEND, before it reads on."""
     forbids_subscribing: str = ""
     """Words of the ERROR for a SUBSCRIBE, which also ends the connection."""
+    explains: str = ""
+    """What the ERROR for a SUBSCRIBE has in its body."""
     loses: bool = False
     """Confirms what is sent and delivers nothing."""
     tls: ssl.SSLContext | None = None
@@ -73,6 +75,7 @@ class FakeBroker:
     """What waits for a subscription, the oldest first; an ACK takes it away."""
     taken: list[Frame] = field(default_factory=list)
     logins: list[Frame] = field(default_factory=list)
+    subscriptions: list[Frame] = field(default_factory=list)
     connections: int = 0
 
     def __enter__(self) -> FakeBroker:
@@ -189,9 +192,11 @@ class _Conversation:
 
     def _subscribe(self, frame: Frame) -> None:
         if self._broker.forbids_subscribing:
-            self._say(Frame("ERROR", {"message": self._broker.forbids_subscribing}))
+            headers = {"message": self._broker.forbids_subscribing}
+            self._say(Frame("ERROR", headers, self._broker.explains.encode()))
             raise StopIteration
         self._subscription = frame.headers["id"]
+        self._broker.subscriptions.append(frame)
 
     def _deliver(self) -> None:
         if self._subscription and self._broker.queue and not self._delivered:

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from tests.services import missing
+from tests.services.broker import HostCertificate
 
 HOST = "127.0.0.1"
 NOW = datetime.now(UTC)
@@ -125,9 +126,20 @@ class TlsFiles:
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         return context
 
-    def key_store(self) -> Path:
-        """What a server in Java shows, under STORE_PASSWORD."""
+    def host_certificate(self) -> HostCertificate:
+        """What a real broker of ours shows, and that it trusts `ca`."""
         host = self.host()
+        return HostCertificate(
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file(host, "host.pem"),
+            key_file=self.key_file(host, name="host-key.pem"),
+            key_store=self._key_store(host),
+            trust_store=self._trust_store(),
+            store_password=STORE_PASSWORD,
+        )
+
+    def _key_store(self, host: trustme.LeafCert) -> Path:
+        """What a server in Java shows, under STORE_PASSWORD."""
         certificate = _certificate(host.cert_chain_pems[0])
         key = _key(host.private_key_pem)
         return self.file(
@@ -135,7 +147,7 @@ class TlsFiles:
             pkcs12.serialize_key_and_certificates(b"host", key, certificate, None, _STORE_LOCK),
         )
 
-    def trust_store(self) -> Path:
+    def _trust_store(self) -> Path:
         """Whom a server in Java trusts, under STORE_PASSWORD."""
         authority = pkcs12.PKCS12Certificate(_certificate(self.ca.cert_pem), b"grid-ca")
         return self.file(

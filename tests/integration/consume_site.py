@@ -63,7 +63,9 @@ class Site:
         return {**os.environ, "STATE_DIRECTORY": str(self.config.with_name("state"))}
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
+        # Its state is its own: consumers of one name on one machine refuse each other.
+        own = ["env", f"STATE_DIRECTORY={self.config.with_name('state')}"]
+        return [*own, sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,19 +14,17 @@ from publisher import PublisherConfig, publish
 from tests.builders import metric_message
 from tests.integration.queue_reader import RealBroker, received
 from tests.services import ServiceMissing, missing
-from tests.services.activemq import Stores, running_activemq
-from tests.services.process import free_ports, port_is_open, wait_until
+from tests.services.activemq import running_activemq
+from tests.services.artemis import running_artemis
+from tests.services.broker import Rules
 from tests.services.rabbitmq import running_rabbitmq
-from tests.tls_files import HOST, STORE_PASSWORD, TlsFiles
+from tests.tls_files import TlsFiles
 
-RABBITMQ_CONFIG = """\
-stomp.listeners.ssl.1 = {host}:{port}
-ssl_options.cacertfile = {ca_file}
-ssl_options.certfile = {certificate_file}
-ssl_options.keyfile = {key_file}
-ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = true
-"""
+RUNNING = {
+    "activemq": running_activemq,
+    "artemis": running_artemis,
+    "rabbitmq": running_rabbitmq,
+}
 
 
 class TlsBroker(NamedTuple):
@@ -38,40 +35,16 @@ class TlsBroker(NamedTuple):
     files: TlsFiles
 
 
-@pytest.fixture(scope="module", params=["activemq", "rabbitmq"])
+@pytest.fixture(scope="module", params=["activemq", "artemis", "rabbitmq"])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TlsBroker]:
     files = TlsFiles(tmp_path_factory.mktemp("tls"))
-    running = {"activemq": activemq_with_tls, "rabbitmq": rabbitmq_with_tls}[request.param]
     try:
-        with running(files) as broker:
-            yield broker
+        with RUNNING[request.param](Rules(files.host_certificate())) as server:
+            yield TlsBroker(server, server.tls_url, files)
     except ServiceMissing as reason:
         missing(reason.name, reason.how_to_get_it)
-
-
-@contextmanager
-def activemq_with_tls(files: TlsFiles) -> Iterator[TlsBroker]:
-    stores = Stores(files.key_store(), files.trust_store(), STORE_PASSWORD)
-    with running_activemq(stores) as server:
-        yield TlsBroker(server, server.tls_url, files)
-
-
-@contextmanager
-def rabbitmq_with_tls(files: TlsFiles) -> Iterator[TlsBroker]:
-    host = files.host()
-    (port,) = free_ports(1)
-    config = RABBITMQ_CONFIG.format(
-        host=HOST,
-        port=port,
-        ca_file=files.ca_file,
-        certificate_file=files.certificate_file(host, "host.pem"),
-        key_file=files.key_file(host, name="host-key.pem"),
-    )
-    with running_rabbitmq(config) as server:
-        wait_until(lambda: port_is_open(port), timeout_s=20)
-        yield TlsBroker(server, f"stomp+ssl://{HOST}:{port}", files)
 
 
 @pytest.fixture

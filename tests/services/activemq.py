@@ -3,7 +3,7 @@
     with running_activemq() as broker:
         publish_to(broker.url)
 
-With `Stores` it has a second STOMP port, over TLS, for clients with a certificate.
+With `ActiveMQRules` it has a small store that is soon full, or keeps clients from some topics.
 `python -m tests.services.activemq` fetches its jars, which needs Maven and the network once.
 """
 
@@ -16,9 +16,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tests.services import ServiceMissing
-from tests.services.broker import PASSWORD, USER, StompServer
+from tests.services.broker import AS_USUAL, PASSWORD, USER, Rules, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
@@ -36,16 +37,18 @@ BROKER_XML = """\
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="sam"
           dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
           advisorySupport="false" start="true">
-    <persistenceAdapter><kahaDB directory="{directory}/kahadb"/></persistenceAdapter>
+    <persistenceAdapter>
+      <kahaDB directory="{directory}/kahadb" {journal}/>
+    </persistenceAdapter>
     <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="true">
+      <simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}">
         <users><authenticationUser username="{user}" password="{password}" groups="users"/></users>
       </simpleAuthenticationPlugin>
-    </plugins>
+{authorization}    </plugins>
 {ssl_context}    <systemUsage>
-      <systemUsage>
+      <systemUsage sendFailIfNoSpace="{fails_when_full}">
         <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
-        <storeUsage><storeUsage limit="4 gb"/></storeUsage>
+        <storeUsage><storeUsage limit="{store}"/></storeUsage>
         <tempUsage><tempUsage limit="256 mb"/></tempUsage>
       </systemUsage>
     </systemUsage>
@@ -60,7 +63,7 @@ BROKER_XML = """\
 SSL_CONTEXT = """\
     <sslContext>
       <sslContext keyStore="file:{key_store}" trustStore="file:{trust_store}"
-                  keyStorePassword="{password}" trustStorePassword="{password}"
+                  keyStorePassword="{store_password}" trustStorePassword="{store_password}"
                   keyStoreType="pkcs12" trustStoreType="pkcs12"/>
     </sslContext>
 """
@@ -68,6 +71,19 @@ TLS_CONNECTOR = """\
       <transportConnector name="stomp+ssl"
                           uri="stomp+ssl://{host}:{port}?transport.needClientAuth=true"/>
 """
+
+# All entries that match a destination count together: there can't be a rule for the others.
+AUTHORIZATION = """\
+      <authorizationPlugin><map><authorizationMap><authorizationEntries>
+        <authorizationEntry queue=">" read="anonymous" write="anonymous" admin="anonymous"/>
+        <authorizationEntry topic="silent.>" read="nobody" write="anonymous" admin="anonymous"/>
+        <authorizationEntry topic="forbidden.>" read="anonymous" write="nobody" admin="anonymous"/>
+        <authorizationEntry topic="grid.>" read="anonymous" write="anonymous" admin="anonymous"/>
+      </authorizationEntries></authorizationMap></map></authorizationPlugin>
+"""
+SMALL_STORE = "8 mb"
+# Files that are given back soon: a store has room again when a whole file is of no use.
+SMALL_JOURNAL = 'journalMaxFileLength="1mb" cleanupInterval="500" checkpointInterval="500"'
 
 LOG4J = """\
 appender.out.type = Console
@@ -79,36 +95,31 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
-@dataclass(frozen=True)
-class Stores:
-    """Two PKCS12 files under one password: what the broker shows, and whom it trusts."""
-
-    key_store: Path
-    trust_store: Path
-    password: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ActiveMQServer(StompServer):
     openwire_port: int
     """For clients in Java."""
-    tls_port: int
-    """Nobody listens on it without `Stores`."""
 
-    @property
-    def tls_url(self) -> str:
-        return f"stomp+ssl://{self.host}:{self.tls_port}"
+
+@dataclass(frozen=True)
+class ActiveMQRules(Rules):
+    """What only this one can do otherwise."""
+
+    when_full: Literal["", "blocks", "fails"] = ""
+    """With a store of SMALL_STORE: what happens to a SEND then."""
+    authorization: bool = False
+    """AUTHORIZATION: topics `silent.>` can't be read, `forbidden.>` can't be sent to."""
 
 
 @contextlib.contextmanager
-def running_activemq(stores: Stores | None = None) -> Iterator[ActiveMQServer]:
+def running_activemq(rules: Rules = AS_USUAL) -> Iterator[ActiveMQServer]:
     """A running broker; everything it wrote is gone on leaving the block."""
     java = shutil.which("java")
     if java is None:
         raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
     jars = fetch_jars()
     with tempfile.TemporaryDirectory(prefix="sam-activemq-") as name:
-        broker = _server(java, jars, Path(name), stores)
+        broker = _server(java, jars, Path(name), rules)
         try:
             broker.process.start()
             yield broker
@@ -150,10 +161,10 @@ def _copy_dependencies(maven: str, target: Path) -> list[str]:
     ]
 
 
-def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> ActiveMQServer:
+def _server(java: str, jars: Path, directory: Path, rules: Rules) -> ActiveMQServer:
     port, openwire_port, tls_port = free_ports(3)
     broker_xml = directory / "broker.xml"
-    broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, stores))
+    broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, rules))
     log4j = directory / "log4j2.properties"
     log4j.write_text(LOG4J)
     process = ServerProcess(
@@ -170,7 +181,10 @@ def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> Ac
             f"xbean:file:{broker_xml}",
         ],
         log=directory / "log",
-        ready=lambda: stomp_answers(port) and (stores is None or port_is_open(tls_port)),
+        ready=lambda: (
+            stomp_answers(port, USER, PASSWORD)
+            and (rules.certificate is None or port_is_open(tls_port))
+        ),
         cwd=directory,
     )
     return ActiveMQServer(
@@ -182,18 +196,22 @@ def _server(java: str, jars: Path, directory: Path, stores: Stores | None) -> Ac
     )
 
 
-def _broker_xml(
-    directory: Path, port: int, openwire_port: int, tls_port: int, stores: Stores | None
-) -> str:
+def _broker_xml(directory: Path, port: int, openwire_port: int, tls_port: int, rules: Rules) -> str:
+    host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
     return BROKER_XML.format(
         user=USER,
         password=PASSWORD,
         directory=directory,
         host=HOST,
         port=port,
+        ssl_context=SSL_CONTEXT.format(**vars(host)) if host else "",
+        journal=SMALL_JOURNAL if chosen.when_full else "",
+        store=SMALL_STORE if chosen.when_full else "4 gb",
+        fails_when_full=str(chosen.when_full == "fails").lower(),
+        anonymous=str(not rules.needs_login).lower(),
+        authorization=AUTHORIZATION if chosen.authorization else "",
+        tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
         openwire_port=openwire_port,
-        ssl_context=SSL_CONTEXT.format(**vars(stores)) if stores else "",
-        tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if stores else "",
     )
 
 

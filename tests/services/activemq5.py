@@ -120,7 +120,7 @@ def _copy_artifact(maven: str, target: str) -> list[str]:
 
 
 def _server(java: str, home: Path, directory: Path) -> ActiveMQ5Server:
-    port, rest_port = free_ports(2)
+    port, tls_port, rest_port = free_ports(3)
     conf = directory / "conf"
     conf.mkdir()
     settings = {"directory": directory, "host": HOST, "port": port}
@@ -149,7 +149,9 @@ def _server(java: str, home: Path, directory: Path) -> ActiveMQ5Server:
         ready=lambda: stomp_answers(port) and _servlet_answers(rest_port),
         cwd=directory,
     )
-    return ActiveMQ5Server(port=port, rest_port=rest_port, directory=directory, process=process)
+    return ActiveMQ5Server(
+        port=port, tls_port=tls_port, rest_port=rest_port, directory=directory, process=process
+    )
 
 
 def _jetty_xml(home: Path, conf: Path, rest_port: int) -> str:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing
-from tests.services.broker import PASSWORD, USER, StompServer
-from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
+from tests.services.broker import AS_USUAL, PASSWORD, USER, HostCertificate, Rules, StompServer
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "2.56.0"
@@ -29,6 +29,22 @@ FORBIDDEN = "forbidden."
 """Destinations that begin so can't be sent to."""
 SILENT = "silent."
 """Destinations that begin so can't be subscribed to."""
+
+SMALL = "small."
+"""Destinations that begin so hold 4 MB; then a SEND gets an ERROR.
+
+There is none where it waits: over STOMP the policy BLOCK lets everything in, up to the whole heap.
+"""
+
+TLS_ACCEPTOR = """\
+      <acceptor name="stomp+ssl">tcp://{host}:{tls_port}?protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/;sslEnabled=true;needClientAuth=true;keyStoreType=PKCS12;keyStorePath={key_store};keyStorePassword={store_password};trustStoreType=PKCS12;trustStorePath={trust_store};trustStorePassword={store_password}</acceptor>
+"""
+ANYBODY = """\
+  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
+    credentialsInvalidate=true
+    org.apache.activemq.jaas.guest.user="guest"
+    org.apache.activemq.jaas.guest.role="users";
+"""
 
 FILES = {
     "broker.xml": """\
@@ -44,7 +60,13 @@ FILES = {
     <global-max-size>96Mb</global-max-size>
     <acceptors>
       <acceptor name="stomp">tcp://{host}:{port}?protocols=STOMP,CORE;anycastPrefix=/queue/;multicastPrefix=/topic/</acceptor>
-    </acceptors>
+{tls_acceptor}    </acceptors>
+    <address-settings>
+      <address-setting match="{small}#">
+        <max-size-bytes>4Mb</max-size-bytes>
+        <address-full-policy>FAIL</address-full-policy>
+      </address-setting>
+    </address-settings>
     <security-settings>
       <security-setting match="{forbidden}#">
         <permission type="consume" roles="users"/>
@@ -82,11 +104,7 @@ activemq {{
   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule sufficient
     org.apache.activemq.jaas.properties.user="users.properties"
     org.apache.activemq.jaas.properties.role="roles.properties";
-  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
-    credentialsInvalidate=true
-    org.apache.activemq.jaas.guest.user="guest"
-    org.apache.activemq.jaas.guest.role="users";
-}};
+{anybody}}};
 """,
     "users.properties": "{user} = {password}\n",
     "roles.properties": "users = {user}\n",
@@ -109,14 +127,14 @@ class ArtemisServer(StompServer):
 
 
 @contextlib.contextmanager
-def running_artemis() -> Iterator[ArtemisServer]:
+def running_artemis(rules: Rules = AS_USUAL) -> Iterator[ArtemisServer]:
     """A running broker; everything it wrote is gone on leaving the block."""
     java = shutil.which("java")
     if java is None:
         raise ServiceMissing("Artemis", HOW_TO_GET_IT)
     home = fetch_artemis()
     with tempfile.TemporaryDirectory(prefix="sam-artemis-") as name:
-        broker = _server(java, home, Path(name))
+        broker = _server(java, home, Path(name), rules)
         try:
             broker.process.start()
             yield broker
@@ -149,12 +167,14 @@ def _unpack(maven: str, target: Path) -> list[str]:
     return [maven, "-q", "-B", "-Dstyle.color=never", plugin, *options]
 
 
-def _server(java: str, home: Path, directory: Path) -> ArtemisServer:
-    (port,) = free_ports(1)
+def _server(java: str, home: Path, directory: Path, rules: Rules) -> ArtemisServer:
+    port, tls_port = free_ports(2)
     etc = directory / "etc"
     etc.mkdir()
     names = {"directory": directory, "host": HOST, "port": port, "user": USER, "password": PASSWORD}
-    names |= {"forbidden": FORBIDDEN, "silent": SILENT}
+    names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL}
+    names |= {"anybody": "" if rules.needs_login else ANYBODY}
+    names |= {"tls_acceptor": _tls_acceptor(rules.certificate, tls_port)}
     for name, text in FILES.items():
         (etc / name).write_text(text.format(**names))
     process = ServerProcess(
@@ -174,10 +194,19 @@ def _server(java: str, home: Path, directory: Path) -> ArtemisServer:
             "run",
         ],
         log=directory / "log",
-        ready=lambda: stomp_answers(port),
+        ready=lambda: (
+            stomp_answers(port, USER, PASSWORD)
+            and (rules.certificate is None or port_is_open(tls_port))
+        ),
         cwd=directory,
     )
-    return ArtemisServer(port=port, directory=directory, process=process)
+    return ArtemisServer(port=port, tls_port=tls_port, directory=directory, process=process)
+
+
+def _tls_acceptor(certificate: HostCertificate | None, port: int) -> str:
+    if certificate is None:
+        return ""
+    return TLS_ACCEPTOR.format(host=HOST, tls_port=port, **vars(certificate))
 
 
 if __name__ == "__main__":

@@ -138,11 +138,12 @@ def _free_socket() -> socket.socket:
     raise OSError(f"no free port in {PORTS}")
 
 
-def stomp_answers(port: int) -> bool:
+def stomp_answers(port: int, user: str = "", password: str = "") -> bool:
     """True when a broker answers CONNECT: an open port alone may still refuse logins."""
+    login = f"login:{user}\npasscode:{password}\n" if user else ""
     try:
         with socket.create_connection((HOST, port), timeout=2) as connection:
-            connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            connection.sendall(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
             return connection.recv(9) == b"CONNECTED"
     except OSError:
         return False

@@ -7,35 +7,68 @@ with running_rabbitmq() as broker:
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
+from urllib.request import (
+    HTTPBasicAuthHandler,
+    HTTPPasswordMgrWithDefaultRealm,
+    Request,
+    build_opener,
+)
 
 from tests.services import ServiceMissing
-from tests.services.broker import PASSWORD, USER, StompServer
+from tests.services.broker import AS_USUAL, PASSWORD, USER, Rules, StompServer
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
 
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
 # Not the one on PATH: Debian's wrapper changes the account and the directory.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL = SERVER.with_name("rabbitmqctl")
+
+FREE_LIMIT, HUGE = "50MB", str(10**15)
 
 CONFIG = """\
 listeners.tcp = none
 stomp.listeners.tcp.1 = {host}:{stomp_port}
-stomp.default_user = {user}
-stomp.default_pass = {password}
 management.tcp.ip = {host}
 management.tcp.port = {management_port}
 default_user = {user}
 default_pass = {password}
-disk_free_limit.absolute = 50MB
+disk_free_limit.absolute = {free_limit}
 log.console = true
 log.console.level = info
 log.file = false
 """
+
+ANYBODY = """\
+stomp.default_user = {user}
+stomp.default_pass = {password}
+"""
+TLS = """\
+stomp.listeners.ssl.1 = {host}:{tls_port}
+ssl_options.cacertfile = {ca_file}
+ssl_options.certfile = {certificate_file}
+ssl_options.keyfile = {key_file}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+"""
+# It looks for such consumers once a tick, which usually is a minute.
+ACK_TIMEOUT = "[{{rabbit, [{{consumer_timeout, {ms}}}, {{channel_tick_interval, 500}}]}}].\n"
+
+
+@dataclass(frozen=True)
+class RabbitMQRules(Rules):
+    """What only this one can do otherwise."""
+
+    ack_timeout_s: float = 0.0
+    """A consumer that has a message for so long without an ack is dismissed; 0: after 30 min."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +86,47 @@ class RabbitMQServer(StompServer):
         """Of the publisher's REST way to the virtual host `/`; destinations choose exchanges."""
         return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
 
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        """Its disk seems full inside the block: nobody's SEND is taken."""
+        self._control("set_disk_free_limit", HUGE)
+        try:
+            yield
+        finally:
+            self._control("set_disk_free_limit", FREE_LIMIT)
+
+    def add_user(self, name: str, password: str, *, topics_read: str, topics_written: str) -> None:
+        """One who may do everything but with topics, where two patterns say what."""
+        host = quote(self.virtual_host, safe="")
+        rule = {"exchange": "amq.topic", "write": topics_written, "read": topics_read}
+        self._put(f"users/{name}", {"password": password, "tags": ""})
+        self._put(f"permissions/{host}/{name}", {"configure": ".*", "write": ".*", "read": ".*"})
+        self._put(f"topic-permissions/{host}/{name}", rule)
+
+    def _control(self, *arguments: str) -> None:
+        subprocess.run(
+            [str(CONTROL), *arguments], env=self.process.env, check=True, capture_output=True
+        )
+
+    def _put(self, path: str, document: Mapping[str, str]) -> None:
+        passwords = HTTPPasswordMgrWithDefaultRealm()
+        passwords.add_password(None, self.management_url, self.user, self.password)
+        request = Request(
+            f"{self.management_url}/api/{path}",
+            json.dumps(document).encode(),
+            {"content-type": "application/json"},
+            method="PUT",
+        )
+        build_opener(HTTPBasicAuthHandler(passwords)).open(request, timeout=10).close()
+
 
 @contextlib.contextmanager
-def running_rabbitmq(extra_config: str = "") -> Iterator[RabbitMQServer]:
-    """A running broker; everything it wrote is gone on leaving the block.
-
-    `extra_config` is appended to its rabbitmq.conf.
-    """
+def running_rabbitmq(rules: Rules = AS_USUAL) -> Iterator[RabbitMQServer]:
+    """A running broker; everything it wrote is gone on leaving the block."""
     if not SERVER.exists() or shutil.which("epmd") is None:
         raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
     with tempfile.TemporaryDirectory(prefix="sam-rabbitmq-") as name:
-        broker = _server(Path(name), extra_config)
+        broker = _server(Path(name), rules)
         try:
             broker.epmd.start()
             broker.process.start()
@@ -73,21 +136,26 @@ def running_rabbitmq(extra_config: str = "") -> Iterator[RabbitMQServer]:
             broker.epmd.kill()
 
 
-def _server(directory: Path, extra_config: str) -> RabbitMQServer:
-    stomp_port, management_port, dist_port, epmd_port = free_ports(4)
-    ports = {"stomp_port": stomp_port, "management_port": management_port}
-    config = CONFIG.format(host=HOST, user=USER, password=PASSWORD, **ports)
-    (directory / "rabbitmq.conf").write_text(config + extra_config)
+def _server(directory: Path, rules: Rules) -> RabbitMQServer:
+    stomp_port, tls_port, management_port, dist_port, epmd_port = free_ports(5)
+    ports = {"stomp_port": stomp_port, "tls_port": tls_port, "management_port": management_port}
+    (directory / "rabbitmq.conf").write_text(_config(rules, ports))
+    (directory / "advanced.config").write_text(_advanced_config(rules))
     (directory / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_stomp].\n")
     environment = _environment(directory, dist_port, epmd_port)
     return RabbitMQServer(
         port=stomp_port,
+        tls_port=tls_port,
         management_port=management_port,
         directory=directory,
         process=ServerProcess(
             command=[str(SERVER)],
             log=directory / "log",
-            ready=lambda: stomp_answers(stomp_port) and port_is_open(management_port),
+            ready=lambda: (
+                stomp_answers(stomp_port, USER, PASSWORD)
+                and port_is_open(management_port)
+                and (rules.certificate is None or port_is_open(tls_port))
+            ),
             env=environment,
             cwd=directory,
         ),
@@ -100,6 +168,23 @@ def _server(directory: Path, extra_config: str) -> RabbitMQServer:
             cwd=directory,
         ),
     )
+
+
+def _config(rules: Rules, ports: Mapping[str, int]) -> str:
+    names = {"host": HOST, "user": USER, "password": PASSWORD, "free_limit": FREE_LIMIT, **ports}
+    text = CONFIG.format(**names)
+    if not rules.needs_login:
+        text += ANYBODY.format(**names)
+    if rules.certificate:
+        text += TLS.format(**names, **vars(rules.certificate))
+    return text
+
+
+def _advanced_config(rules: Rules) -> str:
+    """In Erlang's own words: what the other file has no names for."""
+    if isinstance(rules, RabbitMQRules) and rules.ack_timeout_s:
+        return ACK_TIMEOUT.format(ms=int(rules.ack_timeout_s * 1000))
+    return "[].\n"
 
 
 def _environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, str]:
@@ -116,6 +201,7 @@ def _environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, s
         "RABBITMQ_PID_FILE": str(directory / "pid"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
         "RABBITMQ_CONF_ENV_FILE": str(directory / "no-such-file"),
         # Schedulers that wait busily would take both cores from the tests.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
