@@ -18,6 +18,7 @@ from schema.message import Message
 from sql.catalogue import Catalogue
 from sql.engine import make_engine, writing
 from sql.load import load
+from sql.news import fold_all
 from tests.benchmarks.consume_java import JavaConsumer, java_consumer
 from tests.benchmarks.consume_road import BROKERS, DESTINATION, TIMEOUT_S, Road, fifty, single
 from tests.benchmarks.consume_watch import DISK, IDLE, MACHINE, Watch
@@ -150,6 +151,7 @@ def from_memory(road: Road, messages: list[Message], size: int) -> Turn:
         for at in range(0, len(messages), size):
             rows += load(engine, catalogue, messages[at : at + size], datetime.now(UTC)).rows
         ended, own = time(), (process_time() - began_own) / rows
+    fold_all(engine)  # or the next turn of sam-consume would do it for us
     engine.dispose()
     check("rows of the bulk door", rows, len(messages) * RECORDS)
     turn = turn_of(seen, began, ended, rows)
