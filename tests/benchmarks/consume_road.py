@@ -47,9 +47,8 @@ SOME = 1000
 # Each row tells when it was committed (to be exact, a flush to the disk before the end of that).
 POSTGRES = {**SETTINGS, "track_commit_timestamp": "on"}
 COMMITS = text("""
-    SELECT count(*) AS rows, count(DISTINCT xmin::text) AS transactions,
-           extract(epoch FROM max(pg_xact_commit_timestamp(xmin))) AS last
-    FROM metric_result WHERE message_id > :after
+    SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin)) AS moment, count(*) AS rows
+    FROM metric_result WHERE message_id > :after GROUP BY 1 ORDER BY 1
 """)
 
 
@@ -83,10 +82,13 @@ BROKERS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Commits:
-    """Of the rows of some messages: how many, in how many transactions, when the last (s)."""
+    """Of the rows of some messages: how many, in how many transactions, how many in the first of
+    these; when the first and the last were (s since 1970)."""
 
     rows: int
     transactions: int
+    first_rows: int
+    first: float
     last: float
 
 
@@ -113,8 +115,12 @@ class Road:
     def commits(self, after: str) -> Commits:
         """Of the messages whose ids are larger."""
         with reading(self.engine) as connection:
-            row = connection.execute(COMMITS, {"after": after}).one()
-        return Commits(row.rows, row.transactions, float(row.last or 0))
+            found = [tuple(row) for row in connection.execute(COMMITS, {"after": after})]
+        if not found:
+            return Commits(0, 0, 0, 0, 0)
+        (first, first_rows), (last, _) = found[0], found[-1]
+        rows = sum(count for _, count in found)
+        return Commits(rows, len(found), first_rows, float(first), float(last))
 
     @contextmanager
     def consumer(self, *options: str) -> Iterator[Consumer]:
