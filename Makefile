@@ -7,6 +7,7 @@ NEED := tests/services/apt-need.sh
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
 JAVA := java=default-jre-headless
+JAVAC := javac=default-jdk-headless
 PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
@@ -14,7 +15,7 @@ RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load soak fuzz
+.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume soak fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -72,6 +73,10 @@ bench-publish: $(VENV)/.tested ## how quickly the publisher starts, publishes an
 bench-load: $(VENV)/.tested ## how quickly rows get into the database, beside plain tables
 	@$(NEED) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.load
+
+bench-consume: $(VENV)/.tested ## how quickly, how late and in how much memory the consumer loads (QUICK=1: a look)
+	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

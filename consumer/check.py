@@ -16,7 +16,8 @@ from schema.broker import SPOOL, STOMP
 from schema.command import OK, text_table, to_json
 from schema.errors import ConfigError, SamError
 from schema.tls import TlsFiles, tls_context
-from sql.catalogue import Catalogue, class_views
+from sql.catalogue import Catalogue
+from sql.check import loader_problems
 from sql.config import load_database
 from sql.engine import make_engine
 from sql.version import require_current
@@ -35,7 +36,7 @@ def handle(args: argparse.Namespace) -> int:
     _examine_database(args, config, problems)
     trips = _trips(config) if config and args.connect else []
     problems += [trip.problem for trip in trips if trip.problem]
-    problems = list(dict.fromkeys(problems))  # sections of one file, and views of two lists
+    problems = list(dict.fromkeys(problems))  # both sections are of one file
     if args.json:
         print(to_json({"problems": problems, "brokers": list(map(asdict, trips))}))
     else:
@@ -95,10 +96,9 @@ def _examine_database(
     try:
         engine = make_engine(load_database(args).url)
         require_current(engine)
-        problems += [
-            f"class {view.name}: {view.problem}" for view in class_views(engine) if view.problem
-        ]
-        problems += _missing_classes(Catalogue(engine), config)
+        told = [problem.words for problem in loader_problems(engine)]
+        missing = _missing_classes(Catalogue(engine), config)
+        problems += [*told, *(words for words in missing if words not in "\n".join(told))]
     except ConfigError as error:
         problems += error.problems
     except SamError as error:

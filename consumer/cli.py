@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from consumer import check, dead_letters
+from consumer import check, dead_letters, status
 from consumer.attempts import Attempts
 from consumer.clock import require_set_clock
 from consumer.config import ConsumerConfig, load_consumer, state_directory
@@ -23,8 +24,11 @@ from consumer.service import consume
 from consumer.signals import Wishes, heeding_signals
 from consumer.sink import Sink
 from consumer.sources import make_sources
+from consumer.speaker import Watched
 from consumer.spool_sink import SpoolSink
+from consumer.state import State
 from consumer.tally import Tally
+from consumer.watch import watching
 from schema.broker import SPOOL, Broker, parse_broker
 from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from schema.errors import ConfigError
@@ -82,6 +86,7 @@ def make_parser() -> CommandParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands, common)
     _add_check(commands, common)
+    status.add_command(commands, common)
     dead_letters.add_commands(commands, common)
     return parser
 
@@ -141,41 +146,47 @@ def run_consumer(args: argparse.Namespace) -> int:
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))
     who = config.who(args.instance)
+    state = State()
     with name_held(state_directory(), who), heeding_signals(wishes):
-        tally, drain = _run(args, config, who, wishes)
+        tally, drain = _run(args, config, who, wishes, state)
         while drain is None and wishes.begins_anew():
             config = _read_again(args, config)
-            tally, drain = _run(args, config, who, wishes)
+            tally, drain = _run(args, config, who, wishes, state)
     if drain is None:
         logger.info("stopped: %s", tally)
         return OK
-    return _tell(tally, drain, args.json)
+    return _tell(tally, drain, "moved" if args.to else "loaded", args.json)
 
 
 def _run(
-    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes
+    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes, state: State
 ) -> tuple[Tally, Drain | None]:
     """Until told to stop, or until all is loaded."""
-    state = state_directory()
-    sources = make_sources(config, who, state)
+    directory = state_directory()
+    sources = make_sources(config, who, directory)
     drain = Drain(sources, args.timeout) if args.drain else None
-    sink = make_sink(args, config, who)
+    sink = make_sink(args, config, who, state)
     logger.info("starting with %s", ", ".join(source.name for source in sources))
-    attempts = Attempts(state / f"consume-{who}.attempts")
+    attempts = Attempts(directory / f"consume-{who}.attempts")
     try:
         inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
         rule = BatchRule(
             config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
         )
-        return consume(sink, sources, inbox, attempts, rule, wishes.stop, drain), drain
+        watched = Watched(who, state, sources, inbox, wishes)
+        with nullcontext() if drain else watching(config, args.instance, watched):
+            tally = consume(sink, sources, inbox, attempts, rule, wishes.stop, drain, state)
+        return tally, drain
     finally:
         attempts.close()
 
 
-def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str) -> Sink:
+def make_sink(
+    args: argparse.Namespace, config: ConsumerConfig, who: str, state: State | None = None
+) -> Sink:
     """The database, or with `--to` a directory queue."""
     if args.to is None:
-        return DatabaseSink(make_engine(load_database(args).url), who, config.limits())
+        return DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
     if args.to in config.parsed_brokers():
         raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
     return SpoolSink(Path(args.to.path))
@@ -195,8 +206,8 @@ def _read_again(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerCon
         return config
 
 
-def _tell(tally: Tally, drain: Drain, as_json: bool) -> int:
-    print(to_json(tally.as_json()) if as_json else f"loaded {tally}")
+def _tell(tally: Tally, drain: Drain, done: str, as_json: bool) -> int:
+    print(to_json(tally.as_json()) if as_json else f"{done} {tally}")
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
     return OK if tally.all_loaded else BAD_DATA

@@ -21,6 +21,8 @@ from schema.normalise import Limits
 from schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
 
 SECTION = "consumer"
+SERVICE_DIRECTORY = Path("/var/lib/sam")
+"""What systemd names $STATE_DIRECTORY to the service; people who ask about it have no such one."""
 PASSWORD = "SAM_CONSUMER_PASSWORD"
 PASSWORD_CREDENTIAL = "sam-consumer-password"
 
@@ -76,6 +78,10 @@ def _missing(path: Path) -> str | None:
 
 def _check_positive(number: float) -> str | None:
     return None if number > 0 else "want more than 0"
+
+
+def _check_port(port: int) -> str | None:
+    return None if 0 <= port <= 65535 else "want a port, or 0 for none"
 
 
 def _check_days(days: int) -> str | None:
@@ -135,11 +141,13 @@ class ConsumerConfig:
     prefetch: int = field(default=2000, metadata={"check": _check_positive})
     buffer_bytes: int = field(default=16 * 1024 * 1024, metadata={"check": _check_positive})
     """Of message bodies that wait here; then the brokers wait."""
+    metrics_port: int = field(default=0, metadata={"check": _check_port})
+    """On the loopback alone; 0 for none. Instance N has the port N higher."""
 
     def who(self, instance: int | None) -> str:
-        """What tells this process from others on the machine."""
+        """What tells this process from others on the machine; no name has an @."""
         name = self.name or f"spool-{sha256(','.join(self.brokers).encode()).hexdigest()[:12]}"
-        return name if instance is None else f"{name}-{instance}"
+        return name if instance is None else f"{name}@{instance}"
 
     max_message_bytes: int = field(
         default=_DEFAULT.max_message_bytes, metadata={"check": _check_positive}
@@ -221,6 +229,16 @@ def load_limits(args: argparse.Namespace) -> Limits:
 def state_directory() -> Path:
     """Where the consumer remembers what it locked."""
     return state_dir(os.environ)
+
+
+def notify_address() -> str | None:
+    """Where systemd wants to be told how we do; None where it does not."""
+    return os.environ.get("NOTIFY_SOCKET")
+
+
+def state_places() -> list[Path]:
+    """Where a daemon may keep its state: that of this user, or that of the service."""
+    return [state_directory(), SERVICE_DIRECTORY]
 
 
 def editor_command() -> list[str]:

@@ -8,14 +8,18 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from sqlalchemy import Engine
 
 from consumer.inbox import Delivery
+from consumer.open_letters import OpenLetters
+from consumer.state import State
 from consumer.upkeep import upkeep_of
 from schema.normalise import Limits
 from sql.audit import Audit
 from sql.catalogue import Catalogue
+from sql.dead_letter import open_by_reason
 from sql.errors import SqlError
 from sql.load import Loaded, load
 from sql.news import fold_all
@@ -25,13 +29,16 @@ from sql.version import require_current
 class DatabaseSink:
     """The views of one database; `consumer` is who the audit says it was."""
 
-    def __init__(self, engine: Engine, consumer: str, limits: Limits) -> None:
+    def __init__(
+        self, engine: Engine, consumer: str, limits: Limits, state: State | None = None
+    ) -> None:
         self._engine = engine
         self._consumer = consumer
         self._limits = limits
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
-        self.upkeep = upkeep_of(engine, limits)
+        self._upkeep = upkeep_of(engine, limits)
+        self._count_letters = OpenLetters(partial(open_by_reason, engine), state or State())
 
     def prepare(self) -> None:
         require_current(self._engine)
@@ -47,6 +54,10 @@ class DatabaseSink:
             audit=Audit(self._consumer, self._host, os.getpid(), brokers),
             poison=poison,
         )
+
+    def upkeep(self, news: bool) -> None:
+        self._count_letters()
+        self._upkeep(news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # whoever loads next, or reads for a report, does it

@@ -4,6 +4,7 @@
     ├── ClockNotSet          the host shows a time before this program was made
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
     ├── SourceTaken          another process consumes, or reads this spool, under the same name
+    ├── NoState              no daemon of that name has told how it does
     └── EditorFailed         a person's editor is not there, or gave up
     SessionLost              one connection is over: connect again; what was not acked comes again
     └── SubscriptionRefused  because of one destination: go on without it
@@ -50,6 +51,12 @@ class SourceUnreachable(ConsumerError):
 
 class SourceTaken(ConsumerError):
     """Two processes with one name would take each other's messages, or undo their locks."""
+
+    exit_code = UNAVAILABLE
+
+
+class NoState(ConsumerError):
+    """It never ran, ran as somebody else, or its file can't be read."""
 
     exit_code = UNAVAILABLE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -113,6 +113,17 @@ class Inbox:
                 break
             batch += more
         return batch
+
+    def held(self) -> Counter[str]:
+        """How many messages wait here, by broker."""
+        with self._changed:
+            waiting = tuple(self._deliveries)
+        return Counter(each.session.broker for each in waiting)
+
+    def take_damaged(self) -> int:
+        """How many elements were put aside since this was asked last."""
+        damaged, self.damaged = self.damaged, 0
+        return damaged
 
     def discard(self, session: Session) -> None:
         """Forget what a lost session delivered: its broker delivers that again."""

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from consumer.attempts import Attempts
 from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from consumer.tally import Tally
+from consumer.state import State
 from schema.errors import SpoolError
-from sql.errors import DatabaseAway
+from sql.errors import DatabaseAway, DatabaseRefused
 from sql.load import Loaded
 
 IDLE_S = 0.2
@@ -43,7 +43,9 @@ class Patience:
         delays: Callable[[], Iterator[float]],
         give_up_after_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        state: State | None = None,
     ) -> None:
+        self._state = state or State()
         self._stop = stop
         self._delays = delays
         self._give_up_after_s = give_up_after_s
@@ -56,27 +58,34 @@ class Patience:
             Stopped: while waiting.
             DatabaseAway, SpoolError: for longer than we wait.
         """
-        began, told = self._clock(), False
+        began, told = self._clock(), ""
         for delay_s in self._delays():
             try:
                 result = action()
             except AWAY as error:
                 if self._over(began):
                     raise
-                if not told:
-                    logger.warning("%s; waiting, nothing is acked", error)
-                told = True
+                if str(error) != told:
+                    _tell(error)
+                told = str(error)
+                self._state.cannot_commit(told)
             else:
+                self._state.can_commit()
                 if told:
                     logger.info("going on after %.0f s", self._clock() - began)
                 return result
-            if self._stop.wait(delay_s):
+            if self._state.pause(self._stop, delay_s):
                 break
         raise Stopped
 
     def _over(self, began: float) -> bool:
         limit_s = self._give_up_after_s
         return limit_s is not None and self._clock() - began >= limit_s
+
+
+def _tell(error: Exception) -> None:
+    level = logging.ERROR if isinstance(error, DatabaseRefused) else logging.WARNING
+    logger.log(level, "%s; waiting, nothing is acked", error)
 
 
 class Loop:
@@ -91,8 +100,9 @@ class Loop:
         rule: BatchRule,
         stop: threading.Event,
         between: Callable[[bool], None] = lambda news: None,
+        state: State | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.state = state or State()
         self._between = between
         self._inbox = inbox
         self._load = load
@@ -110,7 +120,9 @@ class Loop:
         """
         news = True
         while goes_on(news) and not self._stop.is_set():
+            self.state.turned()
             batch = self._inbox.take(self._rule, IDLE_S)
+            self.state.taken(batch)
             for part in self._attempts.parts(batch) if batch else ():
                 self._commit(part)
             news = bool(batch)
@@ -131,4 +143,4 @@ class Loop:
         loaded = self._patience.until_done(attempt)
         self._attempts.end(batch)
         acknowledge(batch)
-        self.tally.add(batch, loaded)
+        self.state.committed(batch, loaded)

@@ -14,7 +14,8 @@ from consumer.drain import Drain
 from consumer.inbox import BatchRule, Inbox
 from consumer.loop import AWAY, Loop, Patience, Stopped
 from consumer.sink import Sink
-from consumer.source import Source, start_worker
+from consumer.source import Source, no_thread_fails_alone, start_worker
+from consumer.state import State
 from consumer.tally import Tally
 
 CLOSE_S = 6.0
@@ -29,6 +30,7 @@ def consume(
     rule: BatchRule,
     stop: threading.Event,
     drain: Drain | None = None,
+    state: State | None = None,
 ) -> Tally:
     """Store until told to stop, or until `drain` says that all is stored.
 
@@ -38,16 +40,17 @@ def consume(
     """
     with suppress(*AWAY):
         sink.prepare()
-    patience = Patience(stop, growing_delays, drain.timeout_s if drain else None)
-    loop = Loop(inbox, sink.load, patience, attempts, rule, stop, sink.upkeep)
-    with delivering(sources, inbox), suppress(Stopped):
+    state = state or State()
+    patience = Patience(stop, growing_delays, drain.timeout_s if drain else None, state=state)
+    loop = Loop(inbox, sink.load, patience, attempts, rule, stop, sink.upkeep, state)
+    with no_thread_fails_alone(inbox), delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the database is away the brokers keep what comes.
         patience.until_done(sink.prepare)
         loop.run(drain.goes_on if drain else lambda news: True)
         sink.finish()
     inbox.raise_failure()
-    loop.tally.damaged = inbox.damaged
-    return loop.tally
+    state.tally.damaged += inbox.take_damaged()
+    return state.tally
 
 
 @contextmanager

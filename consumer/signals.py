@@ -37,6 +37,11 @@ class Wishes:
             self._reloads = True
             self.stop.set()
 
+    @property
+    def only_reloads(self) -> bool:
+        """Whether it stops to begin anew."""
+        return self._reloads and not self._ends
+
     def begins_anew(self) -> bool:
         """Whether to run again after a stop; then `stop` is not set any more."""
         with self._lock:

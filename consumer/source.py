@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from consumer.inbox import Inbox
+
+logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -23,6 +27,25 @@ class Source(Protocol):
 
     def missing(self) -> Sequence[str]:
         """What is not delivering at this moment, each with the reason; empty when all is well."""
+
+
+@contextmanager
+def no_thread_fails_alone(inbox: Inbox) -> Iterator[None]:
+    """Whatever any thread does not catch inside the block ends the program."""
+
+    def fail(failed: threading.ExceptHookArgs) -> None:
+        error = failed.exc_value or failed.exc_type()
+        name = failed.thread.name if failed.thread else "a thread"
+        facts = (failed.exc_type, error, failed.exc_traceback)
+        logger.critical("%s failed, which ends the program", name, exc_info=facts)
+        inbox.fail(error)
+
+    before = threading.excepthook
+    threading.excepthook = fail
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def start_worker(run: Callable[[], None], name: str, inbox: Inbox) -> threading.Thread:

@@ -242,7 +242,7 @@ class StompSession:
 
     def _delivery(self, frame: Frame) -> Delivery:
         assert self._habits is not None
-        headers = dict(frame.headers)
+        headers: dict[str, str] = frame.headers  # made for us alone
         try:
             subscription_id, ack_id = headers["subscription"], headers[self._habits.ack_id]
             stamp = self._stamps[subscription_id]

@@ -150,8 +150,11 @@ def _plain(value: object) -> object:
 
 
 def _fail(program: str, text: str, code: int) -> int:
-    for line in text.splitlines() or [""]:
-        print(f"{program}: error: {line}", file=sys.stderr)
+    try:
+        for line in text.splitlines() or [""]:
+            print(f"{program}: error: {line}", file=sys.stderr)
+    except (OSError, ValueError):  # full, or gone: the code says it all the same
+        pass
     return code
 
 

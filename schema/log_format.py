@@ -8,11 +8,13 @@ import sys
 import time
 from typing import Optional
 
+from schema.log_fold import FoldingHandler
+
 
 def set_up(verbosity: int, log_format: str) -> None:
     """Log at a level (1: debug, 0: info, -1: errors only) in a format ("text" or "json")."""
     level = {1: logging.DEBUG, 0: logging.INFO, -1: logging.ERROR}[verbosity]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = FoldingHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for library in ("stomp", "stomp.py", "sqlalchemy", "alembic", "py4j", "urllib3"):

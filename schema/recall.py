@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
-from sys import intern
 from typing import NamedTuple
 
 from schema.classes import DETAILS, METRIC_OUTPUT
@@ -75,6 +74,7 @@ def recall(
 def _rows(
     message: Message, columns: tuple[str, ...], now: datetime, limits: Limits
 ) -> list[Row] | None:
+    """None if one of them has to be decoded."""
     texts = _texts(message, limits)
     host = next(filter(None, map(message.headers.get, MONITORING_HOST_HEADERS)), "")
     known = []
@@ -143,7 +143,7 @@ def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _T
     keys, rest = parts[::2], parts[1::2]
     lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, rest)]
     body = f"{first}{''.join(lines)}{_ENDED}".encode()
-    # Where no record begins an EOT before it may be none.
+    # If no record began there, an EOT line before it might be one of the details before it.
     if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
         return None
     headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
@@ -152,7 +152,16 @@ def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _T
         return None
     column_of = {column.lower(): column for column in columns}
     changing = tuple(column_of[key.lower()] for key in keys)
-    values = {column: intern(value) for column, value in found.rows[0].values.items()}
+    values = {column: _shared(value) for column, value in found.rows[0].values.items()}
     if [values.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
         return None
     return _Template(values, changing, keys.index(STATUS), keys.index(TIME))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _shared(value: str) -> str:
+    """One object for equal names, of which most are in many templates.
+
+    Not sys.intern(): some Pythons 3.12 never forget what it got.
+    """
+    return value

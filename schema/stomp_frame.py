@@ -10,7 +10,7 @@ Both ends of the wire may use it. Nothing a peer sends makes the reader grow bey
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
 COMMANDS = frozenset(
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     """Names and values of the headers are unescaped; of a repeated name the first counts."""
 
     command: str
-    headers: Mapping[str, str]
+    headers: dict[str, str]
     body: bytes = b""
 
 
@@ -182,27 +182,39 @@ def _parsed(data: bytearray) -> Frame:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise FrameError(f"headers that are no UTF-8: {_shown(bytes(data))}") from error
-    lines = (
-        text.replace("\r\n", "\n").rstrip("\r").split("\n") if "\r" in text else text.split("\n")
-    )
-    command = lines.pop(0)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").rstrip("\r")
+    lines = text.split("\n")
+    command = lines[0]
     if command not in COMMANDS:
         raise FrameError(f"no STOMP frame begins {_shown(bytes(data))}")
-    return Frame(command, _headers(lines, "\\" in text and command not in UNESCAPED))
+    del lines[0]
+    headers = _headers(lines)
+    if "\\" in text and command not in UNESCAPED:
+        headers = _unescaped_headers(headers)
+    return Frame(command, headers)
 
 
-def _headers(lines: Iterable[str], escaped: bool) -> dict[str, str]:
-    pairs = [line.split(":", 1) for line in lines]
-    if escaped:
-        pairs = [[_unescaped(text) if "\\" in text else text for text in pair] for pair in pairs]
+def _headers(lines: list[str]) -> dict[str, str]:
+    lines.reverse()  # of a repeated name the first counts, and a dict keeps the last
     try:
-        return dict(reversed(pairs))
+        return dict([line.split(":", 1) for line in lines])
     except ValueError:
-        short = next(pair[0] for pair in pairs if len(pair) < 2)
+        short = next(line for line in reversed(lines) if ":" not in line)
         raise FrameError(f"a header without a colon: {short[:SHOWN_BYTES]!r}") from None
 
 
+def _unescaped_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name in [name for name, value in headers.items() if "\\" in value]:
+        headers[name] = _unescaped(headers[name])
+    if "\\" in "".join(headers):  # seldom; of two spellings of one name again the first counts
+        return {_unescaped(name): value for name, value in headers.items()}
+    return headers
+
+
 def _unescaped(text: str) -> str:
+    if text.count("\\") == text.count("\\c"):  # most often, and quicker to replace
+        return text.replace("\\c", ":")
     try:
         return _ESCAPE_SEQUENCE.sub(lambda found: _UNESCAPE[found[0]], text)
     except KeyError as error:

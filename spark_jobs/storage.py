@@ -25,7 +25,7 @@ from spark_jobs.days import DAY_S
 from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
 from spark_jobs.storage_tasks import BATCH_ROWS, CONNECTION, FORMAT, TABLES, SamSource, by_table
-from sql.engine import POSTGRESQL_ARGUMENTS, reading, writing
+from sql.engine import postgresql_arguments, reading, writing
 
 # Several slices of time a core: they come out uneven.
 _SLICES_PER_CORE = 2
@@ -180,4 +180,5 @@ def _connection(engine: Engine) -> dict[str, Any]:
     """What a task needs to connect: a path, or the arguments of psycopg2."""
     if engine.dialect.name == "sqlite":
         return {"sqlite": engine.get_execution_options()["sam_file"]}
-    return {**POSTGRESQL_ARGUMENTS, **engine.dialect.create_connect_args(engine.url)[1]}
+    arguments = engine.dialect.create_connect_args(engine.url)[1]
+    return {**arguments, **postgresql_arguments(engine.url)}

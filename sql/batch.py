@@ -96,10 +96,9 @@ def read_batch(
 ) -> Batch:
     """The messages, decoded for the views of their classes; those with an id of `poison` whole."""
     batch = Batch()
-    names = {folded(message.message_class or "") for message in messages}
-    views = catalogue.find_all(names - {CHECK_CLASS})
-    for message in messages:
-        name = folded(message.message_class or "")
+    names = [folded(message.message_class or "") for message in messages]
+    views = catalogue.find_all(set(names) - {CHECK_CLASS})
+    for message, name in zip(messages, names, strict=True):
         view = views.get(name)
         if poison and message.message_id in poison:
             batch.failures.append(whole(message, POISON, POISON_TEXT))
@@ -109,8 +108,11 @@ def read_batch(
             batch.failures.append(_no_view(message, view))
         else:
             found = recall(message, view.columns, now, limits, view.times)
-            batch.by_view.setdefault(view.name, ViewBatch(view)).decoded.append((message, found))
-            batch.ignored_keys.update(found.ignored)
+            if view.name not in batch.by_view:
+                batch.by_view[view.name] = ViewBatch(view)
+            batch.by_view[view.name].decoded.append((message, found))
+            if found.ignored:
+                batch.ignored_keys.update(found.ignored)
     return batch
 
 

@@ -7,30 +7,43 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Engine, text
 
 from sql.catalogue import class_views
-from sql.check_access import access_problems
+from sql.check_access import access_problems, closed_to_us
 from sql.difference import Problem, differences
 from sql.engine import name_of, reading
 from sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of, words_of
-from sql.roles import SCHEMA, foreign_schema
+from sql.roles import LOADER, SCHEMA, foreign_schema
 from sql.script import view_names
 from sql.version import require_current
 
 OLDEST_POSTGRESQL = 130000
 
+KEPT_ASIDE = ("dead_letter", "loaded_batch")
+"""What a loader writes beside the classes."""
+
+_HARMFUL = {
+    "synchronous_commit": ("on", "a crash can lose what was acked", ("off", "false", "no", "0")),
+    "fsync": ("on", "a crash can damage everything", ("off",)),
+    "session_replication_role": ("origin", "triggers may not fire", ("replica", "local")),
+}
+"""Settings that lose data: the good value, why, and the bad ones as people may write them."""
+
 # Whose settings the loader's sessions have; a superuser is a member of everything.
-_SYNCHRONOUS_COMMIT_OFF = text("""
+_OF_LOADER = text("""
     SELECT
+        split_part(setting, '=', 1) AS name,
+        split_part(setting, '=', 2) AS value,
         coalesce('ALTER ROLE ' || quote_ident(r.rolname) || ' ', 'ALTER DATABASE ')
         || CASE
             WHEN r.oid IS NULL THEN format('%I ', d.datname)
             WHEN d.oid IS NOT NULL THEN format('IN DATABASE %I ', d.datname)
             ELSE ''
         END
-        || 'RESET synchronous_commit;' AS mend
+        || 'RESET ' || split_part(setting, '=', 1) || ';' AS mend
     FROM pg_db_role_setting AS s
+    CROSS JOIN unnest(s.setconfig) AS setting
     LEFT JOIN pg_roles AS r ON r.oid = s.setrole
     LEFT JOIN pg_database AS d ON d.oid = s.setdatabase
-    WHERE 'synchronous_commit=off' = ANY (s.setconfig)
+    WHERE lower(setting) = ANY (:harmful)
         AND (s.setdatabase = 0 OR d.datname = current_database())
         AND (
             s.setrole = 0
@@ -69,6 +82,24 @@ def find_problems(engine: Engine) -> list[Problem]:
             problems += access_problems(connection)
         problems += _of_objects(connection)
     problems += _of_classes(engine)
+    return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in problems]
+
+
+def loader_problems(engine: Engine) -> list[Problem]:
+    """What keeps this user from loading, or makes it lose what it loaded.
+
+    Raises:
+        DatabaseAway: it can't be asked.
+    """
+    views = class_views(engine)
+    problems = [Problem(f"class {one.name}: {one.problem}") for one in views if one.problem]
+    if engine.dialect.name == "postgresql":
+        wanted = [*KEPT_ASIDE, *(one.name for one in views if not one.problem)]
+        with reading(engine) as connection:
+            problems += _harmful(connection)
+            for name in closed_to_us(connection, wanted):
+                mend = f"GRANT INSERT ON {name} TO {LOADER};"
+                problems.append(Problem(f"this user has no INSERT on {name}", mend))
     return [Problem(f"{name_of(engine)}: {one.words}", one.mend) for one in problems]
 
 
@@ -113,20 +144,23 @@ def _of_settings(connection: Connection) -> Iterator[Problem]:
         return
     if int(_setting(connection, "server_version_num")) < OLDEST_POSTGRESQL:
         yield Problem(f"PostgreSQL {_setting(connection, 'server_version')}; wanted 13 or newer")
-    for mend in connection.execute(_SYNCHRONOUS_COMMIT_OFF).scalars():
-        yield Problem("synchronous_commit is off: a crash can lose what was acked", mend)
-    for name, why in (
-        ("synchronous_commit", "a crash can lose what was acked"),
-        ("fsync", "a crash can damage everything"),
-    ):
-        source = connection.execute(_SOURCE, {"name": name}).scalar_one()
-        if _setting(connection, name) == "off" and source not in _OF_SESSIONS:
-            mend = f"ALTER SYSTEM SET {name} = on;\nSELECT pg_reload_conf();"
-            # What stands on a command line no statement can change.
-            yield Problem(f"{name} is off: {why}", mend if source in _OF_FILES else None)
+    yield from _harmful(connection)
     for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
         if _setting(connection, name).upper() != good:
             yield Problem(f"{name} is {_setting(connection, name)}; wanted {good}")
+
+
+def _harmful(connection: Connection) -> Iterator[Problem]:
+    bound = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
+    for name, value, mend in connection.execute(_OF_LOADER, {"harmful": bound}):
+        yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", mend)
+    for name, (good, why, values) in _HARMFUL.items():
+        value = _setting(connection, name)
+        source = connection.execute(_SOURCE, {"name": name}).scalar_one()
+        if value in values and source not in _OF_SESSIONS:
+            mend = f"ALTER SYSTEM SET {name} = {good};\nSELECT pg_reload_conf();"
+            # What stands on a command line no statement can change.
+            yield Problem(f"{name} is {value}: {why}", mend if source in _OF_FILES else None)
 
 
 def _of_sqlite(connection: Connection) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sqlalchemy import Connection, text
 
@@ -39,6 +39,11 @@ _NAMES = text("""
     FROM pg_class
     WHERE oid = to_regclass('alembic_version')
 """)
+_NOT_INSERTED = text("""
+    SELECT name FROM unnest(CAST(:names AS text[])) AS name
+    WHERE NOT has_any_column_privilege(quote_ident(name), 'INSERT')
+    ORDER BY name
+""")
 # The owner may well be a member of something; the others have their rights from us alone.
 _MEMBERS = text("""
     SELECT CAST(m.rolname AS text), format('%I', g.rolname)
@@ -63,6 +68,11 @@ def access_problems(connection: Connection) -> list[Problem]:
         # The script puts all in order that is looked at here.
         return [Problem(f"no role {', '.join(missing)}", access_script())]
     return [*_of_roles(connection), *_of_rights(connection)]
+
+
+def closed_to_us(connection: Connection, names: Collection[str]) -> list[str]:
+    """Which of these tables and views the user may not INSERT into."""
+    return list(connection.execute(_NOT_INSERTED, {"names": list(names)}).scalars())
 
 
 def _of_roles(connection: Connection) -> Iterator[Problem]:

@@ -17,7 +17,8 @@ from schema.errors import ConfigError
 from sql.errors import DATABASE_ERRORS, CannotCreate, DatabaseMissing, DatabaseRefused, translated
 
 BUSY_TIMEOUT_S = 30
-"""How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away."""
+"""How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away,
+unless the URL says otherwise."""
 
 # A dead peer is noticed after a minute, not after the two hours of the kernel's defaults.
 POSTGRESQL_ARGUMENTS: dict[str, Any] = {
@@ -47,7 +48,16 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create)
-    return create_engine(parsed, connect_args=POSTGRESQL_ARGUMENTS, pool_pre_ping=True)
+    return create_engine(parsed, connect_args=postgresql_arguments(parsed), pool_pre_ping=True)
+
+
+def postgresql_arguments(url: URL) -> dict[str, Any]:
+    """How to connect: as we do, but for what the URL says: `?options=-c lock_timeout=5s`."""
+    theirs = url.normalized_query
+    ours = {name: value for name, value in POSTGRESQL_ARGUMENTS.items() if name not in theirs}
+    if "options" in theirs:  # of two values of a setting the server takes the last
+        ours["options"] = " ".join([POSTGRESQL_ARGUMENTS["options"], *theirs["options"]])
+    return ours
 
 
 def parse_url(url: str) -> URL:
@@ -63,6 +73,7 @@ def parse_url(url: str) -> URL:
     if parsed.drivername in POSTGRESQL:
         return parsed.set(drivername=POSTGRESQL[-1])
     if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):
+        _busy_timeout(parsed)
         return parsed
     raise ConfigError([f"want postgresql+psycopg2:// or sqlite:///FILE, not {_shown(parsed)}"])
 
@@ -118,12 +129,21 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
     engine = create_engine(
         file_url,
-        connect_args={"timeout": BUSY_TIMEOUT_S},
+        connect_args={"timeout": _busy_timeout(url)},
         execution_options={"sam_file": str(path)},
     )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _busy_timeout(url: URL) -> float:
+    """In seconds, as the URL says: `?timeout=5`."""
+    said = url.query.get("timeout", str(BUSY_TIMEOUT_S))
+    try:
+        return float(str(said))
+    except ValueError:
+        raise ConfigError([f"timeout={said}: want a number of seconds"]) from None
 
 
 def _check_file(path: Path, create: bool) -> None:

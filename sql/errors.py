@@ -98,44 +98,84 @@ class Kind(enum.Enum):
 
 SQLSTATES = {
     "08": Kind.RETRY,  # connection
-    "0A000": Kind.CLASS,  # not supported: a view that takes no inserts
+    "09": Kind.CLASS,  # triggered action
+    "0A": Kind.CLASS,  # not supported: a view that takes no inserts
+    "0B": Kind.CLASS,  # transaction initiation
+    "0F": Kind.RECORD,  # locator
+    "0L": Kind.CLASS,  # grantor
+    "0P": Kind.CLASS,  # role missing
+    "0Z": Kind.CLASS,  # diagnostics
+    "10": Kind.RECORD,  # XQuery
+    "20": Kind.RECORD,  # no branch of a CASE fits the value
+    "21": Kind.RECORD,  # more rows than one
+    "22": Kind.RECORD,  # a value that is none of its type
+    "23": Kind.RECORD,  # constraint
+    "24": Kind.RECORD,  # cursor state
+    "25": Kind.CLASS,  # transaction state
     "25006": Kind.RETRY,  # read-only: a standby after a failover
     "25P03": Kind.RETRY,  # idle in transaction for too long
+    "25P04": Kind.RETRY,  # transaction timeout
+    "26": Kind.CLASS,  # prepared statement missing
+    "27": Kind.RECORD,  # a row that its own trigger has changed
     "28": Kind.RETRY,  # login
+    "2B": Kind.CLASS,  # dependent privileges
+    "2D": Kind.CLASS,  # a trigger that commits
+    "2F": Kind.RECORD,  # function without RETURN
+    "34": Kind.RECORD,  # cursor missing
+    "38": Kind.RECORD,  # a function in another language
+    "39": Kind.CLASS,  # a function that can't be called so
+    "3B": Kind.CLASS,  # savepoint
     "3D": Kind.RETRY,  # the database was dropped
     "3F": Kind.CLASS,  # schema missing
     "40": Kind.RETRY,  # deadlock, serialization
     "42": Kind.CLASS,  # table, column, function or privilege missing
+    "44": Kind.RECORD,  # WITH CHECK OPTION of a view
     "53": Kind.RETRY,  # disk full, memory, too many connections
-    "55000": Kind.CLASS,  # the view has lost its trigger
+    "54": Kind.RECORD,  # too big, too complex: a text that no index holds
+    "55": Kind.CLASS,  # object not ready: the view has lost its trigger
     "55006": Kind.RETRY,  # object in use
     "55P03": Kind.RETRY,  # lock timeout
     "57": Kind.RETRY,  # shutdown, cancelled, statement timeout
     "58": Kind.RETRY,  # I/O
+    "72": Kind.RETRY,  # snapshot too old
+    "F0": Kind.RETRY,  # configuration files of the server
+    "HV": Kind.CLASS,  # foreign tables
+    "P0": Kind.RECORD,  # RAISE in a trigger
+    "XX": Kind.RECORD,  # what the server did not foresee
     "XX001": Kind.RETRY,  # damaged data: a person's business, not the record's fault
-    "XX002": Kind.RETRY,
+    "XX002": Kind.RETRY,  # damaged index
 }
-"""By SQLSTATE or its first two characters; whatever is not here is the record's fault."""
+"""By SQLSTATE or its first two characters, all of PostgreSQL's; one of a trigger's own making,
+which is not here, is the record's fault."""
 
 PERMISSION_DENIED = "42501"
 
 SQLITE_NAMES = {
+    "SQLITE_ABORT": Kind.RETRY,
     "SQLITE_AUTH": Kind.CLASS,
     "SQLITE_BUSY": Kind.RETRY,
     "SQLITE_CANTOPEN": Kind.RETRY,
+    "SQLITE_CONSTRAINT": Kind.RECORD,
     "SQLITE_CORRUPT": Kind.RETRY,
+    "SQLITE_ERROR": Kind.RECORD,  # but see _SQLITE_BROKEN
     "SQLITE_FULL": Kind.RETRY,
+    "SQLITE_INTERNAL": Kind.RECORD,
     "SQLITE_INTERRUPT": Kind.RETRY,
     "SQLITE_IOERR": Kind.RETRY,
     "SQLITE_LOCKED": Kind.RETRY,
+    "SQLITE_MISMATCH": Kind.RECORD,
+    "SQLITE_MISUSE": Kind.RECORD,
+    "SQLITE_NOLFS": Kind.RETRY,  # the file system takes no file of that size
     "SQLITE_NOMEM": Kind.RETRY,
     "SQLITE_NOTADB": Kind.RETRY,
     "SQLITE_PERM": Kind.RETRY,
     "SQLITE_PROTOCOL": Kind.RETRY,
+    "SQLITE_RANGE": Kind.RECORD,
     "SQLITE_READONLY": Kind.RETRY,
     "SQLITE_SCHEMA": Kind.RETRY,
+    "SQLITE_TOOBIG": Kind.RECORD,
 }
-"""By the first two words of the error's name; whatever is not here is the record's fault."""
+"""By the first two words of the error's name."""
 
 # SQLITE_ERROR is also what a function in a trigger gives for a bad value; only these texts say
 # that the view itself is broken.
@@ -175,7 +215,7 @@ def kind_of(error: Exception) -> Kind:
     if state is None:  # the connection is lost, or was never made
         lost = isinstance(orig, (psycopg2.OperationalError, psycopg2.InterfaceError))
         return Kind.RETRY if lost else Kind.RECORD
-    return SQLSTATES.get(state) or SQLSTATES.get(state[:2]) or Kind.RECORD
+    return SQLSTATES.get(state, SQLSTATES.get(state[:2], Kind.RECORD))
 
 
 def is_collision(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Forget whole UTC days of results and of their details, each at its own age.
+"""Forget whole UTC days: results, their details, the audit, settled dead letters, each at its age.
 
 The horizon moves first: reports of days before it are frozen, so none is made from half a day. Of
 the last pruned day, the one before the horizon, the newest result of each instance stays: the

@@ -1,4 +1,4 @@
-"""`sam-db prune`: remove whole days of results and details that are old enough."""
+"""`sam-db prune`: remove whole days of results and of other things that are old enough."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ from sql.moments import age_argument
 from sql.prune import prune
 from sql.pruning import Bounds, Pruned, Removed, bounds_of
 
+KINDS = {
+    "results": "their results",
+    "details": "the details of their results",
+    "audit": "their rows of load_audit, a row for each batch that was loaded",
+    "dead-letters": "the dead letters that were replayed or dropped on them",
+}
+"""What has an age of its own, and what is kept of a day."""
+
 EXAMPLES = """\
 examples:
   sam-db prune --keep-results 400d --keep-details 60d
   sam-db prune --keep-results 400d --dry-run
   sam-db prune --keep-details 60d --json
+  sam-db prune --keep-audit 90d --keep-dead-letters 90d
 
 Whole UTC days before today are counted. Reports of the days pruned stay as they are: `sam-report
 run` refuses those days. Stopped at any moment, the next prune completes it.
@@ -32,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `prune`."""
-    words = "remove whole days of results and details that are old enough"
+    words = "remove whole days of results, details and audit that are old enough"
     command = commands.add_parser(
         "prune",
         parents=[common],
@@ -40,22 +49,23 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         description=f"{words.capitalize()}.",
         epilog=EXAMPLES,
     )
-    for what in ("results", "details"):
+    for kind, kept in KINDS.items():
         command.add_argument(
-            f"--keep-{what}",
+            f"--keep-{kind}",
             metavar="AGE",
             type=age_argument,  # at least 1d: yesterday's report is made of yesterday's results
-            help=f"how many days before today keep their {what}, as in 400d",
+            help=f"how many days before today keep {kept}, as in 400d",
         )
     command.add_argument("--dry-run", action="store_true", help="tell what would go, and stop")
     command.set_defaults(handler=run_prune, usage_error=command.error)
 
 
 def run_prune(args: argparse.Namespace) -> int:
-    if args.keep_results is None and args.keep_details is None:
-        args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or both")
+    ages = (args.keep_results, args.keep_details, args.keep_audit, args.keep_dead_letters)
+    if not any(ages):
+        args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or others")
     engine = open_database(args)
-    bounds = bounds_of(datetime.now(UTC).date(), args.keep_results, args.keep_details)
+    bounds = bounds_of(datetime.now(UTC).date(), *ages)
     pruned = prune(engine, bounds, dry_run=args.dry_run, told=show_progress)
     show_progress("")
     _warn(pruned)
@@ -73,6 +83,8 @@ def _document(database: str, bounds: Bounds, pruned: Pruned, dry_run: bool) -> d
         "dry_run": dry_run,
         "results": {"before": bounds.results, **asdict(pruned.results)},
         "details": {"before": bounds.details, **asdict(pruned.details)},
+        "audit": {"before": bounds.audit, **asdict(pruned.audit)},
+        "dead_letters": {"before": bounds.dead_letters, **asdict(pruned.dead_letters)},
         "left": list(pruned.left),
         "not_dropped": list(pruned.not_dropped),
     }
@@ -84,6 +96,11 @@ def _lines(bounds: Bounds, pruned: Pruned, dry_run: bool) -> Iterator[str]:
         yield f"{verb} results before {bounds.results}: {_amount(pruned.results)}"
     if bounds.details:
         yield f"{verb} details before {bounds.details}: {_amount(pruned.details)}"
+    if bounds.audit:
+        yield f"{verb} audit before {bounds.audit}: {_amount(pruned.audit)}"
+    if bounds.dead_letters:
+        settled = f"dead letters settled before {bounds.dead_letters}"
+        yield f"{verb} {settled}: {_amount(pruned.dead_letters)}"
 
 
 def _amount(removed: Removed) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import dropwhile, filterfalse
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
-from sql.engine import name_of, reading, write_transaction
+from sql.engine import name_of, reading, write_transaction, writing
 from sql.errors import is_collision, translated
 from sql.partitions import DETAILS, RESULTS, Partition, partitions
 from sql.pruning import Bounds, Pruned, Removed, Task
@@ -48,6 +49,12 @@ _LOCK_TABLE = "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE"
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM {name})"
 _DROP = "DROP TABLE {name}"
 
+# A day at a time, so that no transaction is long.
+_OLD_ROWS = "FROM {table} WHERE {condition} AND {time} < :before"
+_FORGET = f"""
+    DELETE {_OLD_ROWS} AND {{time}} < (SELECT min({{time}}) {_OLD_ROWS}) + interval '1 day'
+"""
+
 Step = Callable[[Connection, Partition], None]
 Rest = Callable[[Callable[[Partition], bool], Iterable[Partition]], Iterable[Partition]]
 
@@ -63,12 +70,26 @@ class Plan:
         return [one for one in (*self.empty, *self.keep_newest) if one.parent == parent]
 
 
+@dataclass(frozen=True)
+class OldRows:
+    """Rows of a table: those of which `condition` is true and whose `time` lies before a day."""
+
+    table: str
+    time: str
+    condition: str
+    before: date | None
+
+    def statement(self, pattern: str) -> tuple[TextClause, dict[str, str]]:
+        words = pattern.format(table=self.table, time=self.time, condition=self.condition)
+        return text(words), {"before": f"{self.before}T00:00:00Z"}
+
+
 def prune(task: Task) -> Pruned:
     """Empty and drop, or tell, the partitions of days before the bounds."""
     with reading(task.engine) as connection:
         plan = _plan(connection, task)
     if task.dry_run:
-        return Pruned(_removed(plan.of(RESULTS), []), _removed(plan.of(DETAILS), []))
+        return Pruned(_removed(plan.of(RESULTS), []), _removed(plan.of(DETAILS), []), *_rows(task))
     left = [
         *_in_rounds(task, _keep_newest, plan.keep_newest, filterfalse),
         *_in_rounds(task, _empty, plan.empty, filterfalse),
@@ -80,6 +101,7 @@ def prune(task: Task) -> Pruned:
     return Pruned(
         _removed(set(plan.of(RESULTS)) - set(left), now),
         _removed(set(plan.of(DETAILS)) - set(left), now),
+        *_rows(task),
         left=tuple(one.name for one in left),
         not_dropped=tuple(one.name for one in not_dropped),
     )
@@ -110,6 +132,31 @@ def _removed(done: Collection[Partition], now: Iterable[Partition]) -> Removed:
     size = {one.name: one.bytes for one in now}
     freed = sum(max(0, one.bytes - size.get(one.name, 0)) for one in done)
     return Removed(partitions=len(done), bytes=freed)
+
+
+def _rows(task: Task) -> tuple[Removed, Removed]:
+    """Delete, or count, what lies in no partitions: of the audit, and of dead letters."""
+    audit = OldRows("loaded_batch", "loaded_at", "true", task.bounds.audit)
+    settled = OldRows("dead_letter", "changed_at", "state <> 'open'", task.bounds.dead_letters)
+    return _removed_rows(task, audit), _removed_rows(task, settled)
+
+
+def _removed_rows(task: Task, old: OldRows) -> Removed:
+    if old.before is None:
+        return Removed(rows=0)
+    if task.dry_run:
+        with reading(task.engine) as connection:
+            return Removed(rows=connection.scalar(*old.statement(f"SELECT count(*) {_OLD_ROWS}")))
+    rows = 0
+    while deleted := _forget(task, old):
+        rows += deleted
+        task.told(f"{rows} rows of {old.table}")
+    return Removed(rows=rows)
+
+
+def _forget(task: Task, old: OldRows) -> int:
+    with writing(task.engine) as connection:
+        return connection.execute(*old.statement(_FORGET)).rowcount
 
 
 def _empty(connection: Connection, partition: Partition) -> None:

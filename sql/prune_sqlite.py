@@ -23,6 +23,7 @@ PAUSE_S = 0.05
 _BEFORE_ALL = -(2**63)
 
 _OLD = "measured_at < :end"
+_SETTLED = "state <> 'open' AND changed_at < :end"
 # Another one of the same instance and day is newer, or as new and worse.
 _NOT_THE_NEWEST = """
     measured_at >= :start AND measured_at < :end AND EXISTS (
@@ -54,7 +55,12 @@ def prune(task: Task) -> Pruned:
     """Delete, or count, what lies before the bounds."""
     if not task.dry_run:
         fold_all(task.engine)  # what is deleted is news no more
-    return Pruned(_removed(task, _results(task)), _removed(task, _details(task)))
+    return Pruned(
+        _removed(task, _results(task)),
+        _removed(task, _details(task)),
+        _removed(task, _audit(task)),
+        _removed(task, _dead_letters(task)),
+    )
 
 
 def _results(task: Task) -> list[Doomed]:
@@ -69,6 +75,20 @@ def _details(task: Task) -> list[Doomed]:
     if before is None:
         return []
     return [Doomed("metric_result_detail", "instance_id", _OLD, {"end": _second(before)})]
+
+
+def _audit(task: Task) -> list[Doomed]:
+    before = task.bounds.audit
+    if before is None:
+        return []
+    return [Doomed("loaded_batch", "loaded_at", "loaded_at < :end", {"end": _second(before)})]
+
+
+def _dead_letters(task: Task) -> list[Doomed]:
+    before = task.bounds.dead_letters
+    if before is None:
+        return []
+    return [Doomed("dead_letter", "dead_letter_id", _SETTLED, {"end": _second(before)})]
 
 
 def _old_results(before: date) -> Doomed:

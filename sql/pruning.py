@@ -13,10 +13,15 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The first days of which all results and all details are kept; None: of every day."""
+    """The first days of which all is kept; None: of every day.
 
-    results: date | None
-    details: date | None
+    `audit`: what batches left in `load_audit`; `dead_letters`: those settled since.
+    """
+
+    results: date | None = None
+    details: date | None = None
+    audit: date | None = None
+    dead_letters: date | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Removed:
-    """What went, or would go: rows (SQLite), or what was in partitions (PostgreSQL)."""
+    """What went, or would go: rows, or what was in partitions (results on PostgreSQL)."""
 
     rows: int | None = None
     partitions: int | None = None
@@ -59,15 +64,26 @@ class Pruned:
 
     results: Removed
     details: Removed
+    audit: Removed
+    dead_letters: Removed
     left: Sequence[str] = ()
     not_dropped: Sequence[str] = ()
 
 
-def bounds_of(today: date, keep_results: int | None, keep_details: int | None) -> Bounds:
+def bounds_of(
+    today: date,
+    keep_results: int | None = None,
+    keep_details: int | None = None,
+    keep_audit: int | None = None,
+    keep_dead_letters: int | None = None,
+) -> Bounds:
     """The bounds for so many days before today; None: no age was given.
 
     Details go with their results at the latest.
     """
-    results = None if keep_results is None else today - keep_results * DAY
-    details = None if keep_details is None else today - keep_details * DAY
-    return Bounds(results, max(filter(None, (results, details)), default=None))
+    kept = (keep_results, keep_details, keep_audit, keep_dead_letters)
+    results, details, audit, dead_letters = (
+        None if days is None else today - days * DAY for days in kept
+    )
+    details = max(filter(None, (results, details)), default=None)
+    return Bounds(results, details, audit, dead_letters)

@@ -65,11 +65,11 @@ _PARKED_CLASSES = text("""
 _PARKED = """
     state = 'open' AND reason = 'class-broken' AND message_class IN :names
 """
-_PARKED_ENDS = text(f"""
-    SELECT min(dead_letter_id), max(dead_letter_id) FROM dead_letter WHERE {_PARKED}
-""").bindparams(bindparam("names", expanding=True))
 _PARKED_IDS = text(f"""
     SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id LIMIT :most
+""").bindparams(bindparam("names", expanding=True))
+_PARKED_LAST = text(f"""
+    SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id DESC LIMIT 1
 """).bindparams(bindparam("names", expanding=True))
 
 
@@ -158,19 +158,16 @@ def _replay_class(
 
     def load(ids: Sequence[int]) -> int:
         done = _replay_chunk(engine, catalogue, ids, now(), limits, skip_locked=True)
-        return sum(one.outcome != FAILED or one.reason != CLASS_BROKEN for one in done)
+        return sum(one.outcome == LOADED or one.reason != CLASS_BROKEN for one in done)
 
-    with reading(engine) as connection:
-        ends = connection.execute(_PARKED_ENDS, {"names": spellings}).one()
-    tried = (load([end]) for end in sorted(set(filter(None, ends))))
-    loaded = next(filter(None, tried), 0)
-    if not loaded:
-        return 0
     with reading(engine) as connection:
         bound = {"names": spellings, "most": PARKED_LETTERS}
         ids = connection.execute(_PARKED_IDS, bound).scalars().all()
-    some = next(_chunks(engine, ids, PARKED_BYTES), [])
-    return loaded + load(some)
+        last = connection.execute(_PARKED_LAST, {"names": spellings}).scalars().all()
+    loaded = load(ids[:1]) or load(last)
+    if not loaded:
+        return 0
+    return loaded + load(next(_chunks(engine, ids, PARKED_BYTES), []))
 
 
 def _chunks(engine: Engine, ids: Sequence[int], most_bytes: int) -> Iterator[list[int]]:

@@ -7,7 +7,8 @@ from sqlalchemy import Connection, text
 from sql.script import HERE, run_script
 
 OWNER = "sam_owner"
-ROLES = (OWNER, "sam_loader", "sam_reporter", "sam_reader")
+LOADER = "sam_loader"
+ROLES = (OWNER, LOADER, "sam_reporter", "sam_reader")
 SCHEMA = "public"
 """Functions that run with the owner's rights find their tables in this schema only."""
 

@@ -148,6 +148,10 @@ def _quoted(name: str) -> str:
 
 
 def _line(values: Sequence[str | None]) -> str:
+    line = "\t".join([r"\N" if value is None else value for value in values])
+    plain = line.count("\t") == len(values) - 1 and line.count("\\") == values.count(None)
+    if plain and "\n" not in line and "\r" not in line:  # quick to tell, and true of nearly all
+        return f"{line}\n"
     return "\t".join(map(_field, values)) + "\n"
 
 

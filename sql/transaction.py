@@ -25,6 +25,9 @@ def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
     try:
         return _try_twice(engine, action)
     except DATABASE_ERRORS as error:
+        # What answers next may be another server: a session with one that has become read-only,
+        # or with a file that was moved away, would stay as it is for ever.
+        engine.dispose()
         raise away(error, name_of(engine)) from error
 
 

@@ -14,9 +14,10 @@ import select
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schema.stomp_frame import FrameReader, encode
@@ -65,6 +66,8 @@ class FaultProxy:
     connections: int = 0
     sent_bytes: int = 0
     """By the client, on all connections."""
+    frames: Counter[str] = field(default_factory=Counter)
+    """By command, on connections where it looks at frames."""
 
     def __enter__(self) -> FaultProxy:
         self._stopping = threading.Event()
@@ -199,6 +202,7 @@ class FaultProxy:
         reader = FrameReader()
         for data in chunks:
             for frame in reader.feed(data):
+                self.frames[frame.command] += 1
                 if frame.command == self.resets_at:
                     raise Cut(reset=True)
                 if frame.command == self.halves:

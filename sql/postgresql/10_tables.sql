@@ -256,6 +256,10 @@ CREATE TABLE dead_letter (
 COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte by byte, with the headers (JSON) of its message. '
     'Record 0 is the whole message.';
+CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
+COMMENT ON INDEX dead_letter_open IS
+    'The open ones are counted without reading a letter. Names of classes, which others write, may '
+    'be too long for an index.';
 
 -- Who loaded what -------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ def hosts(database: str) -> list[str]:
 HOSTS = ["host0.example.org", "host1.example.org", "host2.example.org"]
 
 
-@pytest.mark.parametrize("section", ["What it promises", "vacuum", "how big"])
+@pytest.mark.parametrize("section", ["What it promises", "vacuum", "how big", "who loaded"])
 def test_every_query_is_answered(sam: Workplace, section: str) -> None:
     for statements in texts(section, "sql"):
         assert psql(sam, statements).out
@@ -342,5 +342,5 @@ def test_every_block_is_run_here() -> None:
 
 PARTS = (
     *("What it promises", "all is well", "back up", "restore", "vacuum", "how big", "Grafana"),
-    *("add an index", "tune", "upgrade", "read-only copy", "SQLite"),
+    *("who loaded", "add an index", "tune", "upgrade", "read-only copy", "SQLite"),
 )

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from tests.acceptance.commands import Workplace
-from tests.acceptance.stored import query
+from tests.acceptance.stored import execute, query
 from tests.services.postgres import PostgresServer, fresh_database
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +111,31 @@ def test_words_say_what_went(place: Workplace) -> None:
     assert re.search(rf": removed results before {day(1)}: ({sizes[0]})$", results)
     assert re.search(rf": removed details before {day(1)}: ({sizes[1]})$", details)
     assert "\r" not in answer.err  # progress is for terminals
+
+
+def test_the_audit_and_settled_letters_go_at_their_age(place: Workplace) -> None:
+    file = place.write("old.txt", "hostName: a\nEOT\nhostName: b\nEOT\n")
+    for _ in range(2):
+        place.run("sam-db", "import", "records", file)
+    is_file = place.database.startswith("sqlite")
+    old = "unixepoch() - 100 * 86400" if is_file else "now() - interval '100 days'"
+    execute(place.database, f"UPDATE loaded_batch SET loaded_at = {old} WHERE batch_id = 1")
+    execute(
+        place.database,
+        f"UPDATE dead_letter SET state = 'dropped', changed_at = {old} WHERE record_number = 1"
+        " AND dead_letter_id = 1",
+    )
+
+    answer = place.succeed("sam-db", "prune", "--keep-audit", "90d", "--keep-dead-letters", "90d")
+
+    audit, letters = answer.out.splitlines()
+    assert audit.endswith(f": removed audit before {day(90)}: 1 rows")
+    assert letters.endswith(f": removed dead letters settled before {day(90)}: 1 rows")
+    assert [row["consumer"] for row in query(place.database, "SELECT * FROM load_audit")] == [
+        "sam-db import"
+    ]
+    again = prune(place, "--keep-audit", "90d", "--keep-dead-letters", "90d", "--dry-run")
+    assert again["audit"]["rows"] == again["dead_letters"]["rows"] == 0  # type: ignore[index]
 
 
 def test_partitions_of_the_coming_days_are_made(on_postgresql: Workplace) -> None:

@@ -11,7 +11,8 @@ from sqlalchemy import Engine, text
 from sql.catalogue import Catalogue
 from sql.engine import make_engine, writing
 from sql.version import upgrade
-from tests.services.postgres import PostgresServer, fresh_database
+from tests.services import ServiceMissing, missing
+from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 
 DIALECTS = ("sqlite", "postgresql")
 
@@ -43,6 +44,22 @@ def shared_postgres_url(postgres: PostgresServer) -> str:
     upgrade(engine)
     engine.dispose()
     return url
+
+
+@pytest.fixture(scope="module")
+def mortal_postgres() -> Iterator[PostgresServer]:
+    """A server that tests may kill. After a crash all files are synced: here they are few."""
+    try:
+        with running_postgres() as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture
+def mortal_url(mortal_postgres: PostgresServer) -> str:
+    """The URL of an empty database of the test's own there."""
+    return fresh_database(mortal_postgres)
 
 
 @pytest.fixture(params=DIALECTS)

@@ -16,7 +16,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ SUBSCRIBED = ": subscribed"
 LOST = "trying again"
 STOPPED = re.compile(r"stopped: (\d+) messages.*?, (\d+) rows")
 WAIT_S = 60.0
+QUIET_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,18 @@ def site_of(
 def row_keys(site: Site) -> list[str]:
     """Of the oracle `consumed`: the records that are rows."""
     return [str(key) for key in _column(site, "SELECT summaryData FROM metricOutput")]
+
+
+def settled_row_keys(site: Site, accepted: Collection[str]) -> list[str]:
+    """The same, as soon as all are there, or when no more came for a while: some are lost then."""
+    count, since = -1, time.monotonic()
+    while True:
+        rows = site.rows()
+        if rows != count:
+            count, since = rows, time.monotonic()
+        if count >= len(accepted) or time.monotonic() - since > QUIET_S:
+            return row_keys(site)
+        time.sleep(0.1)
 
 
 def dead_letter_keys(site: Site) -> list[str]:

@@ -18,10 +18,11 @@ from itertools import count
 from schema.message import Message
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish
-from tests.integration.consume_site import Broker
+from tests.integration.consume_site import eventually
+from tests.integration.queue_reader import RealBroker
 
-CHUNK = 25
-PAUSE_S = 0.05
+CHUNK = 10
+PAUSE_S = 0.1
 AGAIN_S = 0.1
 END_S = 60.0
 
@@ -33,7 +34,7 @@ Records = Callable[[str, range], list[Message]]
 class Load:
     """`accepted` are the keys of the records that the broker confirmed, in order."""
 
-    broker: Broker
+    broker: RealBroker
     destination: str
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     accepted: list[str] = field(default_factory=list)
@@ -41,6 +42,11 @@ class Load:
     """So many chunks were sent once more: the broker may have them twice."""
     records: Records = numbered
     pause_s: float = PAUSE_S
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """Until so many more are confirmed."""
+        goal = len(self.accepted) + count
+        eventually(lambda: len(self.accepted) >= goal)
 
     def offer(self, ending: threading.Event) -> None:
         """Chunk by chunk until `ending`; each is sent until it is confirmed."""
@@ -54,7 +60,8 @@ class Load:
         deadline = time.monotonic() + END_S
         while True:
             try:
-                publish(self.broker.host, self.broker.port, self.destination, messages)
+                host, port = self.broker.host, self.broker.port
+                publish(host, port, self.destination, messages, one_by_one=True)
                 break
             except OSError:
                 self.again += 1
@@ -65,7 +72,7 @@ class Load:
 
 @contextmanager
 def offering(
-    broker: Broker, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
+    broker: RealBroker, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
 ) -> Iterator[Load]:
     """Under load inside the block; on leaving it all that was begun is confirmed."""
     load = Load(broker, destination, records=records, pause_s=pause_s)

@@ -57,13 +57,10 @@ class Site:
     database: str
     name: str
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """State of its own: consumers of one name on one machine refuse each other."""
-        return {**os.environ, "STATE_DIRECTORY": str(self.config.with_name("state"))}
-
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
+        # Its state is its own: consumers of one name on one machine refuse each other.
+        own = ["env", f"STATE_DIRECTORY={self.config.with_name('state')}"]
+        return [*own, sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -71,7 +68,6 @@ class Site:
             capture_output=True,
             text=True,
             timeout=WAIT_S,
-            env=self.environment,
         )
 
     def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
@@ -84,7 +80,7 @@ class Site:
         """A running `sam-consume run`; killed on leaving the block, if it still runs."""
         command = self.command("run", *arguments)
         with open(log or os.devnull, "w") as stderr:
-            process = subprocess.Popen(command, stderr=stderr, text=True, env=self.environment)
+            process = subprocess.Popen(command, stderr=stderr, text=True)
         try:
             yield process
         finally:

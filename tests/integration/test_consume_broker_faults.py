@@ -10,7 +10,15 @@ import pytest
 
 from tests.conservation import consumed, key_of, numbered
 from tests.fault_proxy import HEART_BEATS, FaultProxy
-from tests.integration.consume_daemon import LOST, Wanted, locked, row_keys, running, site_of
+from tests.integration.consume_daemon import (
+    LOST,
+    Wanted,
+    locked,
+    row_keys,
+    running,
+    settled_row_keys,
+    site_of,
+)
 from tests.integration.consume_load import offering
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import eventually
@@ -62,10 +70,10 @@ def test_a_message_that_came_three_times_on_three_connections_is_one_row(
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url)
             publish(broker.host, broker.port, destination, [message])
-            site.wait_for_rows(1)
-            for connection in (2, 3):
+            for connection in (1, 2):
+                eventually(lambda connection=connection: proxy.frames["ACK"] == connection)
                 proxy.cut()
-                daemon.wait_until_subscribed(proxy.url, times=connection)
+                daemon.wait_until_subscribed(proxy.url, times=connection + 1)
             publish(broker.host, broker.port, destination, later)
             site.wait_for_rows(2)
             stopped = daemon.stop()
@@ -164,7 +172,7 @@ def test_after_a_partition_everything_is_caught_up(
                 assert site.rows() == rows
                 proxy.heal()
                 daemon.wait_until_subscribed(proxy.url, times=2)
-            site.wait_for_rows(len(load.accepted))
+            consumed(load.accepted, settled_row_keys(site, load.accepted))
             assert daemon.stop().code == 0
 
     consumed(load.accepted, row_keys(site))

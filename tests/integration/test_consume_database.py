@@ -15,49 +15,49 @@ def spool_site(directory: Path, database: str) -> tuple[Site, Path]:
 
 
 def test_a_database_that_was_killed_is_waited_for(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
-    site, spool = spool_site(tmp_path, postgres_url)
+    site, spool = spool_site(tmp_path, mortal_url)
     with site.daemon() as process:
         fill_spool(spool, results(100, "before"))
         site.wait_for_rows(100)
-        postgres.kill()
+        mortal_postgres.kill()
         try:
             fill_spool(spool, results(100, "meanwhile"))
         finally:
-            postgres.restart()
+            mortal_postgres.restart()
 
         site.wait_for_rows(200)
         assert process.poll() is None
 
 
 def test_a_database_that_is_away_at_the_start_is_waited_for(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
-    site, spool = spool_site(tmp_path, postgres_url)
+    site, spool = spool_site(tmp_path, mortal_url)
     fill_spool(spool, results(10))
-    postgres.kill()
+    mortal_postgres.kill()
     try:
         with site.daemon() as process:
             # It locks what it has taken, which shows that it is up and waiting.
             eventually(lambda: list(spool.glob("*/*.lck")))
-            postgres.restart()
+            mortal_postgres.restart()
             site.wait_for_rows(10)
             assert process.poll() is None
     finally:
-        postgres.restart()
+        mortal_postgres.restart()
 
 
 def test_a_drain_gives_up_a_database_that_stays_away_and_loses_nothing(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
-    site, spool = spool_site(tmp_path, postgres_url)
+    site, spool = spool_site(tmp_path, mortal_url)
     fill_spool(spool, results(10))
-    postgres.kill()
+    mortal_postgres.kill()
     try:
         drained = site.drain(timeout_s=1)
     finally:
-        postgres.restart()
+        mortal_postgres.restart()
 
     assert drained.code == 69
     assert site.drain().code == 0
@@ -65,17 +65,17 @@ def test_a_drain_gives_up_a_database_that_stays_away_and_loses_nothing(
 
 
 def test_sigterm_ends_a_consumer_that_waits_for_its_database(
-    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+    tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
-    site, spool = spool_site(tmp_path, postgres_url)
+    site, spool = spool_site(tmp_path, mortal_url)
     fill_spool(spool, results(10))
-    postgres.kill()
+    mortal_postgres.kill()
     try:
         with site.daemon() as process:
             eventually(lambda: list(spool.glob("*/*.lck")))
             code, took_s = stop(process)
     finally:
-        postgres.restart()
+        mortal_postgres.restart()
 
     assert code == 0
     assert took_s < 10

@@ -66,7 +66,7 @@ def test_two_processes_share_the_messages_without_overlap(
     found = loaders(both)
 
     assert sum(found.values()) == COUNT
-    assert set(found) == {f"{both.name}-1", f"{both.name}-2"}
+    assert set(found) == {f"{both.name}@1", f"{both.name}@2"}
 
 
 def test_what_one_of_them_leaves_the_other_takes(

@@ -125,14 +125,14 @@ def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> 
 
 def test_good_and_bad_ones_of_one_batch_are_told_apart(engine: Engine) -> None:
     bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
-    load_now(engine, in_the_future(), bad)
+    load_now(engine, bad, in_the_future())
 
     replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
 
     assert [(one.outcome, one.reason) for one in replayed] == [
-        *[("loaded", "in-the-future")] * 2,
         ("failed", "bad-status"),
         ("failed", "missing-key"),
+        *[("loaded", "in-the-future")] * 2,
     ]
     assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
 

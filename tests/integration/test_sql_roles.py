@@ -20,7 +20,10 @@ from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
 from tests.services.psql import run_psql
 
+AUDIT = "consumer, host, process_id, brokers, messages, rows, dead_letters, checks"
+AUDITING = f"INSERT INTO loaded_batch ({AUDIT}) VALUES ('site-a', 'h', 1, '{{}}', 1, 1, 0, 0)"
 LOADING = (
+    AUDITING,
     "INSERT INTO metricOutput (hostName) VALUES ('h')",
     "UPDATE dead_letter SET state = 'dropped'",
     "SELECT lock_names()",
@@ -49,6 +52,12 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "DELETE FROM dead_letter",
         "UPDATE dead_letter SET body = ''",
         "TRUNCATE dead_letter",
+        "SELECT * FROM loaded_batch",
+        "SELECT * FROM load_audit",
+        "UPDATE loaded_batch SET rows = 0",
+        "DELETE FROM loaded_batch",
+        AUDITING.replace("(consumer", "(loaded_at, consumer").replace("('site", "(now(), 'site"),
+        AUDITING.replace("(consumer", "(database_user, consumer").replace("('site", "('x', 'site"),
         "UPDATE alembic_version SET version_num = '1'",
         *(one for one in ANY_WRITE if one not in LOADING),
     ),
@@ -56,6 +65,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "SELECT * FROM metricOutput",
         "SELECT * FROM metric_result",
         "SELECT * FROM dead_letter",
+        "SELECT * FROM load_audit",
         "UPDATE run SET report = 'x'",
         "DELETE FROM run",
         "DELETE FROM report_change_row",
@@ -65,6 +75,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "SELECT * FROM metric_result",
         "SELECT * FROM dead_letter",
         "SELECT * FROM run",
+        "SELECT * FROM loaded_batch",
         "DELETE FROM site_figure",
         *ANY_WRITE,
     ),
@@ -75,6 +86,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
         "SELECT * FROM dead_letter",
         "UPDATE dead_letter SET state = 'open', reason = '', error = '', changed_at = now()",
         "SELECT lock_names()",
+        AUDITING,
     ),
     "reporter": (
         "SELECT version_num FROM alembic_version",
@@ -90,6 +102,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
         "SELECT version_num FROM alembic_version",
         *(f"SELECT * FROM {view}" for view in (*EXAMPLES, "current_status", "report_run")),
         "SELECT * FROM site_availability, group_availability, status_timeline, report_change",
+        "SELECT * FROM load_audit",
     ),
 }
 

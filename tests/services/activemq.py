@@ -1,4 +1,4 @@
-"""A private ActiveMQ Classic 6: KahaDB, one STOMP port, logins `sam` and anonymous.
+"""A private ActiveMQ Classic 6: KahaDB, a STOMP and an OpenWire port, logins `sam` and anonymous.
 
     with running_activemq() as broker:
         publish_to(broker.url)
@@ -54,6 +54,7 @@ BROKER_XML = """\
     </systemUsage>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
+      <transportConnector name="openwire" uri="tcp://{host}:{openwire_port}"/>
 {tls_connector}    </transportConnectors>
   </broker>
 </beans>
@@ -96,7 +97,8 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMQServer(StompServer):
-    """Nothing of its own."""
+    openwire_port: int
+    """For clients in Java."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,9 @@ def _copy_dependencies(maven: str, target: Path) -> list[str]:
 
 
 def _server(java: str, jars: Path, directory: Path, rules: Rules) -> ActiveMQServer:
-    port, tls_port = free_ports(2)
+    port, openwire_port, tls_port = free_ports(3)
     broker_xml = directory / "broker.xml"
-    broker_xml.write_text(_broker_xml(directory, port, tls_port, rules))
+    broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, rules))
     log4j = directory / "log4j2.properties"
     log4j.write_text(LOG4J)
     process = ServerProcess(
@@ -185,10 +187,16 @@ def _server(java: str, jars: Path, directory: Path, rules: Rules) -> ActiveMQSer
         ),
         cwd=directory,
     )
-    return ActiveMQServer(port=port, tls_port=tls_port, directory=directory, process=process)
+    return ActiveMQServer(
+        port=port,
+        openwire_port=openwire_port,
+        tls_port=tls_port,
+        directory=directory,
+        process=process,
+    )
 
 
-def _broker_xml(directory: Path, port: int, tls_port: int, rules: Rules) -> str:
+def _broker_xml(directory: Path, port: int, openwire_port: int, tls_port: int, rules: Rules) -> str:
     host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
     return BROKER_XML.format(
         user=USER,
@@ -198,11 +206,12 @@ def _broker_xml(directory: Path, port: int, tls_port: int, rules: Rules) -> str:
         port=port,
         ssl_context=SSL_CONTEXT.format(**vars(host)) if host else "",
         journal=SMALL_JOURNAL if chosen.when_full else "",
-        store=SMALL_STORE if chosen.when_full else "1 gb",
+        store=SMALL_STORE if chosen.when_full else "4 gb",
         fails_when_full=str(chosen.when_full == "fails").lower(),
         anonymous=str(not rules.needs_login).lower(),
         authorization=AUTHORIZATION if chosen.authorization else "",
         tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
+        openwire_port=openwire_port,
     )
 
 

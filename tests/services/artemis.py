@@ -1,4 +1,5 @@
-"""A private ActiveMQ Artemis: journal on disk, one STOMP port, logins `sam` and anonymous.
+"""A private ActiveMQ Artemis: journal on disk, one port for STOMP and clients in Java, logins `sam`
+and anonymous.
 
     with running_artemis() as broker:
         publish_to(broker.url)
@@ -58,7 +59,7 @@ FILES = {
     <max-disk-usage>99</max-disk-usage>
     <global-max-size>96Mb</global-max-size>
     <acceptors>
-      <acceptor name="stomp">tcp://{host}:{port}?protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/</acceptor>
+      <acceptor name="stomp">tcp://{host}:{port}?protocols=STOMP,CORE;anycastPrefix=/queue/;multicastPrefix=/topic/</acceptor>
 {tls_acceptor}    </acceptors>
     <address-settings>
       <address-setting match="{small}#">

@@ -13,7 +13,8 @@ from consumer.attempts import Attempts
 from consumer.backoff import growing_delays
 from consumer.inbox import BatchRule, Delivery, Inbox
 from consumer.loop import Loop, Patience, Stopped
-from sql.errors import DatabaseAway, SchemaMismatch
+from consumer.state import NOT_TRIED, Standing, State
+from sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
 from sql.load import Loaded
 from tests.builders import metric_message
 
@@ -122,7 +123,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
 
     scene.run()
 
-    assert scene.loop.tally.as_json() == {
+    assert scene.loop.state.tally.as_json() == {
         "messages": 3,
         "rows": 2,
         "dead_letters": {"bad-status": 1},
@@ -133,8 +134,9 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},
         ],
+        "classes": [{"class": "metricOutput", "rows": 2}],
     }
-    assert not scene.loop.tally.all_loaded
+    assert not scene.loop.state.tally.all_loaded
 
 
 def failing(times: int) -> Callable[[], str]:
@@ -167,12 +169,64 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
     assert Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25)).until_done(failing(2))
 
 
+def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
+    state = State()
+    seen: list[Standing] = []
+    fails_twice = failing(2)
+
+    def action() -> str:
+        seen.append(state.standing())
+        return fails_twice()
+
+    Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
+
+    first, second, third = (standing.waiting for standing in seen)
+    assert first and first.reason == NOT_TRIED
+    assert second == third and second and second.reason == str(AWAY)
+    assert state.standing().waiting is None
+    assert state.turns == 2
+
+
+def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
+    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+    with pytest.raises(SchemaMismatch):
+        scene.run()
+    assert scene.loop.state.standing().in_hand == {"spool:///in": 2, "stomp://a:1": 1}
+
+    scene = Scene(tmp_path, 3)
+    scene.run()
+    assert not scene.loop.state.standing().in_hand
+
+
 def test_patience_ends_when_told_to_stop() -> None:
     stop = threading.Event()
     stop.set()
 
     with pytest.raises(Stopped):
         Patience(stop, lambda: repeat(3600.0)).until_done(failing(1))
+
+
+def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("WARNING")
+    denied = DatabaseRefused("password authentication failed")
+    failures: list[Exception] = [AWAY, AWAY, denied, denied, AWAY]
+    patience = Patience(threading.Event(), lambda: repeat(0.0))
+
+    def action() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "done"
+
+    patience.until_done(action)
+
+    assert [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records] == [
+        ("WARNING", str(AWAY)),
+        ("ERROR", str(denied)),
+        ("WARNING", str(AWAY)),
+    ]
 
 
 def test_delays_grow_to_a_cap_and_differ_between_consumers() -> None:

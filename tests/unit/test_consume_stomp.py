@@ -41,6 +41,8 @@ class FakeBroker:
     server: str = "ActiveMQ/6.3.1"
     heart_beat: str = "0,0"
     refusal: str = ""
+    refuses: str = ""
+    """A destination nobody may subscribe to: it costs the connection."""
     mute: bool = False
     frames: queue.SimpleQueue[Frame] = field(default_factory=queue.SimpleQueue)
     connections: list[socket.socket] = field(default_factory=list)
@@ -109,6 +111,9 @@ class FakeBroker:
             self.send("ERROR", message=self.refusal)
         elif frame.command == "CONNECT":
             self.send("CONNECTED", version="1.2", server=self.server, heart_beat=self.heart_beat)
+        elif frame.command == "SUBSCRIBE" and frame.headers["destination"] == self.refuses:
+            self.send("ERROR", message="not authorized")
+            self.connections[-1].shutdown(socket.SHUT_RDWR)
         elif "receipt" in frame.headers:
             self.send("RECEIPT", receipt_id=frame.headers["receipt"])
 
@@ -297,20 +302,30 @@ def test_a_message_of_no_subscription_of_ours_ends_the_session(inbox: Inbox) -> 
 
 @contextmanager
 def running(
-    inbox: Inbox, resolve: Callable[[str, int], Sequence[Address]]
+    inbox: Inbox,
+    resolve: Callable[[str, int], Sequence[Address]],
+    host: str = "msg.example.org",
+    taken: dict[Address, str] | None = None,
 ) -> Iterator[StompSource]:
     """A source of one URL whose name leads where `resolve` says; it never waits."""
     source = StompSource(
-        Broker("stomp", "msg.example.org", 61613),
+        Broker("stomp", host, 61613),
         StompSettings("site-a", (METRICS,)),
         resolve=resolve,
         delays=lambda: iter(lambda: 0.01, None),
+        taken=taken,
     )
+    with started(source, inbox):
+        yield source
+
+
+@contextmanager
+def started(source: StompSource, inbox: Inbox) -> Iterator[None]:
     stop = threading.Event()
     thread = threading.Thread(target=source.run, args=(inbox, stop))
     thread.start()
     try:
-        yield source
+        yield
     finally:
         stop.set()
         thread.join(SOON_S)
@@ -418,3 +433,100 @@ def test_artemis_is_not_taken_for_activemq_classic() -> None:
 
     assert habits is not None
     assert habits.ack_id == "message-id"
+
+
+def test_an_address_that_two_urls_lead_to_is_consumed_once(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    taken: dict[Address, str] = {}
+    with (
+        running(inbox, lambda host, port: [broker.address], "one.example.org", taken) as one,
+        running(inbox, lambda host, port: [broker.address], "two.example.org", taken) as two,
+    ):
+        eventually(lambda: not one.missing() and not two.missing())
+
+        assert len(one._links) + len(two._links) == 1
+        assert broker.heard("CONNECT")
+        assert not any(frame.command == "CONNECT" for frame in drained(broker))
+
+
+def drained(broker: FakeBroker) -> list[Frame]:
+    return [broker.frames.get() for _ in range(broker.frames.qsize())]
+
+
+def test_a_destination_that_is_refused_does_not_keep_the_others_from_flowing(inbox: Inbox) -> None:
+    with FakeBroker(refuses=SITES.destination) as broker:
+        source = StompSource(
+            Broker("stomp", "msg.example.org", 61613),
+            StompSettings("site-a", (METRICS, SITES)),
+            resolve=lambda host, port: [broker.address],
+            delays=lambda: iter(lambda: 0.01, None),
+        )
+        with started(source, inbox):
+            eventually(lambda: "not authorized" in "".join(source.missing()))
+            eventually(lambda: "siteGroup" in "".join(source.missing()))
+            eventually(lambda: len(broker.connections) > 1 and broker.frames.qsize() > 4)
+            broker.deliver("0", "a1")
+
+            assert len(take(inbox, 1)) == 1
+
+
+def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, inbox: Inbox) -> None:
+    with served(broker, inbox, METRICS):
+        broker.deliver("0", "a1")
+        batch = take(inbox, 1)
+
+    acknowledge(batch)
+
+
+@pytest.mark.parametrize(
+    ("server", "destination", "wanted"),
+    [
+        (
+            "ActiveMQ/6.3.1",
+            "/topic/VirtualTopic.grid.results",
+            {
+                "destination": "/queue/Consumer.site-a.VirtualTopic.grid.results",
+                "activemq.prefetchSize": "10",
+            },
+        ),
+        (
+            "ActiveMQ-Artemis/2.56.0",
+            "/topic/grid.results",
+            {
+                "destination": "/topic/grid.results::site.a.grid.results",
+                "consumer-window-size": "10240",
+            },
+        ),
+        (
+            "RabbitMQ/3.10.8",
+            "/topic/grid.results",
+            {
+                "destination": "/topic/grid.results",
+                "durable": "true",
+                "auto-delete": "false",
+                "x-queue-name": "site.a.grid.results",
+                "prefetch-count": "10",
+            },
+        ),
+    ],
+)
+def test_a_shared_subscription_is_asked_for_as_each_broker_has_it(
+    server: str, destination: str, wanted: Mapping[str, str]
+) -> None:
+    habits = habits_of(server)
+    assert habits is not None
+
+    assert subscribe_headers(habits, "site.a", destination, 10, shared=True) == wanted
+
+
+def test_activemq_shares_virtual_topics_and_queues_alone() -> None:
+    habits = habits_of("ActiveMQ/6.3.1")
+    assert habits is not None
+
+    with pytest.raises(SessionLost, match=r"only /topic/VirtualTopic\.… and queues can be shared"):
+        subscribe_headers(habits, "site-a", "/topic/grid.results", 10, shared=True)
+    assert (
+        subscribe_headers(habits, "site-a", "/queue/a", 10, shared=True)["destination"]
+        == "/queue/a"
+    )

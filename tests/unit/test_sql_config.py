@@ -9,7 +9,7 @@ import pytest
 
 from schema.errors import ConfigError
 from sql.config import DatabaseConfig, load_database
-from sql.engine import parse_url
+from sql.engine import parse_url, postgresql_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +70,19 @@ def test_a_password_is_not_in_the_repr() -> None:
 
 def test_postgresql_alone_means_the_driver_we_have() -> None:
     assert parse_url("postgresql://db/sam").drivername == "postgresql+psycopg2"
+
+
+def test_what_the_url_says_of_connecting_beats_our_defaults() -> None:
+    url = parse_url("postgresql://db/sam?connect_timeout=3&options=-c%20lock_timeout%3D5s")
+
+    arguments = postgresql_arguments(url)
+
+    assert "connect_timeout" not in arguments  # the driver takes it from the URL
+    assert arguments["options"].startswith("-c timezone=UTC ")
+    assert arguments["options"].endswith(" -c lock_timeout=5s")  # the last one counts
+
+
+@pytest.mark.parametrize("timeout", ["soon", "5s"])
+def test_a_busy_timeout_that_is_no_number_is_refused(timeout: str) -> None:
+    with pytest.raises(ConfigError, match=f"timeout={timeout}: want a number of seconds"):
+        parse_url(f"sqlite:////var/lib/sam/sam.db?timeout={timeout}")

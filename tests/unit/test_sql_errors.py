@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg2
+import psycopg2.errorcodes
 import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sql.errors import (
+    SQLITE_NAMES,
     SQLSTATES,
     DatabaseAway,
     DatabaseMissing,
@@ -63,10 +67,14 @@ def wrapped(error: BaseException, lost: bool = False) -> DBAPIError:
         ("22P02", Kind.RECORD),
         ("23502", Kind.RECORD),
         ("23514", Kind.RECORD),
+        ("25P04", Kind.RETRY),
+        ("2D000", Kind.CLASS),
+        ("39P01", Kind.CLASS),
         ("54000", Kind.RECORD),
         ("P0001", Kind.RECORD),
         ("XX000", Kind.RECORD),
         ("XX001", Kind.RETRY),
+        ("ZZ001", Kind.RECORD),  # of a trigger's own making
     ],
 )
 def test_a_sqlstate_says_what_to_do(state: str, kind: Kind) -> None:
@@ -75,12 +83,24 @@ def test_a_sqlstate_says_what_to_do(state: str, kind: Kind) -> None:
     assert (kind_of(error), kind_of(wrapped(error))) == (kind, kind)
 
 
-@pytest.mark.parametrize("key", SQLSTATES)
-def test_the_table_holds_sqlstates_or_their_classes(key: str) -> None:
-    state = key.ljust(5, "0")
+SQLSTATES_KNOWN = {str(code) for name, code in vars(psycopg2.errorcodes).items() if name.isupper()}
+"""Codes and, of two characters, their classes."""
+NO_ERRORS = {"00", "01", "02", "03"}
+"""Success, warnings, no more rows."""
 
-    assert len(key) in (2, 5)
-    assert kind_of(postgresql_error(state)) is SQLSTATES[key]
+
+def test_every_sqlstate_of_postgresql_is_in_the_table_or_its_class_is() -> None:
+    known = {code for code in SQLSTATES_KNOWN if len(code) == 2}
+
+    assert known - NO_ERRORS == {key for key in SQLSTATES if len(key) == 2}
+
+
+def test_what_is_in_the_table_beside_classes_is_an_exception_of_its_class() -> None:
+    exceptions = {key: SQLSTATES[key] for key in SQLSTATES if len(key) == 5}
+
+    assert exceptions.keys() <= SQLSTATES_KNOWN
+    for key, kind in exceptions.items():
+        assert kind is not SQLSTATES[key[:2]]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +119,22 @@ def test_the_table_holds_sqlstates_or_their_classes(key: str) -> None:
         ("SQLITE_CONSTRAINT_TRIGGER", "hostName: is no host", Kind.RECORD),
         ("SQLITE_CONSTRAINT_NOTNULL", "NOT NULL constraint failed", Kind.RECORD),
         ("SQLITE_TOOBIG", "string or blob too big", Kind.RECORD),
+        ("SQLITE_NEWLY_MADE", "of a later version", Kind.RECORD),
     ],
 )
 def test_an_sqlite_error_name_says_what_to_do(name: str, text: str, kind: Kind) -> None:
     assert kind_of(wrapped(sqlite_error(name, text))) is kind
+
+
+def test_every_primary_code_of_sqlite_is_in_the_table() -> None:
+    # As in sqlite.org/rescode.html, without those that no statement gives.
+    codes = """
+        ABORT AUTH BUSY CANTOPEN CONSTRAINT CORRUPT ERROR FULL INTERNAL INTERRUPT IOERR LOCKED
+        MISMATCH MISUSE NOLFS NOMEM NOTADB PERM PROTOCOL RANGE READONLY SCHEMA TOOBIG
+    """
+
+    assert SQLITE_NAMES.keys() == {f"SQLITE_{code}" for code in codes.split()}
+    assert all(hasattr(sqlite3, name) for name in SQLITE_NAMES)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +161,60 @@ def test_a_lost_connection_is_a_database_that_is_away(error: Exception) -> None:
 def test_what_cannot_be_sent_at_all_is_the_records_fault(error: Exception) -> None:
     assert kind_of(error) is Kind.RECORD
     assert words_of(error).startswith(type(error).__name__)
+
+
+def test_an_error_of_the_driver_without_a_sqlstate_is_the_records_fault() -> None:
+    error = psycopg2.DataError("date out of range")
+
+    assert kind_of(wrapped(error)) is Kind.RECORD
+    assert words_of(wrapped(error)) == "DataError: date out of range"
+
+
+class Diagnosed(psycopg2.DatabaseError):
+    """As the server sends it: with fields beside the text."""
+
+    def __init__(
+        self,
+        text: str,
+        column: str | None = None,
+        context: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self._fields = SimpleNamespace(
+            message_primary=text, message_detail=detail, column_name=column, context=context
+        )
+
+    @property
+    def pgcode(self) -> str:
+        return "22P02"
+
+    @property
+    def diag(self) -> Any:
+        return self._fields
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Diagnosed("bad value", column="size"), "22P02: bad value (column size)"),
+        (Diagnosed("bad size", column="size"), "22P02: bad size"),
+        (
+            Diagnosed("bad value", context='COPY note, line 3, column size: "x"'),
+            "22P02: bad value (column size)",
+        ),
+        (Diagnosed("bad value", context="SQL statement"), "22P02: bad value"),
+        (
+            Diagnosed("twice", detail="Key (id)=(7) is there."),
+            "22P02: twice (Key (id)=(7) is there.)",
+        ),
+        (Diagnosed("bad row", detail="Failing row contains (a, b)."), "22P02: bad row"),
+    ],
+)
+def test_words_name_the_column_or_the_key_once_wherever_the_server_tells_it(
+    error: Diagnosed, words: str
+) -> None:
+    assert words_of(wrapped(error)) == words
 
 
 def test_words_name_code_and_text_in_one_line() -> None:
@@ -163,6 +249,15 @@ def test_a_database_that_cannot_be_used_says_why(text: str, kind: type[Exception
 
     assert type(error) is kind
     assert str(error) == f"the database: {text.splitlines()[0]}"
+
+
+def test_what_may_not_be_written_at_all_is_waited_for_as_a_refusal() -> None:
+    denied = postgresql_error("42501", "permission denied for table dead_letter")
+
+    error = away(wrapped(denied), "the database")
+
+    assert type(error) is DatabaseRefused
+    assert str(error) == "the database: permission denied for table dead_letter"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,9 @@ def test_an_age_is_whole_days(word: str, days: int) -> None:
 @pytest.mark.parametrize(
     "word", ["0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "100000d", "1d "]
 )
-@pytest.mark.parametrize("option", ["--keep-results", "--keep-details"])
+@pytest.mark.parametrize(
+    "option", ["--keep-results", "--keep-details", "--keep-audit", "--keep-dead-letters"]
+)
 def test_anything_else_is_refused(
     option: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +73,13 @@ def test_details_go_with_their_results_at_the_latest() -> None:
 
 def test_details_alone_leave_the_results() -> None:
     assert bounds_of(TODAY, None, 60) == Bounds(None, date(2026, 9, 21))
+
+
+def test_audit_and_dead_letters_have_ages_of_their_own() -> None:
+    bounds = bounds_of(TODAY, 10, None, 1, 2)
+
+    assert (bounds.audit, bounds.dead_letters) == (date(2026, 11, 19), date(2026, 11, 18))
+    assert bounds_of(TODAY, 10, 10) == Bounds(bounds.results, bounds.details, None, None)
 
 
 def test_an_age_of_centuries_is_a_bound_as_well() -> None:
@@ -129,6 +138,7 @@ def test_an_empty_database_has_nothing_to_prune(
     assert main(["prune", "--keep-results", "400d", "--keep-details", "60d", "--json"]) == OK
 
     today = datetime.now(UTC).date()
+    nothing_asked = {"before": None, "rows": 0, "partitions": None, "bytes": None}
     assert json.loads(capsys.readouterr().out) == {
         "database": database,
         "dry_run": False,
@@ -144,6 +154,8 @@ def test_an_empty_database_has_nothing_to_prune(
             "partitions": None,
             "bytes": None,
         },
+        "audit": nothing_asked,
+        "dead_letters": nothing_asked,
         "left": [],
         "not_dropped": [],
     }

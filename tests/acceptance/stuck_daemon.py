@@ -1,0 +1,29 @@
+"""`sam-consume run` with one thing broken, which the first argument names."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from consumer.cli import main
+from consumer.database_sink import DatabaseSink
+
+
+def hang(*_: object) -> None:
+    """The main loop stops turning, as in a call that never returns."""
+    time.sleep(3600)
+
+
+def fail_beside() -> None:
+    """A thread that nobody guards."""
+    time.sleep(1)
+    raise ValueError("of a thread beside")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "hanging":
+        DatabaseSink.load = hang  # type: ignore[assignment,method-assign]
+    elif sys.argv[1] == "failing":
+        threading.Thread(target=fail_beside, daemon=True).start()
+    sys.exit(main(["run"]))

@@ -1,0 +1,70 @@
+"""The quickest consumer one could write for a STOMP broker, and nothing else: for comparison.
+
+    python bare_consumer.py PORT transaction|cumulative COUNT NAME HEADER:VALUE...
+
+It subscribes under the client-id NAME with these headers and reads so many messages without
+looking at them; each thousand is acknowledged by one cumulative ack, in a transaction where the
+broker has that for acks. Prints between which two moments (s since 1970) the first could come and
+the broker confirmed the last ack. A COUNT of 0 only subscribes.
+"""
+
+import socket
+import sys
+import time
+
+BATCH = 1000
+ACK = {
+    "transaction": b"BEGIN\ntransaction:t%d\n\n\0"
+    b"ACK\nid:%b\ntransaction:t%d\n\n\0"
+    b"COMMIT\ntransaction:t%d\n%b\n\0",
+    "cumulative": b"ACK\nid:%b\n%b\n\0",
+}
+
+
+def main() -> None:
+    port, way, count, name, *headers = sys.argv[1:]
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(f"CONNECT\naccept-version:1.2\nhost:/\nclient-id:{name}\n\n\0".encode())
+    if not connection.recv(65536).startswith(b"CONNECTED"):
+        raise SystemExit("the broker does not let us in")
+    began = time.time()
+    lines = "\n".join(["SUBSCRIBE", "id:0", "ack:client", "receipt:subscribed", *headers])
+    connection.sendall(f"{lines}\n\n\0".encode())
+    read(connection, way, int(count))
+    ended = time.time()
+    connection.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+    connection.recv(65536)
+    print(began, ended)
+
+
+def read(connection: socket.socket, way: str, count: int) -> None:
+    """So many messages, and the receipts of the subscription and of the last ack."""
+    seen = acked = number = 0
+    rest = b""
+    frames = count + 2 if count else 1
+    while seen < frames:
+        data = connection.recv(1 << 18)
+        if not data:
+            raise SystemExit(f"the broker closed the connection after {rest[:200]!r}")
+        data = rest + data
+        end = data.rfind(b"\0") + 1
+        seen += data.count(b"\0", 0, end)
+        last = seen == count + 1
+        if end and count and (seen - acked >= BATCH or last):
+            at = data.rfind(b"\nack:", 0, end) + len(b"\nack:")
+            number += 1
+            receipt = b"receipt:done\n" if last else b""
+            connection.sendall(ack(way, number, data[at : data.index(b"\n", at)], receipt))
+            acked = seen
+        rest = data[end:]
+
+
+def ack(way: str, number: int, ack_id: bytes, receipt: bytes) -> bytes:
+    if way == "transaction":
+        return ACK[way] % (number, ack_id, number, number, receipt)
+    return ACK[way] % (ack_id, receipt)
+
+
+if __name__ == "__main__":
+    main()

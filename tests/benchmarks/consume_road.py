@@ -1,0 +1,273 @@
+"""What the benchmarks of the consumer run on: a broker, a PostgreSQL, and a site between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from schema.message import Message, new_message, new_message_id
+from schema.record import Record, write_wlcg
+from schema.stomp_frame import FrameReader
+from schema.times import format_time
+from sql.engine import make_engine, reading
+from sql.version import upgrade
+from tests.benchmarks import records
+from tests.benchmarks.load import SETTINGS
+from tests.integration.consume_publisher import publish
+from tests.services import activemq, artemis, rabbitmq
+from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+
+TOPIC = "grid.probe.metricOutput"
+DESTINATION = f"/topic/{TOPIC}"
+NAME = "bench"
+TIMEOUT_S = 600
+SOURCES = 2000
+"""What the results are results of: after so many of them the next moment begins."""
+FIRST_MOMENT = datetime.now(UTC) - timedelta(days=1)
+SOME = 1000
+"""So many messages are made, sent and forgotten at a time."""
+
+# Each row tells when it was committed (to be exact, a flush to the disk before the end of that).
+POSTGRES = {**SETTINGS, "track_commit_timestamp": "on"}
+COMMITS = text("""
+    SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin)) AS moment, count(*) AS rows
+    FROM metric_result WHERE message_id > :after GROUP BY 1 ORDER BY 1
+""")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to start a broker, and how a bare client reads from it at its quickest."""
+
+    start: Callable[[], AbstractContextManager[Any]]
+    bare_way: str
+    bare_headers: Sequence[str]
+
+
+BROKERS: Mapping[str, Kind] = {
+    "activemq": Kind(
+        activemq.running_activemq,
+        "transaction",
+        ["activemq.subscriptionName:bare", "activemq.prefetchSize:5000"],
+    ),
+    "artemis": Kind(
+        artemis.running_artemis,
+        "cumulative",
+        ["durable-subscription-name:bare", "consumer-window-size:1000000"],
+    ),
+    "rabbitmq": Kind(
+        rabbitmq.running_rabbitmq,
+        "transaction",
+        ["x-queue-name:bare", "durable:true", "auto-delete:false", "prefetch-count:5000"],
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Commits:
+    """Of the rows of some messages: how many, in how many transactions, how many in the first of
+    these; when the first and the last were (s since 1970)."""
+
+    rows: int
+    transactions: int
+    first_rows: int
+    first: float
+    last: float
+
+
+@dataclass
+class Road:
+    """`broker` and `postgres` are running; `database` is empty but for its schema."""
+
+    kind: str
+    broker: Any
+    postgres: PostgresServer
+    database: str
+    engine: Engine
+    directory: Path
+    results: Iterator[Record] = field(default_factory=lambda: new_results())
+
+    def publish(self, count: int, make: Callable[[Iterator[Record]], Message]) -> str:
+        """Send so many messages; gives an id that is smaller than theirs."""
+        before = new_message_id()
+        for at in range(0, count, SOME):
+            messages = [make(self.results) for _ in range(min(SOME, count - at))]
+            publish(self.broker.host, self.broker.port, DESTINATION, messages)
+        return before
+
+    def commits(self, after: str) -> Commits:
+        """Of the messages whose ids are larger."""
+        with reading(self.engine) as connection:
+            found = [tuple(row) for row in connection.execute(COMMITS, {"after": after})]
+        if not found:
+            return Commits(0, 0, 0, 0, 0)
+        (first, first_rows), (last, _) = found[0], found[-1]
+        rows = sum(count for _, count in found)
+        return Commits(rows, len(found), first_rows, float(first), float(last))
+
+    @contextmanager
+    def consumer(self, *options: str) -> Iterator[Consumer]:
+        """A running `sam-consume run`; killed on leaving the block, if it still runs."""
+        consumer = Consumer(self.directory, options)
+        try:
+            yield consumer
+        finally:
+            consumer.end()
+
+    def drain(self) -> None:
+        """Subscribe, load what is there, stop."""
+        with self.consumer("--drain") as consumer:
+            consumer.wait()
+
+
+class Consumer:
+    """A process of `sam-consume run`, as its operator sees it: by its log and its answer."""
+
+    def __init__(self, directory: Path, options: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "consumer", "--config", str(directory / "sam.toml")]
+        self._process = subprocess.Popen(
+            [*command, "run", "--json", *options],
+            env={**os.environ, "STATE_DIRECTORY": str(directory)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.subscribed_at = 0.0
+        """When its messages could begin to come, in s since 1970."""
+        self._subscribed = threading.Event()
+        self._log: deque[str] = deque(maxlen=20)
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+
+    def wait_until_subscribed(self) -> None:
+        if not self._subscribed.wait(60) or not self.subscribed_at:
+            raise SystemExit(f"sam-consume did not subscribe:\n{''.join(self._log)}")
+
+    def wait(self) -> dict[str, Any]:
+        """What a drain says at its end."""
+        assert self._process.stdout is not None
+        answer = self._process.stdout.read()
+        if self._process.wait(TIMEOUT_S):
+            raise SystemExit(f"sam-consume failed:\n{''.join(self._log)}")
+        self._reader.join()
+        return json.loads(answer)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        if self._process.wait(60):
+            raise SystemExit(f"sam-consume failed:\n{''.join(self._log)}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if not self.subscribed_at and "subscribed" in line:
+                self.subscribed_at = time.time()
+                self._subscribed.set()
+            self._log.append(line)
+        self._subscribed.set()  # or it never will
+
+
+@contextmanager
+def road(kind: str) -> Iterator[Road]:
+    """All of it, subscribed; gone on leaving the block."""
+    with (
+        TemporaryDirectory() as name,
+        running_postgres(POSTGRES) as postgres,
+        BROKERS[kind].start() as broker,
+    ):
+        database = fresh_database(postgres)
+        engine = make_engine(database)
+        upgrade(engine)
+        directory = Path(name)
+        (directory / "sam.toml").write_text(
+            f"""\
+[database]
+url = {json.dumps(as_role(database, "loader"))}
+[consumer]
+name = "{NAME}"
+brokers = ["{broker.url}"]
+[[consumer.subscription]]
+destination = "{DESTINATION}"
+"""
+        )
+        whole = Road(kind, broker, postgres, database, engine, directory)
+        whole.drain()
+        print(f"\n{software(broker)}", flush=True)
+        yield whole
+        engine.dispose()
+
+
+def software(broker: Any) -> str:
+    """Name and version, in the words of the broker."""
+    with socket.create_connection((broker.host, broker.port), timeout=10) as connection:
+        connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        (connected,) = FrameReader().feed(connection.recv(65536))
+    return connected.headers["server"]
+
+
+# Messages -------------------------------------------------------------------------------------
+
+
+def new_results() -> Iterator[Record]:
+    """Results that were never there, of the same sources again and again."""
+    number = 0
+    while True:
+        moment, source = divmod(number, SOURCES)
+        yield {
+            **records.record(100_000 + number),
+            "metricName": f"org.sam.CE-Job{source // 200}",
+            "timestamp": format_time(FIRST_MOMENT + timedelta(seconds=10 * moment)),
+        }
+        number += 1
+
+
+def single(results: Iterator[Record]) -> Message:
+    """One record a message."""
+    return _message(write_wlcg(next(results)), 1)
+
+
+def fifty(results: Iterator[Record]) -> Message:
+    return _message("".join(map(write_wlcg, islice(results, 50))), 50)
+
+
+def of_size(size_bytes: int) -> Callable[[Iterator[Record]], Message]:
+    """One record a message, with as much to tell as fills so many bytes."""
+    line = "INFO the job is still waiting in the queue\n"
+
+    def make(results: Iterator[Record]) -> Message:
+        record = next(results)
+        lines = (size_bytes - len(write_wlcg(record))) // len(line)
+        details = "".join(f"{number:03} {line[4:]}" for number in range(max(lines, 0)))
+        return _message(write_wlcg({**record, "detailsData": details}), 1)
+
+    return make
+
+
+def _message(body: str, record_count: int) -> Message:
+    return new_message("metricOutput", body, record_count=record_count)

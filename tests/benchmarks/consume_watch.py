@@ -1,0 +1,106 @@
+"""Where the time of the processors goes, and how much memory a process has had: from /proc."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+EVERY_S = 0.2
+MACHINE = "machine"
+DISK = "disk"
+IDLE = "idle"
+TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Sample(NamedTuple):
+    """Seconds of processor used until `at` (s since 1970), by name."""
+
+    at: float
+    used_s: Mapping[str, float]
+
+
+class Watch:
+    """Looks at processes, each with its children, while the block runs.
+
+    A process that ends before the block does keeps its last figures.
+    """
+
+    def __init__(self, **pids: int) -> None:
+        self._pids = pids
+        self._samples: list[Sample] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="watch")
+        self.peak_mb = dict.fromkeys(pids, 0.0)
+
+    def __enter__(self) -> Watch:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def used_s(self, name: str, began: float, ended: float) -> float:
+        """Seconds of processor between two moments."""
+        return self._until(name, ended) - self._until(name, began)
+
+    def _look_on(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        used = {name: processor_s(pid) for name, pid in self._pids.items()}
+        if self._samples:
+            before = self._samples[-1].used_s
+            used = {name: max(seconds, before[name]) for name, seconds in used.items()}
+        for name, pid in self._pids.items():
+            self.peak_mb[name] = max(self.peak_mb[name], peak_memory_mb(pid))
+        self._samples.append(Sample(time.time(), used | machine_s()))
+
+    def _until(self, name: str, moment: float) -> float:
+        """In a straight line between two looks."""
+        before, after = self._samples[0], self._samples[-1]
+        for sample in self._samples:
+            if sample.at <= moment:
+                before = sample
+            else:
+                after = sample
+                break
+        span_s = after.at - before.at
+        share = min(max((moment - before.at) / span_s, 0), 1) if span_s > 0 else 0
+        first, last = before.used_s[name], after.used_s[name]
+        return first + share * (last - first)
+
+
+def processor_s(pid: int) -> float:
+    """Of the process and all it started; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    own = sum(map(int, fields[11:15])) * TICKS_S  # with children that ended
+    return own + sum(processor_s(int(child)) for child in children)
+
+
+def peak_memory_mb(pid: int) -> float:
+    """Resident memory at its highest; 0 when the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def machine_s() -> dict[str, float]:
+    """Of all processors: at work, with nothing to do but wait for a disk, with nothing to do."""
+    with open("/proc/stat") as file:
+        user, nice, system, idle, wait, irq, soft_irq, *_ = map(int, file.readline().split()[1:])
+    work = user + nice + system + irq + soft_irq
+    return {MACHINE: work * TICKS_S, DISK: wait * TICKS_S, IDLE: idle * TICKS_S}

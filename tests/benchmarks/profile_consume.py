@@ -1,0 +1,100 @@
+"""What a message costs the consumer's own process, step by step, in µs of processor.
+
+    python -m tests.benchmarks.profile_consume [--rounds R] [--calls]
+
+Without a broker, into a private PostgreSQL. The quickest round of each step counts, so that other
+load on the machine falls out; `--calls` adds which functions the loading spends its time in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from schema.message import Message
+from schema.normalise import Limits
+from schema.stomp_frame import FrameReader, encode
+from sql.batch import read_batch
+from sql.catalogue import Catalogue
+from sql.engine import make_engine
+from sql.load import load
+from sql.version import upgrade
+from tests.benchmarks.consume_road import DESTINATION, new_results, single
+from tests.benchmarks.load import SETTINGS, print_load, tell
+from tests.services.postgres import as_role, fresh_database, running_postgres
+
+BATCH = 1000
+CALLS = 30
+
+Step = Callable[[Sequence[Message], bytes], object]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="batches (default: 20)")
+    parser.add_argument("--calls", action="store_true", help="the functions of the loading, too")
+    args = parser.parse_args(argv)
+    with running_postgres(SETTINGS) as server:
+        url = fresh_database(server)
+        engine = make_engine(url)
+        upgrade(engine)
+        engine.dispose()
+        measure(as_role(url, "loader"), args.rounds, args.calls)
+
+
+def measure(url: str, rounds: int, calls: bool) -> None:
+    engine = make_engine(url)
+    catalogue = Catalogue(engine)
+    profile = cProfile.Profile()
+    steps: dict[str, Step] = {
+        "frames are cut": lambda _, data: list(FrameReader().feed(data)),
+        "messages are decoded": lambda messages, _: read_batch(
+            catalogue, messages, datetime.now(UTC), Limits()
+        ),
+        "decoded and loaded (without PostgreSQL)": lambda messages, _: load(
+            engine, catalogue, messages, datetime.now(UTC)
+        ),
+    }
+    best = dict.fromkeys(steps, float("inf"))
+    results = new_results()
+    for _ in range(rounds):
+        messages = [single(results) for _ in range(BATCH)]
+        data = b"".join(map(delivered, messages))
+        for name, step in steps.items():
+            began = time.process_time()
+            step(messages, data)
+            best[name] = min(best[name], time.process_time() - began)
+    print(f"{BATCH} messages of one record a batch, the best of {rounds}; µs a message")
+    for name, seconds in best.items():
+        tell(name, f"{seconds / BATCH * 1e6:.1f}")
+    print_load()
+    if calls:  # after the rest: being watched makes each call slower
+        messages = [single(results) for _ in range(10 * BATCH)]
+        with profile:
+            for at in range(0, len(messages), BATCH):
+                load(engine, catalogue, messages[at : at + BATCH], datetime.now(UTC))
+        pstats.Stats(profile).sort_stats("tottime").print_stats(CALLS)
+    engine.dispose()
+
+
+def delivered(message: Message) -> bytes:
+    """As ActiveMQ delivers it."""
+    theirs = {
+        "content-type": "text/plain; charset=utf-8",
+        "message-id": "ID:broker.example.org-37219-1795264245521-3:12:-1:1:4711",
+        "destination": DESTINATION,
+        "timestamp": "1795264245521",
+        "expires": "0",
+        "subscription": "0",
+        "priority": "4",
+        "ack": "ID:broker.example.org-37219-1795264245521-31:4711",
+    }
+    return encode("MESSAGE", {**message.headers, **theirs}, message.body) + b"\n"
+
+
+if __name__ == "__main__":
+    main()

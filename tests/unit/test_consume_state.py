@@ -1,0 +1,302 @@
+"""What the daemon knows of itself: with a clock that stands until it is told to go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from consumer.histogram import Histogram
+from consumer.inbox import Delivery
+from consumer.open_letters import EVERY_S, OpenLetters
+from consumer.state import NOT_TRIED, State, sent_at
+from consumer.tally import MAX_KEYS, OTHERS, Tally
+from schema.message import MESSAGE_ID, Message
+from sql.errors import DatabaseAway, SqlError, StatementFailed
+from sql.load import Loaded
+
+NOON = 1_795_262_400.0
+BROKER = "stomp://a:61613"
+
+
+class Scene:
+    """A state whose clock shows noon."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.state = State(lambda: self.now)
+
+    def commit(self, batch: Sequence[Delivery], rows: int | None = None) -> None:
+        self.state.taken(batch)
+        self.state.committed(batch, loaded(len(batch) if rows is None else rows))
+
+
+class Connection:
+    broker = BROKER
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        raise NotImplementedError
+
+
+def loaded(rows: int, ignored: Mapping[str, int] | None = None) -> Loaded:
+    return Loaded({"metricOutput": rows}, {"bad-status": 1}, 0, ignored or {})
+
+
+def delivery(sent: float | None = None, body: bytes = b"12345") -> Delivery:
+    headers = {} if sent is None else {MESSAGE_ID: f"{int(sent * 1e6):014x}-ab12"}
+    return Delivery(Message(headers, body), Connection(), None)
+
+
+def test_the_time_of_sending_is_in_our_message_ids() -> None:
+    assert sent_at({MESSAGE_ID: f"{int(NOON * 1e6):014x}-{'0' * 18}"}) == NOON
+
+
+def test_the_time_of_sending_of_foreign_messages_is_what_their_broker_says() -> None:
+    assert sent_at({"timestamp": str(int(NOON * 1000))}) == NOON
+    assert sent_at({MESSAGE_ID: "their-own", "timestamp": str(int(NOON * 1000))}) == NOON
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"timestamp": "yesterday"},
+        {"timestamp": "0"},
+        {"timestamp": "99999999999999999999"},
+        {MESSAGE_ID: "ffffffffffffff-00"},
+        {MESSAGE_ID: "nothexatall---00"},
+        {MESSAGE_ID: ""},
+    ],
+)
+def test_nonsense_says_nothing_about_the_time_of_sending(headers: Mapping[str, str]) -> None:
+    assert sent_at(headers) is None
+
+
+def test_the_lag_is_that_of_the_newest_message_of_the_last_commit() -> None:
+    scene = Scene()
+
+    scene.commit([delivery(NOON - 5), delivery(NOON - 2), delivery(None)])
+
+    assert scene.state.standing().lag_s == pytest.approx(2)
+
+
+def test_the_lag_grows_while_a_batch_is_in_hand() -> None:
+    scene = Scene()
+    scene.commit([delivery(NOON - 1)])
+
+    scene.state.taken([delivery(NOON - 1)])
+    scene.now += 60
+
+    assert scene.state.standing().lag_s == pytest.approx(61)
+
+
+def test_a_quiet_daemon_does_not_lag() -> None:
+    scene = Scene()
+    scene.commit([delivery(NOON - 7200)])
+    assert scene.state.standing().lag_s == pytest.approx(7200)
+
+    scene.now += 60
+
+    assert scene.state.standing().lag_s == 0
+
+
+def test_a_clock_ahead_of_ours_is_no_negative_lag() -> None:
+    scene = Scene()
+
+    scene.commit([delivery(NOON + 30)])
+
+    assert scene.state.standing().lag_s == 0
+
+
+def test_the_lag_of_messages_that_do_not_say_when_they_were_sent_is_unknown() -> None:
+    scene = Scene()
+
+    scene.commit([delivery(None)])
+
+    assert scene.state.standing().lag_s is None
+
+
+def test_what_is_in_hand_is_held_until_it_is_committed() -> None:
+    scene = Scene()
+    batch = [delivery(), delivery(body=b"123")]
+
+    scene.state.taken(batch)
+    held = scene.state.standing()
+    scene.state.committed(batch, loaded(2))
+    done = scene.state.standing()
+
+    assert (dict(held.in_hand), held.in_hand_bytes) == ({BROKER: 2}, 8)
+    assert (held.behind_since, held.last_commit) == (NOON, None)
+    assert (dict(done.in_hand), done.behind_since, done.last_commit) == ({}, None, NOON)
+
+
+def test_a_batch_may_be_committed_in_parts() -> None:
+    scene = Scene()
+    first, second = [delivery()], [delivery(), delivery()]
+    scene.state.taken([*first, *second])
+
+    scene.now += 3
+    scene.state.committed(first, loaded(1))
+
+    standing = scene.state.standing()
+    assert (dict(standing.in_hand), standing.behind_since) == ({BROKER: 2}, NOON + 3)
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    scene = Scene()
+    for _ in range(60):
+        scene.commit([delivery()] * 15, rows=30)
+        scene.now += 1
+    standing = scene.state.standing()
+    assert standing.messages_per_s == pytest.approx(15, rel=0.05)
+    assert standing.rows_per_s == pytest.approx(30, rel=0.05)
+
+    scene.now += 60
+
+    assert scene.state.standing().messages_per_s == 0
+
+
+def test_rates_of_a_young_process_are_those_of_its_life() -> None:
+    scene = Scene()
+    scene.now += 10
+    scene.commit([delivery()] * 100)
+
+    assert scene.state.standing().messages_per_s == pytest.approx(10)
+
+
+def test_it_waits_for_the_database_since_the_first_failure_and_for_the_last_reason() -> None:
+    scene = Scene()
+    assert scene.state.standing().waiting
+    scene.state.can_commit()
+    assert scene.state.standing().waiting is None
+
+    scene.now += 5
+    scene.state.cannot_commit("connection refused")
+    scene.now += 5
+    scene.state.cannot_commit("starting up")
+
+    waiting = scene.state.standing().waiting
+    assert waiting and (waiting.since, waiting.reason) == (NOON + 5, "starting up")
+
+
+def test_at_first_the_database_was_not_reached_yet() -> None:
+    waiting = State().standing().waiting
+
+    assert waiting and waiting.reason == NOT_TRIED
+
+
+def test_a_pause_turns_the_loop_and_ends_in_time() -> None:
+    state = State()
+
+    assert state.pause(threading.Event(), 0.01) is False
+    assert state.turns > 0
+
+
+def test_a_pause_ends_when_told_to_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+
+    assert State().pause(stop, 3600) is True
+
+
+def test_ignored_keys_are_counted_by_the_names_of_their_senders() -> None:
+    tally = Tally()
+
+    tally.add([], loaded(0, {"colour": 2, "a\ud800b\0c": 1}))
+    tally.add([], loaded(0, {"colour": 3}))
+
+    assert tally.ignored_keys == {"colour": 5, r"a\ud800b\x00c": 1}
+
+
+def test_endlessly_many_ignored_keys_are_others() -> None:
+    tally = Tally()
+
+    tally.add([], loaded(0, {f"key{number}": 1 for number in range(1000)}))
+    tally.add([], loaded(0, {"key0": 1, "late": 1}))
+
+    assert len(tally.ignored_keys) == MAX_KEYS + 1
+    assert tally.ignored_keys[OTHERS] == 1000 - MAX_KEYS + 1
+    assert tally.ignored_keys["key0"] == 2
+
+
+def test_rows_are_counted_by_class() -> None:
+    tally = Tally()
+
+    tally.add([delivery()], Loaded({"metricOutput": 2, "downtime": 1}, {}, 0, {}))
+
+    assert tally.as_json()["classes"] == [
+        {"class": "metricOutput", "rows": 2},
+        {"class": "downtime", "rows": 1},
+    ]
+
+
+def test_a_histogram_counts_up_to_and_with_each_edge() -> None:
+    histogram = Histogram((1, 10))
+
+    histogram.add([0.5, 1, 2, 10, 11])
+    histogram.add([100])
+    histogram.add([])
+
+    found = histogram.distribution()
+    assert (found.counts, found.total) == ((2, 4, 6), pytest.approx(124.5))
+
+
+class Asked:
+    """Open dead letters as a database of moods gives them."""
+
+    def __init__(self, *answers: Mapping[str, int] | SqlError) -> None:
+        self.answers = list(answers)
+        self.now = 0.0
+        self.state = State()
+        self.ask = OpenLetters(self._count, self.state, lambda: self.now)
+
+    def _count(self) -> Mapping[str, int]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, SqlError):
+            raise answer
+        return answer
+
+
+def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
+    scene = Scene()
+
+    scene.commit([delivery(NOON - 3)] * 1000)
+
+    lags = scene.state.standing().lags
+    assert lags.counts[-1] == pytest.approx(1000, rel=0.05)
+    assert lags.total == pytest.approx(3000, rel=0.05)
+
+
+def test_open_dead_letters_are_asked_every_half_minute() -> None:
+    asked = Asked({"bad-status": 1}, {"bad-status": 2})
+    for _ in range(100):
+        asked.ask()
+    assert asked.state.standing().open_dead_letters == {"bad-status": 1}
+
+    asked.now += EVERY_S
+    asked.ask()
+
+    assert asked.state.standing().open_dead_letters == {"bad-status": 2}
+
+
+def test_a_daemon_without_messages_notices_that_the_database_went_and_came() -> None:
+    asked = Asked({}, DatabaseAway("connection refused"), {})
+    asked.ask()
+    assert asked.state.standing().waiting is None
+
+    asked.now += EVERY_S
+    asked.ask()
+    assert asked.state.standing().waiting is not None
+
+    asked.now += EVERY_S
+    asked.ask()
+    assert asked.state.standing().waiting is None
+
+
+def test_dead_letters_that_cannot_be_counted_stop_nothing() -> None:
+    asked = Asked(StatementFailed("no such table: dead_letter"))
+
+    asked.ask()
+
+    assert asked.state.standing().open_dead_letters is None

@@ -1,0 +1,177 @@
+"""Repeated lines of a log are folded, and a log that can't be written stops nobody."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from schema.log_fold import FoldingHandler
+
+SOON_S = 10.0
+
+
+class Lines(io.StringIO):
+    """A log to be read; `arrived` is set by each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = threading.Event()
+
+    def flush(self) -> None:
+        self.arrived.set()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.getvalue().splitlines()
+
+
+class Log:
+    """Two loggers, one handler of `every_s` behind them."""
+
+    def __init__(self, every_s: float) -> None:
+        self.stream = Lines()
+        self.handler = FoldingHandler(self.stream, every_s)
+        self.handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+        self.one, self.other = logging.Logger("one"), logging.Logger("other")
+        for logger in (self.one, self.other):
+            logger.addHandler(self.handler)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stream.lines
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    made = Log(every_s=3600)
+    yield made
+    made.handler.close()
+
+
+def test_different_lines_are_all_told(log: Log) -> None:
+    log.one.warning("broker %s away", "a")
+    log.one.warning("broker %s away", "b")
+    log.one.error("broker %s away", "b")
+    log.other.error("broker %s away", "b")
+
+    assert log.lines == [
+        "WARNING one broker a away",
+        "WARNING one broker b away",
+        "ERROR one broker b away",
+        "ERROR other broker b away",
+    ]
+
+
+def test_a_repeated_line_is_told_once_and_its_number_when_another_one_comes(log: Log) -> None:
+    for _ in range(5):
+        log.one.warning("broker away")
+    log.one.info("broker back")
+
+    assert log.lines == [
+        "WARNING one broker away",
+        "WARNING one last line repeated 4 times",
+        "INFO one broker back",
+    ]
+
+
+def test_two_lines_are_told_as_one_repeated_once(log: Log) -> None:
+    log.one.warning("broker away")
+    log.one.warning("broker away")
+    log.one.warning("other")
+
+    assert "WARNING one last line repeated once" in log.lines
+
+
+def test_the_first_of_each_error_is_told_at_once(log: Log) -> None:
+    for number in range(3):
+        for _ in range(3):
+            log.one.error("record %d", number)
+        assert log.lines[-1] == f"ERROR one record {number}"
+
+
+def test_errors_with_different_exceptions_are_different_lines(log: Log) -> None:
+    for text in ("full", "gone"):
+        try:
+            raise OSError(text)
+        except OSError:
+            log.one.exception("not written")
+
+    assert "OSError: full" in log.stream.getvalue()
+    assert "OSError: gone" in log.stream.getvalue()
+
+
+def test_repetitions_are_told_at_the_end(log: Log) -> None:
+    log.one.warning("broker away")
+    log.one.warning("broker away")
+
+    log.handler.close()
+
+    assert log.lines[-1] == "WARNING one last line repeated once"
+
+
+def test_repetitions_are_told_each_minute_and_then_the_line_in_full_again() -> None:
+    log = Log(every_s=0.05)
+    log.one.warning("broker away")
+    log.stream.arrived.clear()
+    log.one.warning("broker away")
+
+    assert log.stream.arrived.wait(SOON_S)
+    log.one.warning("broker away")
+
+    assert log.lines == [
+        "WARNING one broker away",
+        "WARNING one last line repeated once",
+        "WARNING one broker away",
+    ]
+    log.handler.close()
+
+
+@pytest.mark.parametrize("how", ["full", "closed pipe", "closed", "none"])
+def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
+    with unwritable(how) as stream:
+        handler = FoldingHandler(stream)
+        logger = logging.Logger("one")
+        logger.addHandler(handler)
+
+        logger.warning("first")
+        logger.warning("second")
+
+        assert handler.dropped == 2
+        handler.close()
+
+
+def test_a_program_whose_log_is_full_keeps_its_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "consumer", "--config", str(tmp_path / "none.toml"), "check"]
+
+    with open("/dev/full", "w") as full:
+        code = subprocess.run(command, stderr=full, timeout=60).returncode
+
+    assert code == 78
+
+
+@contextmanager
+def unwritable(how: str) -> Iterator[io.TextIOWrapper | None]:
+    """A stream that can't be written, for one of several reasons."""
+    if how == "none":
+        yield None
+        return
+    reader, writer = os.pipe()
+    os.close(reader)
+    descriptor = os.open("/dev/full", os.O_WRONLY) if how == "full" else os.dup(writer)
+    os.close(writer)
+    stream = io.TextIOWrapper(os.fdopen(descriptor, "wb", buffering=0), write_through=True)
+    if how == "closed":
+        stream.close()
+        yield stream
+    else:
+        yield stream
+        stream.detach().close()
