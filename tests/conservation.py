@@ -19,7 +19,7 @@ from tests.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000
 DAY_S = 86_400
-"""As many records a host has, that no time lies in the future."""
+"""A host has so many records, a second apart: so none lies in the future."""
 _SUMMARY = re.compile(rb"summaryData: (\S+)")
 
 

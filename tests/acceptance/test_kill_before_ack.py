@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -47,9 +46,11 @@ def test_what_was_committed_and_not_acked_comes_again_is_counted_and_is_one_row(
     subscribe(broker, site.name, destination)
     messages = numbered("acked", range(COUNT))
     publish(broker.host, broker.port, destination, messages)
-    command = [sys.executable, "-c", KILLED_BEFORE_THE_ACK, *site.command("run")[3:]]
+    whole = site.command("run")
+    at = whole.index("-m")
+    command = [*whole[:at], "-c", KILLED_BEFORE_THE_ACK, *whole[at + 2 :]]
 
-    killed = subprocess.run(command, capture_output=True, timeout=60, env=site.environment)
+    killed = subprocess.run(command, capture_output=True, timeout=60)
     committed = site.rows()
     drained = site.drain()
 
