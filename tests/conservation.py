@@ -18,6 +18,8 @@ from schema.spool_directory import LOCK, LOCK_AGE_S, TEMPORARY
 from tests.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000
+DAY_S = 86_400
+"""As many records a host has, that no time lies in the future."""
 _SUMMARY = re.compile(rb"summaryData: (\S+)")
 
 
@@ -75,10 +77,13 @@ def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Messag
     return [
         metric_message(
             metric_result(
-                metricName=f"org.sam.{prefix}",
-                timestamp=str(FIRST_TIMESTAMP + number),
-                summaryData=f"{prefix}-{number}",
-                **changes,
+                **{
+                    "hostName": f"ce{number // DAY_S}.example.org",
+                    "metricName": f"org.sam.{prefix}",
+                    "timestamp": str(FIRST_TIMESTAMP + number % DAY_S),
+                    "summaryData": f"{prefix}-{number}",
+                    **changes,
+                }
             )
         )
         for number in numbers

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
+from schema.message import Message
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import eventually
@@ -24,6 +25,9 @@ CHUNK = 10
 PAUSE_S = 0.1
 AGAIN_S = 0.1
 END_S = 60.0
+
+Records = Callable[[str, range], list[Message]]
+"""Messages with the keys of this prefix and these numbers."""
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Load:
     accepted: list[str] = field(default_factory=list)
     again: int = 0
     """So many chunks were sent once more: the broker may have them twice."""
+    records: Records = numbered
+    pause_s: float = PAUSE_S
 
     def wait_for_more(self, count: int = 50) -> None:
         """Until so many more are confirmed."""
@@ -46,16 +52,16 @@ class Load:
         """Chunk by chunk until `ending`; each is sent until it is confirmed."""
         for start in count(step=CHUNK):
             self._offer(start)
-            if ending.wait(PAUSE_S):
+            if ending.wait(self.pause_s):
                 return
 
     def _offer(self, start: int) -> None:
-        messages = numbered(self.prefix, range(start, start + CHUNK))
+        messages = self.records(self.prefix, range(start, start + CHUNK))
         deadline = time.monotonic() + END_S
         while True:
             try:
                 host, port = self.broker.host, self.broker.port
-                publish(host, port, self.destination, messages, one_by_one=True)
+                publish(host, port, self.destination, messages)
                 break
             except OSError:
                 self.again += 1
@@ -65,9 +71,12 @@ class Load:
 
 
 @contextmanager
-def offering(broker: RealBroker, destination: str) -> Iterator[Load]:
+def offering(
+    broker: RealBroker, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
+) -> Iterator[Load]:
     """Under load inside the block; on leaving it all that was begun is confirmed."""
-    load, ending = Load(broker, destination), threading.Event()
+    load = Load(broker, destination, records=records, pause_s=pause_s)
+    ending = threading.Event()
     failed: list[BaseException] = []
 
     def offer() -> None:

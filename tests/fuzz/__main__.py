@@ -1,0 +1,77 @@
+"""The long form: a million inputs for the decoder, the frame reader and the reader of spools.
+
+    python -m tests.fuzz --inputs 1000000
+    python -m tests.fuzz --seed 7 --target frames     the same inputs again
+
+Exit 1 at the first input that raises something not documented, takes too long or too much memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import resource
+import sys
+from collections.abc import Sequence
+
+from tests.fuzz.run import Defect, fuzz
+from tests.fuzz.targets import TARGETS
+
+PORTION = 10_000
+HANG_S = 300.0
+"""A portion that takes so long hangs: then its stack is told."""
+MOST_GROWTH_MB = 100.0
+"""Above what it takes after the first portions: caches are full by then."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _arguments(argv)
+    seed = random.randrange(10**6) if args.seed is None else args.seed
+    names = list(TARGETS) if args.target is None else [args.target]
+    try:
+        for name in names:
+            print(_told(name, args.inputs // len(names), seed), flush=True)
+    except Defect as defect:
+        print(defect, file=sys.stderr)
+        return 1
+    print(f"peak RSS {_peak_mb():.0f} MB, 0 crashes, 0 hangs, seed {seed}")
+    return 0
+
+
+def _told(name: str, inputs: int, seed: int) -> str:
+    done, seconds, slowest_s, longest, before_mb = 0, 0.0, 0.0, 0, 0.0
+    while done < inputs:
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        figures = fuzz(name, min(PORTION, inputs - done), seed + done)
+        faulthandler.cancel_dump_traceback_later()
+        before_mb = before_mb or _peak_mb()
+        done += figures.inputs
+        seconds += figures.seconds
+        slowest_s = max(slowest_s, figures.slowest_s)
+        longest = max(longest, figures.longest_bytes)
+        if _peak_mb() - before_mb > MOST_GROWTH_MB:
+            raise Defect(f"{name}, seed {seed}: grew from {before_mb:.0f} to {_peak_mb():.0f} MB")
+    return (
+        f"{name:9} {done} inputs of up to {longest} bytes in {seconds:.0f} s, "
+        f"the slowest {1000 * slowest_s:.0f} ms"
+    )
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--inputs", type=int, default=1_000_000, help="in all (default %(default)s)"
+    )
+    parser.add_argument("--target", choices=TARGETS, help="one alone (default: all)")
+    parser.add_argument("--seed", type=int, help="which inputs (default: by chance)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Many inputs for one target, each timed."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from tests.fuzz.targets import TARGETS
+
+SLOWEST_S = 1.0
+"""Of the processor's time, for one input of at most some ten thousand bytes."""
+
+
+class Defect(Exception):
+    """What an input did that it may not; the words say how to do it again."""
+
+
+@dataclass
+class Figures:
+    inputs: int = 0
+    seconds: float = 0.0
+    slowest_s: float = 0.0
+    longest_bytes: int = 0
+
+
+def fuzz(name: str, inputs: int, seed: int) -> Figures:
+    """Let the target of that name read so many inputs; the same ones for the same seed.
+
+    Raises:
+        Defect: something was raised that is not documented, or took too long.
+    """
+    target, figures = TARGETS[name], Figures()
+    for number in range(inputs):
+        chance = random.Random(f"{seed}/{number}")
+        began = time.process_time()
+        try:
+            data = target.run(chance)
+        except Exception as error:
+            raise Defect(f"{name}, input {number} of seed {seed}: {error!r}") from error
+        took_s = time.process_time() - began
+        if took_s > SLOWEST_S:
+            raise Defect(f"{name}, input {number} of seed {seed}: {took_s:.1f} s")
+        figures.inputs += 1
+        figures.seconds += took_s
+        figures.slowest_s = max(figures.slowest_s, took_s)
+        figures.longest_bytes = max(figures.longest_bytes, len(data))
+    return figures

@@ -1,0 +1,238 @@
+"""What reads the bytes of others, and what it may do with them: nothing but what it documents."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from schema.classes import BUILT_IN, METRIC_OUTPUT
+from schema.decode import decode
+from schema.element import parse, serialise
+from schema.json_record import write_json
+from schema.message import Message, new_message
+from schema.record import write_wlcg
+from schema.stomp_frame import FrameError, FrameReader, encode
+from tests.builders import NOW, metric_message, metric_result
+from tests.fuzz.mutate import mutated
+
+MAX_HEAD_BYTES = 4096
+MAX_BODY_BYTES = 16_384
+COLUMNS = {name: each.keys for name, each in BUILT_IN.items()} | {"own": ("colour", "startTime")}
+
+RECORDS = (
+    metric_result(),
+    metric_result(serviceFlavour="CE,SE", detailsData="one\ntwo\n EOT\nthree", voFqan="/ops"),
+    metric_result(serviceURI="https://ce01.example.org:8443/x", performanceData="t=1s;2;3"),
+    {"siteName": "S", "groupName": "G", "groupType": "T", "validFrom": "1767225600", "weight": "3"},
+    {"colour": "red", "startTime": "2026-11-20 12:00:00+01:00"},
+)
+NSTREAM = (
+    b'{"metric": "org.sam.M", "host": "ce01", "status": "OK", "tags": "CE ops", '
+    b'"timestamp": "2026-11-20T12:00:00Z", "details": "a\\\\nb", "perfdata": ["t=1", {"a": 2}]}'
+)
+TEXT_TOKENS = (
+    *(
+        b"EOT",
+        b"EOT\n",
+        b"\nEOT\r\n",
+        b": ",
+        b":",
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b",",
+        b" ",
+    ),
+    *(b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"\xc2\xa0", b"\x1f", b"detailsData: "),
+    *(b"hostName: ", b"serviceURI: ", b"timestamp: ", b"metricStatus: ", b"serviceType: x\n"),
+    *(b"2026-02-30T00:00:00Z", b"99999999999", b"+25:00", b".5", b"now", b"[::1]", b"://", b"@"),
+    *(
+        b"0",
+        b"3",
+        b"ok",
+        b"UNKNOWN",
+        b"4",
+        b"weight: 2147483648\n",
+        b"%s",
+        b"'",
+        b"\\",
+        b"EOT: x\n",
+    ),
+)
+JSON_TOKENS = (
+    *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"null", b"true", b"NaN", b"-Infinity", b"1e400"),
+    *(
+        b"\\u0000",
+        b"\\ud800",
+        b"\\u",
+        b"\\",
+        b"\0",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"-0",
+        b"1_0",
+        b"[[[",
+    ),
+    *(
+        b'"hostName": ',
+        b'"timestamp": 1795176000, ',
+        b'{"a":',
+        b'"detailsData": "x", ',
+        b'"tags": ',
+    ),
+)
+FRAME_TOKENS = (
+    *(
+        b"\0",
+        b"\n",
+        b"\r\n",
+        b"\n\n",
+        b"\r",
+        b":",
+        b"\\c",
+        b"\\n",
+        b"\\x",
+        b"\\",
+        b"\xff",
+        b"ERROR\n",
+    ),
+    *(
+        b"content-length:5\n",
+        b"content-length:-1\n",
+        b"content-length:999999999999\n",
+        b"MESSAGE\n",
+    ),
+    *(b"content-length:\xd9\xa3\n", b"RECEIPT\nreceipt-id:a\n\n\0", b"CONNECTED\n", b"receipt-id:"),
+)
+ELEMENT_TOKENS = (
+    *JSON_TOKENS,
+    *(b'"encoding": "base64", ', b'"encoding": "base64+zlib", ', b'"encoding": "zlib", ', b"utf8+"),
+    *(
+        b'"header": ',
+        b'"body": ',
+        b'"text": ',
+        b"eJwDAAAAAAE=",
+        b"====",
+        b'"samFormat": "nstream", ',
+    ),
+)
+HEADER_TOKENS = ("", " ", "\0", "\ud800", "x", "1", "9" * 30, "a=b", "%00=%ff", ",", "nstream", "=")
+HEADERS = (
+    *("messageClass", "recordCount", "content-type", "samFormat", "samRename", "nagios_host"),
+    *("nagiosHost", "samMessageId", "samMessageid"),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """`read` raises AssertionError, or anything else that is not documented, for a defect."""
+
+    seeds: Sequence[bytes]
+    tokens: Sequence[bytes]
+    read: Callable[[bytes, random.Random], None]
+
+    def run(self, chance: random.Random) -> bytes:
+        """Let it read something; what it was."""
+        data = mutated(self.seeds, self.tokens, chance)
+        self.read(data, chance)
+        return data
+
+
+def _read_text(body: bytes, chance: random.Random) -> None:
+    _decode(Message(_headers(chance, {}), body))
+
+
+def _read_json(body: bytes, chance: random.Random) -> None:
+    _decode(Message(_headers(chance, {"content-type": "application/json"}), body))
+
+
+def _read_nstream(body: bytes, chance: random.Random) -> None:
+    renames = {"samFormat": "nstream", "samRename": "colour=voName,when=timestamp"}
+    _decode(Message(_headers(chance, renames), body))
+
+
+def _read_element(content: bytes, chance: random.Random) -> None:
+    try:
+        message = parse(content)
+    except ValueError:
+        return
+    assert serialise(message)
+    _decode(message)
+
+
+def _read_frames(data: bytes, chance: random.Random) -> None:
+    reader = FrameReader(MAX_HEAD_BYTES, MAX_BODY_BYTES)
+    try:
+        while data:
+            size = chance.randint(1, len(data))
+            for frame in reader.feed(data[:size]):
+                assert len(frame.body) <= MAX_BODY_BYTES
+                assert sum(map(len, frame.headers)) <= MAX_HEAD_BYTES
+            data = data[size:]
+    except FrameError:
+        pass
+
+
+def _headers(chance: random.Random, given: Mapping[str, str]) -> dict[str, str]:
+    """Of some class; now and then one of them is odd."""
+    headers = {"messageClass": chance.choice(["metricOutput"] * 6 + list(COLUMNS)), **given}
+    if not chance.randrange(4):
+        count = chance.randint(0, 3)
+        value = "".join(chance.choices(HEADER_TOKENS, k=count))
+        headers[chance.choice(HEADERS)] = value
+    return headers
+
+
+def _decode(message: Message) -> None:
+    columns = COLUMNS.get(message.message_class or "", METRIC_OUTPUT.keys)
+    decoded = decode(message, columns, NOW)
+    assert decoded.rows or decoded.bad, "nothing came of it"
+    assert message.message_id
+    for row in decoded.rows:
+        for column, value in row.values.items():
+            assert column in columns
+            assert value and "\0" not in value, "a database takes no NUL"
+            value.encode()  # nor half a character
+
+
+def _frames() -> list[bytes]:
+    headers = {"destination": "/topic/x", "a\n:b": "c\\d", "content-length": "5"}
+    return [
+        encode("MESSAGE", headers, b"a\0bcd") + encode("RECEIPT", {"receipt-id": "r-1"}),
+        encode("MESSAGE", metric_message().headers, metric_message().body) * 2,
+        b"\n\r\nCONNECTED\r\nversion:1.2\r\nheart-beat:0,0\r\n\r\n\0\n",
+        encode("ERROR", {"message": "no"}, b"no and no"),
+    ]
+
+
+def _elements() -> list[bytes]:
+    body = base64.b64encode(zlib.compress(metric_message().body)).decode()
+    packed = json.dumps({"header": {}, "body": body, "encoding": "base64+zlib+utf8"}).encode()
+    binary = serialise(new_message("own", "x")._replace(body=b"\xff\xfe"))
+    return [serialise(metric_message(each)) for each in RECORDS[:3]] + [packed, binary]
+
+
+TARGETS: Mapping[str, Target] = {
+    "text": Target(
+        [write_wlcg(each).encode() for each in RECORDS]
+        + ["".join(map(write_wlcg, RECORDS)).encode()],
+        TEXT_TOKENS,
+        _read_text,
+    ),
+    "json": Target(
+        [write_json([each]).encode() for each in RECORDS] + [write_json(RECORDS).encode()],
+        JSON_TOKENS,
+        _read_json,
+    ),
+    "nstream": Target(
+        [NSTREAM, b"[" + NSTREAM + b"," + NSTREAM + b"]"], JSON_TOKENS, _read_nstream
+    ),
+    "frames": Target(_frames(), FRAME_TOKENS, _read_frames),
+    "elements": Target(_elements(), ELEMENT_TOKENS, _read_element),
+}

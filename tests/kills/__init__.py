@@ -1,0 +1,1 @@
+"""Consumer, broker and database killed at random under load, and what must be true afterwards."""
