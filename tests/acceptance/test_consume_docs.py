@@ -24,7 +24,7 @@ import consumer.nagios
 import publisher.cli
 import sql.cli
 from consumer.broker_habits import HABITS, subscribe_headers, subscription_name
-from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer
+from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
 from consumer.snapshot import STATES
 from publisher.config import load_config
 from schema import command
@@ -266,7 +266,8 @@ def test_two_processes_share_what_the_page_tells(
     told = told.replace("msg1.example.org:61613", port_of(activemq)).replace(TOPIC, topic)
     configure(place, told)
     first, second = commands.splitlines()
-    succeed(place, f"{first}& {second}; wait")
+    # What the first run does: ActiveMQ fills a queue from when somebody subscribed to it.
+    subscribe(activemq, "site-a", f"/queue/Consumer.site-a.VirtualTopic.{topic}")
     publish(activemq.host, activemq.port, f"/topic/VirtualTopic.{topic}", results(100))
 
     succeed(place, f"{first}& {second}; wait")
@@ -583,7 +584,7 @@ def test_every_reason_of_the_table_can_be_had(place: Workplace) -> None:
 def test_a_new_password_is_taken_at_a_reload(
     place: Workplace, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
-    def password(text: str) -> None:
+    def change_password(text: str) -> None:
         rabbitmq.add_user("site-a", text, topics_read=".*", topics_written=".*")
         place.write("broker-password", f"{text}\n").chmod(0o600)
 
@@ -591,15 +592,29 @@ def test_a_new_password_is_taken_at_a_reload(
     told = told.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url).replace(TOPIC, topic)
     told = re.sub(r"^(ca|certificate|key)_file.*\n", "", told, flags=re.MULTILINE)
     configure(place, told)
-    password("first")
+    change_password("first")
     with place.running("sam-consume", "run") as daemon:
         eventually(lambda: log_of(place).count("subscribed as site-a") == 1)
-        password("second")
+        change_password("second")
         daemon.send_signal(signal.SIGHUP)
         eventually(lambda: log_of(place).count("subscribed as site-a") == 2)
         message = metric_message(metric_result(hostName="ce01.example.org"))
         publish(rabbitmq.host, rabbitmq.port, f"/topic/{topic}", [message])
         eventually(lambda: hosts(place) == ["ce01.example.org"])
+
+
+def test_a_systemd_credential_is_found_by_the_name_that_page_and_units_tell(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = "LoadCredential=sam-consumer-password:/etc/sam/broker-password"
+    units = [path.read_text() for path in (ROOT / "deploy").glob("sam-consume*.service")]
+    place.write("sam-consumer-password", "secret\n").chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(place.directory))
+
+    config = load_consumer(argparse.Namespace(config=str(place.directory / "sam.toml")))
+
+    assert password(config) == "secret"
+    assert [setting in text for text in (read_page(PAGE), *units)] == [True] * 3
 
 
 def test_what_foreign_writers_wrote_is_loaded(
@@ -661,7 +676,8 @@ def test_the_commands_that_watch_tell_of_a_daemon_that_runs(place: Workplace) ->
     replace(place, consumer_settings=f"metrics_port = {port}").write_configuration()
     with place.running("sam-consume", "run"):
         place.succeed("sam-publish", *RESULT, "ce01.example.org")
-        eventually(lambda: place.run("sam-consume", "status").code == 0)
+        told = place.directory / "state" / "sam" / "consume-acceptance.state.json"
+        eventually(lambda: told.exists() and json.loads(told.read_text())["rows"] == 1)
 
         answer = succeed(place, texts("Watching", "sh")[0])
 
