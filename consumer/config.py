@@ -6,12 +6,12 @@ import argparse
 import os
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from schema.broker import SPOOL, STOMP, Broker, parse_broker
 from schema.config import examine, load, state_dir
@@ -137,7 +137,7 @@ class ConsumerConfig:
     )
     heart_beat_s: float = field(default=10.0, metadata={"check": _check_positive})
     batch_size: int = field(default=1000, metadata={"check": _check_positive})
-    batch_age_s: float = field(default=0.15, metadata={"check": _check_positive})
+    batch_age_s: float = field(default=0.1, metadata={"check": _check_positive})
     prefetch: int = field(default=2000, metadata={"check": _check_positive})
     buffer_bytes: int = field(default=16 * 1024 * 1024, metadata={"check": _check_positive})
     """Of message bodies that wait here; then the brokers wait."""
@@ -212,6 +212,21 @@ def load_limits(args: argparse.Namespace) -> Limits:
     Raises:
         ConfigError: one of them is no good, or the file is not.
     """
+    given = _some(args, LIMITS)
+    return ConsumerConfig(brokers=(), **given).limits()
+
+
+def load_who(args: argparse.Namespace) -> str:
+    """Which process is meant, for who only asks how it does and may not read its secrets.
+
+    Raises:
+        ConfigError: name or brokers are no good, or the file is not.
+    """
+    return ConsumerConfig(**_some(args, {"name", "brokers"})).who(args.instance)
+
+
+def _some(args: argparse.Namespace, names: Collection[str]) -> dict[str, Any]:
+    """The values of these keys that are given; what is wrong with others does not matter."""
     found = examine(
         ConsumerConfig,
         SECTION,
@@ -220,10 +235,9 @@ def load_limits(args: argparse.Namespace) -> Limits:
         environ=os.environ,
         parse_toml=tomllib.loads,
     )
-    if LIMITS & found.bad:
+    if found.bad & set(names):
         raise ConfigError(found.problems)
-    given = {name: value for name, value in found.values.items() if name in LIMITS}
-    return ConsumerConfig(brokers=(), **given).limits()
+    return {name: value for name, value in found.values.items() if name in names}
 
 
 def state_directory() -> Path:

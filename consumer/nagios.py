@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from consumer.config import load_consumer, state_places
+from consumer.config import load_who, state_places
 from consumer.snapshot import DEGRADED, RUNNING, WAITING, Snapshot, Verdict, judge
 from consumer.state_file import is_alive, read_state
 from consumer.status import add_instance
@@ -102,7 +102,7 @@ class _Parser(CommandParser):
 def _check(args: argparse.Namespace) -> int:
     """Whatever goes wrong is UNKNOWN, in a line on standard output: nobody reads the other one."""
     try:
-        name = load_consumer(args, args.instance).who(args.instance)
+        name = load_who(args)
         said = read_state(state_places(), name)
     except Exception as error:
         return _tell(UNKNOWN, str(error) or type(error).__name__, [], args.json)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from consumer.config import load_consumer, state_places
+from consumer.config import load_who, state_places
 from consumer.errors import NoState
 from consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
 from consumer.state_file import is_alive, read_state
@@ -50,7 +50,7 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    name = load_consumer(args, args.instance).who(args.instance)
+    name = load_who(args)
     try:
         snapshot = read_state(state_places(), name)
     except NoState as error:

@@ -17,7 +17,7 @@ def set_up(verbosity: int, log_format: str) -> None:
     handler = FoldingHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for library in ("stomp", "stomp.py", "sqlalchemy", "alembic", "py4j", "urllib3"):
+    for library in ("sqlalchemy", "alembic", "py4j", "urllib3"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
 

@@ -61,7 +61,7 @@ class Load:
         while True:
             try:
                 host, port = self.broker.host, self.broker.port
-                publish(host, port, self.destination, messages, one_by_one=True)
+                publish(host, port, self.destination, messages)
                 break
             except OSError:
                 self.again += 1

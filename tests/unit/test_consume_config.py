@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, load_limits
+from consumer.config import (
+    ConsumerConfig,
+    SubscriptionConfig,
+    load_consumer,
+    load_limits,
+    load_who,
+)
 from schema.broker import parse_broker
 from schema.errors import ConfigError
 from schema.foreign import Stamp, make_stamp
@@ -227,3 +233,21 @@ def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -
     config = loaded(tmp_path, example)
 
     assert [each.format for each in config.subscription] == ["wlcg", "nstream"]
+
+
+def test_who_only_asks_how_the_daemon_does_needs_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text(COMPLETE)  # the password's file is not there
+
+    assert load_who(argparse.Namespace(config=str(file), instance=None)) == "site-a"
+    assert load_who(argparse.Namespace(config=str(file), instance=2)) == "site-a@2"
+    with pytest.raises(ConfigError, match="password_file"):
+        load_consumer(argparse.Namespace(config=str(file)))
+
+
+def test_a_name_that_is_no_good_is_told_to_who_asks(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text(COMPLETE.replace("site-a", "site a"))
+
+    with pytest.raises(ConfigError, match="want letters, digits"):
+        load_who(argparse.Namespace(config=str(file), instance=None))

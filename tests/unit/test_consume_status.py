@@ -68,12 +68,12 @@ def test_a_verdict_says_since_when_and_why() -> None:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    said = snapshot(name="site-a-2", brokers=(BROKER, AWAY))
+    said = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
 
-    StateFile(tmp_path / "new", "site-a-2").write(said)
+    StateFile(tmp_path / "new", "site-a@2").write(said)
 
-    assert read_state([tmp_path / "new"], "site-a-2") == said
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a-2.state.json"]
+    assert read_state([tmp_path / "new"], "site-a@2") == said
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a@2.state.json"]
 
 
 def test_a_state_file_is_for_everybody_to_read(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_status_as_json_has_the_verdict_and_all_numbers(
 
 def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     home.says()
-    home.says(name="site-a-2", messages=99)
+    home.says(name="site-a@2", messages=99)
 
     assert home.status("--instance", "2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 99

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "schema": set(),
     "publisher": {"schema", "tomli"},
     "sql": {"schema", "sqlalchemy", "alembic", "psycopg2", "defusedxml"},
-    "consumer": {"schema", "sql", "stomp", "sqlalchemy", "prometheus_client"},
+    "consumer": {"schema", "sql", "sqlalchemy", "prometheus_client"},
     "spark_jobs": {"schema", "sql", "sqlalchemy", "jinja2", "pyarrow", "psycopg2", *PYSPARK},
 }
 MODULES = [
