@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -60,6 +61,7 @@ def soak(name: str, postgres: PostgresServer, duration_s: float, seed: int) -> b
         except AssertionError as failure:
             print(f"  FAILED, logs in {directory}: {failure}", flush=True)
             return False
+    shutil.rmtree(directory)
     return True
 
 
