@@ -77,7 +77,8 @@ def heeding_signals(wishes: Wishes, exit_now: Callable[[int], object] = os._exit
 def _wait(wishes: Wishes, done: threading.Event, exit_now: Callable[[int], object]) -> None:
     while not done.is_set():
         received = signal.sigtimedwait(HEEDED, POLL_S)
-        if received is None:
+        # Interrupted by SIGSTOP and SIGCONT near its end, the wait gives what no signal filled in.
+        if received is None or received.si_signo not in HEEDED:
             continue
         name = signal.Signals(received.si_signo).name
         if received.si_signo == signal.SIGHUP:

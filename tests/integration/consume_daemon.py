@@ -17,7 +17,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +99,7 @@ def running(site: Site, log: str = "consume.log", **variables: str) -> Iterator[
     log_file = site.config.with_name(log)
     with log_file.open("wb") as target:
         process = subprocess.Popen(
-            site.command("run"), stderr=target, env=environment(site, **variables)
+            site.command("run"), stderr=target, env={**os.environ, **variables}
         )
         try:
             yield Daemon(process, log_file)
@@ -116,15 +116,10 @@ def checked(site: Site) -> tuple[int, dict[str, Any]]:
         capture_output=True,
         text=True,
         timeout=60,
-        env=environment(site),
         check=False,
     )
     assert "Traceback" not in done.stderr
     return done.returncode, json.loads(done.stdout)
-
-
-def environment(site: Site, **variables: str) -> Mapping[str, str]:
-    return {**os.environ, "STATE_DIRECTORY": str(site.config.with_name("state")), **variables}
 
 
 def site_of(

@@ -56,10 +56,12 @@ class Site:
     config: Path
     database: str
     name: str
+    state: str = "state"
+    """Where it keeps its state: another machine has another one."""
 
     def command(self, *arguments: str) -> list[str]:
         # Its state is its own: consumers of one name on one machine refuse each other.
-        own = ["env", f"STATE_DIRECTORY={self.config.with_name('state')}"]
+        own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}"]
         return [*own, sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import uuid
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,5 @@ def test_a_client_id_that_a_frozen_consumer_holds_is_taken_over_when_its_heart_b
 
 
 def running_elsewhere(site: Site) -> AbstractContextManager[Daemon]:
-    """The same consumer on a machine that knows nothing of the first one."""
-    elsewhere = str(site.config.with_name("state-elsewhere"))
-    return running(site, log="elsewhere.log", STATE_DIRECTORY=elsewhere)
+    """As on another machine: the lock of the first one is not seen."""
+    return running(replace(site, state="state-elsewhere"), log="elsewhere.log")

@@ -69,3 +69,17 @@ def test_a_process_that_stops_in_time_is_left_alone() -> None:
 
     assert codes == []
     assert not {signal.SIGTERM, signal.SIGINT} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_what_no_signal_filled_in_is_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython gives it when a stop and a continuation fall on the end of the wait."""
+    wait = signal.sigtimedwait
+    answers = [signal.struct_siginfo((-1015584256, 0, 0, 0, 0, 0, 0))]
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *of: answers.pop() if answers else wait(*of))
+    wishes = Wishes()
+
+    with heeding_signals(wishes):
+        send_to_ourselves(signal.SIGTERM)
+        assert wishes.stop.wait(SOON_S)
+
+    assert answers == []
