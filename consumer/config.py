@@ -136,9 +136,9 @@ class ConsumerConfig:
         default=None, metadata={"check": problem_of_secret}
     )
     heart_beat_s: float = field(default=10.0, metadata={"check": _check_positive})
-    batch_size: int = field(default=1000, metadata={"check": _check_positive})
+    batch_size: int = field(default=2000, metadata={"check": _check_positive})
     batch_age_s: float = field(default=0.1, metadata={"check": _check_positive})
-    prefetch: int = field(default=2000, metadata={"check": _check_positive})
+    prefetch: int = field(default=6000, metadata={"check": _check_positive})
     buffer_bytes: int = field(default=16 * 1024 * 1024, metadata={"check": _check_positive})
     """Of message bodies that wait here; then the brokers wait."""
     metrics_port: int = field(default=0, metadata={"check": _check_port})

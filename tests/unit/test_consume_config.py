@@ -63,7 +63,7 @@ def test_a_complete_section_is_read(tmp_path: Path) -> None:
 def test_a_spool_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
     config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\n')
 
-    assert config.batch_size == 1000
+    assert config.batch_size == 2000
 
 
 def test_a_network_broker_needs_a_name_and_a_subscription(tmp_path: Path) -> None:
