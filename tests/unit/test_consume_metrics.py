@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -175,10 +177,18 @@ def test_clients_that_say_nothing_do_not_keep_others_out_for_long(
     try:
         assert all(client.recv(1) == b"" for client in silent)  # let go
 
-        assert daemon.get("/healthz")[0] == 200
+        deadline = time.monotonic() + SOON_S  # 0.2 s may be short for an honest one, too
+        while not _answers(daemon):
+            assert time.monotonic() < deadline
     finally:
         for client in (*silent, slow):
             client.close()
+
+
+def _answers(daemon: Daemon) -> bool:
+    with suppress(OSError, http.client.HTTPException):
+        return daemon.get("/healthz")[0] == 200
+    return False
 
 
 def test_many_clients_are_no_many_threads(daemon: Daemon) -> None:
