@@ -32,6 +32,7 @@ CONNECT_S = 5.0
 REPLY_S = 15.0
 """How long a broker may take for an answer, or to take our bytes."""
 GOODBYE_S = 2.0
+LAST_WORDS_S = 0.5
 TICK_S = 0.5
 ROOM_S = 0.05
 """How often a session without room looks whether there is some."""
@@ -318,8 +319,22 @@ class StompSession:
         try:
             self._channel.send(frames)
         except OSError as error:
-            raise self._loss(words_of(error)) from error
+            raise self._loss(self._last_words() or words_of(error)) from error
         self._sent_at = time.monotonic()
+
+    def _last_words(self) -> str:
+        """What the broker said before it let go, which tells more than that it did."""
+        assert self._channel is not None
+        self._channel.deadline = Deadline.after(LAST_WORDS_S)
+        try:
+            self._take(self._channel.receive(RECEIVE_BYTES))
+        except SessionLost as loss:
+            return str(loss)
+        except TimeoutError:
+            return ""
+        except OSError as error:
+            return words_of(error)
+        return ""
 
     def _reply(self, command: str, timeout_s: float | None = None) -> Frame:
         """The frame that is due."""
