@@ -109,12 +109,7 @@ def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="spool:///PATH",
         help="move the messages into this directory queue instead; no database is needed",
     )
-    command.add_argument(
-        "--instance",
-        type=int,
-        metavar="N",
-        help="one of several processes that share the subscriptions, which need shared = true",
-    )
+    status.add_instance(command)
     command.set_defaults(handler=run_consumer)
 
 

@@ -22,7 +22,7 @@ class SpoolSink:
         self._queue = DirectoryQueue(path)
 
     def prepare(self) -> None:
-        self._queue.count()
+        self._queue.has_elements()  # raises where it can't be read
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
         contents = [serialise(delivery.message) for delivery in batch]

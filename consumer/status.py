@@ -45,8 +45,17 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--instance", type=int, metavar="N", help="which of several that share one subscription"
+        "--instance",
+        type=_number,
+        metavar="N",
+        help="which of several processes that share the subscriptions, which need shared = true",
     )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"want a number from 1 on, not {text!r}")
+    return int(text)
 
 
 def run_status(args: argparse.Namespace) -> int:

@@ -83,6 +83,14 @@ def test_what_one_of_them_leaves_the_other_takes(
     assert site.rows() == COUNT
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_processes_are_numbered_from_one_on(tmp_path: Path, number: str) -> None:
+    refused = Site(tmp_path / "sam.toml", "", "").run("run", f"--instance={number}")
+
+    assert refused.returncode == 64
+    assert "want a number from 1 on" in refused.stderr
+
+
 def test_an_ordinary_subscription_is_not_for_several_processes(site: Site) -> None:
     site.config.write_text(site.config.read_text().replace("shared = true", "shared = false"))
 
