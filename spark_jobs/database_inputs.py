@@ -12,6 +12,8 @@ from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.groups import Member
 from spark_jobs.profile import Profile
 
+MONITORING_HOST, METRIC, GROUP = EXCLUSION_KINDS = ("monitoring-host", "metric", "group")
+
 # Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
 WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
@@ -75,6 +77,27 @@ class Downtime:
             and self.host_name in ("", host_name)
             and self.service_flavour in ("", service_flavour)
         )
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A time that shall not count (availability rule 7); empty selectors mean any.
+
+    `kind` is one of EXCLUSION_KINDS. Of a monitoring host the results measured in [start, end] do
+    not exist; a metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
+    """
+
+    exclusion_id: int
+    kind: str
+    monitoring_host: str
+    metric_name: str
+    site: str
+    service_flavour: str
+    host_name: str
+    start: int
+    end: int
+    reason: str
+    who: str
 
 
 def count_results(connection: Connection, period: Period, at_most: int) -> int:

@@ -41,6 +41,27 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class Range:
+    """A range as plugins write it: it alerts outside [low, high], or inside if `inside` is set."""
+
+    low: Fraction | None
+    high: Fraction | None
+    inside: bool = False
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A rule on a value of the performance data; empty host and flavour mean any (rule 6)."""
+
+    metric_name: str
+    label: str
+    warning: Range | None
+    critical: Range | None
+    host_name: str = ""
+    service_flavour: str = ""
+
+
+@dataclass(frozen=True)
 class Profile:
     """One report. `document` is the profile as a JSON text: what a run records and reads back."""
 
@@ -57,6 +78,7 @@ class Profile:
     targets: Targets
     operations: tuple[Operation, ...]
     document: str
+    thresholds: tuple[Threshold, ...] = ()
 
     @property
     def digest(self) -> str:
