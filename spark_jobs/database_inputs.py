@@ -37,6 +37,8 @@ class Result:
     status: str
     summary: str
     message_id: str
+    performance_data: str
+    monitoring_host: str
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def results(
     found = connection.execute(
         text(
             "SELECT host_name, service_flavour, metric_name, measured_at_s, status,"
-            " coalesce(summary, ''), coalesce(message_id, ''), vo, fqan FROM report_result"
+            " coalesce(summary, ''), coalesce(message_id, ''), coalesce(performance_data, ''),"
+            " monitoring_host, vo, fqan FROM report_result"
             f" WHERE {' AND '.join(conditions)} ORDER BY measured_at_s, result_id"
         ),
         {
@@ -143,10 +146,10 @@ def results(
         },
     )
     return [
-        Result(*row[:7])
+        Result(*row[:9])
         for row in found
-        if profile.vo in (None, row[7])
-        and profile.fqan in (None, row[8])
+        if profile.vo in (None, row[9])
+        and profile.fqan in (None, row[10])
         and row[2] in profile.metrics_of(row[1])
     ]
 
