@@ -40,7 +40,7 @@ TABLES = {
     "timeline_segment": ("run_id", "level", *ALL_NAMES, *TIMES, "status"),
     **{f"{level}_figure": ("run_id", *NAMES[level], *FIGURES) for level in WITH_FIGURES},
 }
-_TYPES = {"string": pa.string(), "integer": pa.int32(), "long": pa.int64()}
+_TYPES = {"string": pa.string(), "integer": pa.int32(), "long": pa.int64(), "boolean": pa.bool_()}
 
 
 class SamSource(DataSource):
@@ -51,7 +51,7 @@ class SamSource(DataSource):
         return FORMAT
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(schema, self.options)
+        return _Results(self.options) if "results" in self.options else _Rows(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _Writer(self.options)
@@ -67,7 +67,9 @@ def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, of_level.select(list(TABLES[name]))
 
 
-class _Reader(DataSourceReader):
+class _Rows(DataSourceReader):
+    """The rows of a statement, a slice for each set of its parameters."""
+
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = pa.schema([(each.name, _TYPES[each.dataType.typeName()]) for each in schema])
         self._connection = json.loads(options[CONNECTION])
@@ -78,7 +80,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(bound) for bound in self._slices]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        with closing(_connect(self._connection)) as database, closing(_cursor(database)) as cursor:
+        with closing(connect(self._connection)) as database, closing(_cursor(database)) as cursor:
             cursor.execute(self._statement, partition.value)
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield self._batch(rows)
@@ -89,6 +91,24 @@ class _Reader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+class _Results(DataSourceReader):
+    """Results as stretches (spark_jobs.reading), a slice of time each."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._connection = json.loads(options[CONNECTION])
+        self._task = json.loads(options["results"])
+        self._slices = json.loads(options["slices"])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(bound) for bound in self._slices]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        from spark_jobs.reading import read_slice
+
+        with closing(connect(self._connection)) as database:
+            yield from read_slice(database, self._task, partition.value)
+
+
 class _Writer(DataSourceArrowWriter):
     """Copies the batches of a task in one transaction (PostgreSQL)."""
 
@@ -97,11 +117,20 @@ class _Writer(DataSourceArrowWriter):
         self._table = options["table"]
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        with closing(_connect(self._connection)) as database, database, database.cursor() as cursor:
+        with closing(connect(self._connection)) as database, database, database.cursor() as cursor:
             for batch in iterator:
                 for name, rows in by_table(pa.Table.from_batches([batch]), self._table):
                     _copy(cursor, name, rows)
         return WriterCommitMessage()
+
+
+def connect(arguments: Mapping[str, Any]) -> Any:
+    if "sqlite" in arguments:
+        path = quote(arguments["sqlite"])
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+    import psycopg2
+
+    return psycopg2.connect(**arguments)
 
 
 def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
@@ -120,15 +149,6 @@ def _with_timestamps(rows: pa.Table) -> pa.Table:
             moments = rows.column(at).cast(pa.timestamp("s", tz="UTC"))
             rows = rows.set_column(at, name, moments)
     return rows
-
-
-def _connect(arguments: Mapping[str, Any]) -> Any:
-    if "sqlite" in arguments:
-        path = quote(arguments["sqlite"])
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-    import psycopg2
-
-    return psycopg2.connect(**arguments)
 
 
 def _cursor(connection: Any) -> Any:
