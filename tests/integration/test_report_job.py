@@ -48,7 +48,8 @@ def run(
     period: Period = ONE_DAY,
     now: int = LATER,
 ) -> Summary:
-    return job.run(spark, grid.reporter, using, period, 0, lambda: now, lambda stage: None)
+    [summary] = job.run(spark, grid.reporter, [using], period, 0, lambda: now, lambda stage: None)
+    return summary
 
 
 def seconds(grid: Grid, level: str, period: Period = ONE_DAY) -> dict[str, Seconds]:
