@@ -23,7 +23,7 @@ from spark_jobs.arguments import (
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
-from spark_jobs.errors import ReportUsage
+from spark_jobs.errors import ReportUsage, SparkMissing
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
@@ -180,8 +180,11 @@ def _run(args: argparse.Namespace) -> int:
     _tell_idle(args, profiles, tasks)
     if not tasks:
         return OK
-    from spark_jobs.run_command import run_reports  # Spark is slow to import
-
+    try:
+        from spark_jobs.run_command import run_reports  # Spark is slow to import
+    except ModuleNotFoundError as error:
+        words = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
+        raise SparkMissing(words) from error
     return run_reports(args, tasks, change_no, engine)
 
 

@@ -354,8 +354,8 @@ def _write(
         F.col("until").alias("end_time"),
         F.get(F.lit(list(STATUSES)), F.col("status")).alias("status"),
     )
-    storage.write(timeline, "timeline_segment")
-    progress(f"{profile.name}: adding up seconds")
+    written = storage.write(timeline, "timeline_segment")
+    progress(f"{profile.name}: adding up {written} segments")
     summed = figures(found.where(F.col("level") != METRIC)).withColumn("run_id", run_id)
     storage.write(summed, "{level}_figure")
 

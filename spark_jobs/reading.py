@@ -61,7 +61,7 @@ class Task:
     seconds on SQLite. `judged` gives what the rules of `profile` (its document) judge:
     instance_id, epoch second, status, host, flavour, metric and performance data. `count` counts
     the results of `plain`. `last` gives instance_id and packed of each instance's newest result in
-    a window.
+    a window (null: none).
     """
 
     plain: str
@@ -83,7 +83,8 @@ def read_slice(
     task = Task(**told)
     alone = np.array(sorted(task.alone), np.int64)
     if "part" in bound:
-        last = np.array(_rows(database, task.last, bound), np.int64).reshape(-1, 2)
+        found = [row for row in _rows(database, task.last, bound) if row[1] is not None]
+        last = np.array(found, np.int64).reshape(-1, 2)
         yield from _batches(stretches(Results(last[:, 0], last[:, 1]), alone, None))
         return
     for part in _parts(database, task.count, bound):

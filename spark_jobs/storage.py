@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 from sqlalchemy import Engine, text
@@ -180,16 +181,20 @@ class Storage:
         found: list[dict[str, Any]] = frame.toArrow().to_pylist()
         return found
 
-    def write(self, frame: DataFrame, table: str) -> None:
-        """Append the rows; `{level}` in the table's name is the row's level.
+    def write(self, frame: DataFrame, table: str) -> int:
+        """Append the rows; `{level}` in the table's name is the row's level. How many they are.
 
         They carry their run_id, so nobody sees them before that run is published.
         """
         if self._engine.dialect.name == "sqlite":
-            self._write_here(frame.toArrow(), table)
-        else:
-            options = {CONNECTION: json.dumps(_connection(self._engine)), "table": table}
-            frame.write.format(FORMAT).options(**options).mode("append").save()
+            rows = frame.toArrow()
+            self._write_here(rows, table)
+            return int(rows.num_rows)
+        options = {CONNECTION: json.dumps(_connection(self._engine)), "table": table}
+        written = Observation()
+        counted = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        counted.write.format(FORMAT).options(**options).mode("append").save()
+        return int(written.get["rows"])
 
     def _task(self, wanted: Reading) -> results_reading.Task:
         dialect, judge = self._engine.dialect.name, wanted.judge
@@ -206,9 +211,8 @@ class Storage:
             plain=self._compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
             count=self._compiled(f"SELECT count(*) {plain}"),
             last=self._compiled(
-                f"SELECT instance_id, packed FROM (SELECT i.instance_id, ({last}) AS packed"
-                " FROM report_instance AS i WHERE i.instance_id % :parts = :part) AS n"
-                " WHERE packed IS NOT NULL"
+                f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
+                " WHERE i.instance_id % :parts = :part"
             ),
             judged=self._compiled(f"SELECT {_JUDGED} {there} AND {judged}") if judge else None,
             profile=judge.document if judge else None,
