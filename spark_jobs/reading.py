@@ -6,15 +6,15 @@ On PostgreSQL results travel as binary COPY, whose rows of three numbers NumPy t
 from __future__ import annotations
 
 import io
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from spark_jobs.profile import Threshold
 from spark_jobs.status import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 from spark_jobs.stretches import Integers, Results, Stretches, stretches
 
@@ -58,7 +58,7 @@ class Task:
     """How to read any slice: statements with the driver's parameters, and how to condense.
 
     `plain` gives instance_id, time, status_code; the time is measured_at on PostgreSQL, epoch
-    seconds on SQLite. `judged` gives what the rules of `profile` (its document) judge:
+    seconds on SQLite. `judged` gives what the rules judge:
     instance_id, epoch second, status, host, flavour, metric and performance data. `count` counts
     the results of `plain`. `last` gives instance_id and packed of each instance's newest result in
     a window (null: none).
@@ -68,19 +68,13 @@ class Task:
     count: str
     last: str
     judged: str | None
-    profile: str | None
+    rules: Sequence[Threshold]
     alone: Sequence[int]
     apart_s: int | None
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self))
 
-
-def read_slice(
-    database: Any, told: Mapping[str, Any], bound: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
+def read_slice(database: Any, task: Task, bound: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """The stretches of a slice: of [start, end), or the last results there if `part` is given."""
-    task = Task(**told)
     alone = np.array(sorted(task.alone), np.int64)
     if "part" in bound:
         found = [row for row in _rows(database, task.last, bound) if row[1] is not None]
@@ -103,9 +97,9 @@ def _parts(database: Any, count: str, bound: Mapping[str, Any]) -> list[dict[str
 def _results(database: Any, task: Task, bound: Mapping[str, Any]) -> Results:
     on_sqlite = isinstance(database, sqlite3.Connection)
     found = (_fetched if on_sqlite else _copied)(database, task.plain, bound)
-    if task.judged is None or task.profile is None:
+    if task.judged is None:
         return found
-    judged = _judged(_rows(database, task.judged, bound), task.profile)
+    judged = _judged(_rows(database, task.judged, bound), task.rules)
     return Results(*[np.concatenate(pair) for pair in zip(found, judged, strict=True)])
 
 
@@ -132,12 +126,10 @@ def _packed(instance_id: Integers, second: Integers, status_code: Any) -> Result
     return Results(instance_id, (second << 3) | _STATUS_OF_CODE[status_code])
 
 
-def _judged(rows: Sequence[Sequence[Any]], profile: str) -> Results:
+def _judged(rows: Sequence[Sequence[Any]], rules: Sequence[Threshold]) -> Results:
     """Results whose status the profile's thresholds decide (availability rule 6)."""
-    from spark_jobs.profile_file import recorded_profile
     from spark_jobs.thresholds import judged
 
-    rules = recorded_profile(profile).thresholds
     found = [
         (instance_id, second * 8 + STATUSES.index(judged(rules, host, flavour, metric, *said)))
         for instance_id, second, host, flavour, metric, *said in rows

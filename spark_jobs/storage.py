@@ -1,22 +1,21 @@
 """Where Spark reads and writes: only here (and in what tasks run, storage_tasks) are
 statements, URLs and drivers known.
 
-No jar is needed: a Python data source opens the database in each task and yields Arrow batches.
-On PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
+No jar is needed: Python opens the database in each task and gives or takes Arrow batches. On
+PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 from sqlalchemy import Engine, text
@@ -28,7 +27,15 @@ from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.profile import Profile
 from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
-from spark_jobs.storage_tasks import BATCH_ROWS, CONNECTION, FORMAT, TABLES, SamSource, by_table
+from spark_jobs.storage_tasks import (
+    BATCH_ROWS,
+    TABLES,
+    WRITTEN,
+    by_table,
+    copying,
+    reading_results,
+    reading_rows,
+)
 from sql.engine import postgresql_arguments, reading, writing
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
@@ -127,7 +134,6 @@ class Storage:
         self._spark = spark
         self._engine = engine
         self._parallelism = spark.sparkContext.defaultParallelism
-        spark.dataSource.register(SamSource)
 
     @property
     def partitions(self) -> int:
@@ -143,8 +149,9 @@ class Storage:
         """Stretches, and the last results of the day before (spark_jobs.reading.COLUMNS)."""
         cut = [*wanted.slices(self._parallelism), *wanted.parts(self._parallelism)]
         slices = [{**each, **wanted.parameters} for each in cut]
-        options = {"results": self._task(wanted).as_json(), "slices": json.dumps(slices)}
-        return self._load(results_reading.COLUMNS, options)
+        work = reading_results(_connection(self._engine), self._task(wanted), slices)
+        each = self._spark.range(0, len(slices), 1, len(slices))
+        return each.mapInArrow(work, results_reading.COLUMNS)
 
     def excluded(self, wanted: Reading) -> dict[int, int]:
         """How many results of each day (since the epoch) excluded monitoring hosts have made."""
@@ -166,8 +173,9 @@ class Storage:
             "instance_id int, host_name string, service_flavour string, metric_name string,"
             " vo string, fqan string"
         )
-        options = {"statement": self._compiled(_INSTANCES), "slices": json.dumps([{}])}
-        return self._load(columns, options)
+        schema = to_arrow_schema(_schema(columns))
+        work = reading_rows(_connection(self._engine), _INSTANCES, schema)
+        return self._spark.range(0, 1, 1, 1).mapInArrow(work, columns)
 
     def table(self, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
         """A small table made here, with columns as in "day int, site string"."""
@@ -190,11 +198,8 @@ class Storage:
             rows = frame.toArrow()
             self._write_here(rows, table)
             return int(rows.num_rows)
-        options = {CONNECTION: json.dumps(_connection(self._engine)), "table": table}
-        written = Observation()
-        counted = frame.observe(written, F.count(F.lit(1)).alias("rows"))
-        counted.write.format(FORMAT).options(**options).mode("append").save()
-        return int(written.get["rows"])
+        counts = frame.mapInArrow(copying(_connection(self._engine), table), WRITTEN).toArrow()
+        return sum(counts.column("rows").to_pylist())
 
     def _task(self, wanted: Reading) -> results_reading.Task:
         dialect, judge = self._engine.dialect.name, wanted.judge
@@ -215,7 +220,7 @@ class Storage:
                 " WHERE i.instance_id % :parts = :part"
             ),
             judged=self._compiled(f"SELECT {_JUDGED} {there} AND {judged}") if judge else None,
-            profile=judge.document if judge else None,
+            rules=judge.thresholds if judge else (),
             alone=alone,
             apart_s=wanted.apart_s,
         )
@@ -225,10 +230,6 @@ class Storage:
         if self._engine.dialect.name == "sqlite":
             return str(text(statement).compile(dialect=sqlite.dialect(paramstyle="named")))
         return str(text(statement).compile(dialect=self._engine.dialect))
-
-    def _load(self, columns: str, options: Mapping[str, str]) -> DataFrame:
-        secret = {CONNECTION: json.dumps(_connection(self._engine))}
-        return self._spark.read.format(FORMAT).schema(columns).options(**secret, **options).load()
 
     def _write_here(self, rows: pa.Table, table: str) -> None:
         with writing(self._engine) as connection:
