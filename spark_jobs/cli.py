@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import explain, show
+from spark_jobs import explain, profile_command, show
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
@@ -26,7 +26,7 @@ from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage, SparkMissing
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.profile_file import read_profiles
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -87,7 +87,7 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+    for add in (_add_run, _add_show, _add_explain, _add_site, profile_command.add):
         add(commands, common)
     return parser
 
@@ -150,14 +150,6 @@ def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, required=True, metavar="DIR")
     _add_report(command)
     command.set_defaults(handler=_site)
-
-
-def _add_profile(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser("profile", parents=[common], help="check a profile")
-    actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = actions.add_parser("check", parents=[common], help="tell every problem of a profile")
-    check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(handler=_check_profile)
 
 
 def _add_report(command: argparse.ArgumentParser) -> None:
@@ -235,24 +227,6 @@ def _site(args: argparse.Namespace) -> int:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     print(to_json({"index": str(index), "pages": written}) if args.json else index)
-    return OK
-
-
-def _check_profile(args: argparse.Namespace) -> int:
-    profile = read_profile(args.file)
-    metrics = {name for flavour in profile.flavours for name in flavour.metrics}
-    counts = {
-        "flavours": len(profile.flavours),
-        "metrics": len(metrics),
-        "functions": len(profile.functions),
-    }
-    if args.json:
-        print(to_json({"name": profile.name, **counts}))
-    else:
-        parts = [
-            f"{number} {what[: -1 if number == 1 else None]}" for what, number in counts.items()
-        ]
-        print(f"{args.file}: OK, report {profile.name}: {', '.join(parts)}")
     return OK
 
 
