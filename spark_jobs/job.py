@@ -21,7 +21,7 @@ from spark_jobs.expected import DayExpectation, expect
 from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC
 from spark_jobs.profile import Profile
-from spark_jobs.run_record import DayFacts
+from spark_jobs.run_record import DayFacts, Published
 from spark_jobs.status import STATUSES
 from spark_jobs.storage import Reading, Storage
 from spark_jobs.timeline import COVERED, SITE_KEYS, segments, timelines
@@ -45,7 +45,7 @@ class Summary:
     report: str
     period: Period
     facts: Sequence[DayFacts]
-    changes: int
+    published: Published
     seconds: float
 
     @property
@@ -130,8 +130,8 @@ def _report(
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
             _write(storage, found, days, profile, progress)
             progress(f"{profile.name}: publishing")
-            changes = run_record.publish(engine, profile, facts, run_ids, clock())
-    return Summary(profile.name, announced.period, facts, changes, time.monotonic() - began)
+            published = run_record.publish(engine, profile, facts, run_ids, clock())
+    return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)
 
 
 @dataclass(frozen=True)

@@ -165,5 +165,5 @@ def _moments(
 def _endpoints(connection: Connection, profile: Profile, day: date) -> set[tuple[str, str]]:
     """Flavour and host of what is expected on a day."""
     topology = memberships(connection, Period(day, day))
-    expected = expect(day, topology, [], profile, day_start(day) + DAY_S).endpoints
+    expected = expect(day, topology, [], [], profile, day_start(day) + DAY_S).endpoints
     return {(each.service_flavour, each.host_name) for each in expected}

@@ -121,8 +121,11 @@ def _remarks(summary: Summary) -> list[str]:
         remarks.append(f"no data on {', '.join(map(str, summary.days_without_data))}")
     if summary.until is not None:
         remarks.append(f"until {format_time(moment(summary.until))}")
-    if summary.changes:
-        remarks.append(f"{summary.changes} figures changed")
+    if summary.published.changes:
+        remarks.append(f"{summary.published.changes} figures changed")
+    if summary.published.sealed_days:
+        days, figures = summary.published.sealed_days, summary.published.candidates
+        remarks.append(f"{days} days sealed: {figures} figures would change")
     return remarks
 
 
@@ -137,7 +140,9 @@ def _as_json(summary: Summary) -> dict[str, Any]:
         "results_ignored": summary.ignored,
         "instances": summary.instances,
         "days_without_data": summary.days_without_data,
-        "figures_changed": summary.changes,
+        "figures_changed": summary.published.changes,
+        "sealed_days": summary.published.sealed_days,
+        "figures_that_would_change": summary.published.candidates,
         "seconds": round(summary.seconds, 3),
     }
 

@@ -19,6 +19,7 @@ from spark_jobs.database_inputs import (
 )
 from spark_jobs.days import DAY_S, day_start
 from spark_jobs.expected import Cover, expect
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile
 
