@@ -23,6 +23,7 @@ from tests.world.model import (
 
 LEVELS = ("metrics", "endpoints", "services", "functions", "sites")
 FIGURE_LEVELS = LEVELS[1:]
+THRESHOLDS_AND_EXCLUSIONS = False
 
 Facts = dict[tuple[str, ...], object]
 """What a report says of a world: (what, day, names …) to a timeline, figures, a trend, a mean."""
@@ -67,7 +68,11 @@ def drawn_batch(seed: int, number: int, size: int) -> Batch:
     """One of the batches of a seed; the last of a few settings, as the first are the plainest."""
     own = 10_000 * seed + number
     setting = drawn(all_settings(), 3, own)[-1]
-    return Batch(setting, drawn(worlds(setting), size, own))
+    if THRESHOLDS_AND_EXCLUSIONS:
+        return Batch(setting, drawn(worlds(setting), size, own))
+    profile = replace(setting.profile, thresholds=())
+    plain = replace(setting, exclusions=(), profile=profile)
+    return Batch(plain, [replace(each, exclusions=()) for each in drawn(worlds(plain), size, own)])
 
 
 def named(world: World, name: str) -> World:

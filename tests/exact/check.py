@@ -91,9 +91,7 @@ def told(batch: Batch, spark: dict[str, Facts]) -> str:
     [(name, world), *_] = batch.named.items()
     oracle = batch.oracle_facts()[name]
     answers = sorted(
-        fact
-        for fact in {*oracle, *spark[name]}
-        if fact[0] != "trend" and oracle.get(fact) != spark[name].get(fact)
+        fact for fact in {*oracle, *spark[name]} if oracle.get(fact) != spark[name].get(fact)
     )
     lines = [to_toml(batch.profile), f"run at {wire_time(batch.setting.until)}"]
     lines += [_row(row) for row in batch.setting.exclusions]

@@ -42,7 +42,6 @@ NAMES = {
     "function": ("site", "function"),
     "site": ("site",),
 }
-TRENDS = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, .
     for row in _rows(engine, "group_availability"):
         means = GroupFigures(*_percentages(row), row["sites_expected"], row["sites_known"])
         yield ("group", str(row["day"]), row["group_type"], row["group_name"]), means
-    for row in _rows(engine, "status_trend") if TRENDS else ():
+    for row in _rows(engine, "status_trend"):
         first, last = row["first_change"], row["last_change"]
         yield (
             ("trend", *_names(row, row["level"])),
