@@ -11,8 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
+
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import explain, show
+from spark_jobs import explain, profile_command, show
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
@@ -23,10 +25,14 @@ from spark_jobs.arguments import (
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
-from spark_jobs.errors import ReportUsage
+from spark_jobs.errors import ReportUsage, SparkMissing
+from spark_jobs.exclusion_command import add_exclusion
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.profile_file import read_profiles
+from spark_jobs.run_lock import run_lock
+from spark_jobs.seal import waiting
+from spark_jobs.seal_command import add_seal
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -39,6 +45,9 @@ examples:
   sam-report show --month 2026-11
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
+  sam-report exclusion add --group SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
+      --reason "agreed with the site"
+  sam-report seal --month 2026-10 --who "Jane Doe"
 """
 RUN_EXAMPLES = """\
 examples:
@@ -87,7 +96,15 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+    for add in (
+        _add_run,
+        _add_show,
+        _add_explain,
+        _add_site,
+        profile_command.add,
+        add_exclusion,
+        add_seal,
+    ):
         add(commands, common)
     return parser
 
@@ -152,14 +169,6 @@ def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=_site)
 
 
-def _add_profile(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser("profile", parents=[common], help="check a profile")
-    actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = actions.add_parser("check", parents=[common], help="tell every problem of a profile")
-    check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(handler=_check_profile)
-
-
 def _add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--report", metavar="NAME", help="default: all reports")
 
@@ -170,6 +179,18 @@ def _run(args: argparse.Namespace) -> int:
         raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
     profiles, today = read_profiles(paths), _today()
     asked, engine = asked_or_due(args, today), open_database(args)
+    with run_lock(engine, [profile.name for profile in profiles], logger.warning):
+        return _run_alone(args, profiles, asked, today, engine)
+
+
+def _run_alone(
+    args: argparse.Namespace,
+    profiles: Sequence[Profile],
+    asked: Period | None,
+    today: date,
+    engine: Engine,
+) -> int:
+    """Compute what was asked for, or what is due now that no other run is under way."""
     with writing(engine) as connection:  # before anything is read
         change_no = take_changes(connection)
     with reading(engine) as connection:
@@ -180,8 +201,11 @@ def _run(args: argparse.Namespace) -> int:
     _tell_idle(args, profiles, tasks)
     if not tasks:
         return OK
-    from spark_jobs.run_command import run_reports  # Spark is slow to import
-
+    try:
+        from spark_jobs.run_command import run_reports  # Spark is slow to import
+    except ModuleNotFoundError as error:
+        words = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
+        raise SparkMissing(words) from error
     return run_reports(args, tasks, change_no, engine)
 
 
@@ -202,6 +226,8 @@ def _show(args: argparse.Namespace) -> int:
     period = _period(args)
     with reading(open_database(args)) as connection:
         shown = show.read_shown(connection, args.report, args.level, period)
+        for words in waiting(connection, args.report, period):
+            logger.warning(words)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
     if style == "json":
@@ -232,24 +258,6 @@ def _site(args: argparse.Namespace) -> int:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     print(to_json({"index": str(index), "pages": written}) if args.json else index)
-    return OK
-
-
-def _check_profile(args: argparse.Namespace) -> int:
-    profile = read_profile(args.file)
-    metrics = {name for flavour in profile.flavours for name in flavour.metrics}
-    counts = {
-        "flavours": len(profile.flavours),
-        "metrics": len(metrics),
-        "functions": len(profile.functions),
-    }
-    if args.json:
-        print(to_json({"name": profile.name, **counts}))
-    else:
-        parts = [
-            f"{number} {what[: -1 if number == 1 else None]}" for what, number in counts.items()
-        ]
-        print(f"{args.file}: OK, report {profile.name}: {', '.join(parts)}")
     return OK
 
 
