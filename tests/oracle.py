@@ -375,9 +375,10 @@ def _matches(selectors: Key, key: Key) -> bool:
 
 def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list[Downtime]:
     """Rule 8: the newest announcement of each, if it is of a kind that counts."""
-    newest: dict[Key, Downtime] = {}
-    for downtime in sorted(downtimes, key=lambda downtime: downtime.announced_at):
-        newest[downtime.downtime_id, downtime.site, downtime.host, downtime.flavour] = downtime
+    newest: dict[tuple[object, ...], Downtime] = {}
+    for each in sorted(downtimes, key=lambda downtime: downtime.announced_at):
+        name = each.downtime_id or each.start  # without an id its start tells it from others
+        newest[name, each.site, each.host, each.flavour] = each
     return [
         downtime
         for downtime in newest.values()

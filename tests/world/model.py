@@ -35,7 +35,7 @@ class SiteGroup:
 
 @dataclass(frozen=True)
 class Downtime:
-    """An announcement; the newest one of a `downtime_id` counts."""
+    """An announcement; the newest one of a `downtime_id` (without one: of a start) counts."""
 
     downtime_id: str
     start: datetime
