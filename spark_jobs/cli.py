@@ -25,6 +25,7 @@ from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage
 from spark_jobs.levels import NAMES, SITE
+from spark_jobs.now_command import add_now
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
 from sql.database import open_database
@@ -37,6 +38,7 @@ examples:
   sam-report profile check critical.toml
   sam-report run --profile critical.toml --from 2026-11-01 --to 2026-11-07
   sam-report show --month 2026-11
+  sam-report now --site SITE-A
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
 """
@@ -87,7 +89,7 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+    for add in (_add_run, _add_show, add_now, _add_explain, _add_site, _add_profile):
         add(commands, common)
     return parser
 
