@@ -101,6 +101,14 @@ class Exclusion:
     reason: str
     who: str
 
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether its selectors fit this endpoint."""
+        return (
+            self.site in ("", site)
+            and self.service_flavour in ("", service_flavour)
+            and self.host_name in ("", host_name)
+        )
+
 
 def count_results(connection: Connection, period: Period, at_most: int) -> int:
     """How many results the period has, counted up to `at_most`."""
