@@ -84,8 +84,10 @@ def read_range(text: str) -> Range:
     """
     found = _RANGE.fullmatch(text)
     inside, start, end = found.groups() if found else ("", None, None)
-    if not found or (start is None and end is None):
-        raise ValueError(f"{text!r} is no range: want 10, 10:, ~:20, 5:10 or @5:10, without a unit")
+    if start is None and end is None:
+        raise ValueError(
+            f"{text[:60]!r} is no range: want 10, 10:, ~:20, 5:10 or @5:10, without a unit"
+        )
     low = None if start == "~" else Fraction(start or 0)
     high = None if end is None else Fraction(end)
     if low is None and high is None:
