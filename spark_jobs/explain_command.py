@@ -30,9 +30,6 @@ Each time that was not OK leads to what made it: a site's to functions, services
 metrics, a metric's to its results. --group masks hosts, times and numbers, so that failures of one
 cause are one line: how many, first, last, where, and the newest of them with its message id.
 """
-# More reports leave each of them too few lines of a ticket.
-_MOST_REPORTS = 3
-
 logger = logging.getLogger(__name__)
 
 
@@ -71,7 +68,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _text(args: argparse.Namespace, days: Sequence[SiteDay], question: Question) -> str:
     if args.ticket:
-        told = ["\n".join(lines) for lines in _tickets(days, question)]
+        told = ["\n".join(ticket(_only(days), question))]
     else:
         told = [(causes_text if args.group else as_text)(each, question) for each in days]
     return "\n\n".join(told)
@@ -81,17 +78,15 @@ def _documents(
     args: argparse.Namespace, days: Sequence[SiteDay], question: Question
 ) -> list[dict[str, Any]]:
     if args.ticket:
-        tickets = zip(days, _tickets(days, question), strict=True)
-        return [{**about_json(each), "lines": lines} for each, lines in tickets]
+        return [{**about_json(each), "lines": ticket(_only(days), question)} for each in days]
     if args.group:
         return [causes_json(each, site_causes(each, question)) for each in days]
     return [day_json(each, question.things(each)) for each in days]
 
 
-def _tickets(days: Sequence[SiteDay], question: Question) -> list[list[str]]:
-    """A ticket of each report; together they have the lines of one."""
-    if len(days) > _MOST_REPORTS:
+def _only(days: Sequence[SiteDay]) -> SiteDay:
+    """The day a ticket is about: one figure."""
+    if len(days) > 1:
         names = ", ".join(each.report for each in days)
-        raise ReportUsage(f"{len(days)} reports have this day: choose one by --report: {names}")
-    lines = (MAX_LINES + 1) // max(1, len(days)) - 1
-    return [ticket(each, question, lines) for each in days]
+        raise ReportUsage(f"a ticket is about one report; choose by --report: {names}")
+    return days[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.days import DAY_S
 from spark_jobs.explain import Question, command_words, site_causes, way_down
 from spark_jobs.explain_words import (
     clock_words,
@@ -26,10 +25,11 @@ MAX_LENGTH = 100
 _MAX_SEGMENTS = 8
 _MAX_ANNOUNCED = 6
 _MAX_FIGURES = 4
+_LINES_OF_CAUSE = 3
 
 
-def ticket(site_day: SiteDay, question: Question, max_lines: int = MAX_LINES) -> list[str]:
-    """At most `max_lines` lines of at most MAX_LENGTH characters, without colours or tables.
+def ticket(site_day: SiteDay, question: Question) -> list[str]:
+    """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
     The causes get what room the rest leaves; what is left out is counted.
     """
@@ -39,17 +39,9 @@ def ticket(site_day: SiteDay, question: Question, max_lines: int = MAX_LINES) ->
         *_titled("not OK:", _segments(site_day), _MAX_SEGMENTS),
         *_titled("announced and excluded:", _announced(site_day), _MAX_ANNOUNCED),
     ]
-    causes = site_causes(site_day, question)
-    room = max_lines - len(head) - len(footer) - 2
-    told = [line for cause in causes for line in _cause(cause)]
-    lines = [*head, *_titled("causes:", told, max(2, room)), *footer]
-    return [one_line_indented(line) for line in lines]
-
-
-def one_line_indented(line: str) -> str:
-    """A line that fits, with its indent."""
-    indent = line[: len(line) - len(line.lstrip(" "))]
-    return indent + one_line(line, MAX_LENGTH - len(indent))
+    room = MAX_LINES - len(head) - len(footer)
+    causes = _causes(site_causes(site_day, question), room)
+    return [_fitting(line) for line in (*head, *causes, *footer)]
 
 
 def _figures(site_day: SiteDay, question: Question) -> list[str]:
@@ -98,16 +90,28 @@ def _announced(site_day: SiteDay) -> list[str]:
     ]
 
 
+def _causes(found: Sequence[Cause], room: int) -> list[str]:
+    """As many causes as there is room for, but the worst in any case."""
+    if not found:
+        return []
+    told = found[: max(1, (room - 3) // _LINES_OF_CAUSE)]
+    left_out = sum(each.count for each in found[len(told) :])
+    lines = ["", "causes:", *(line for each in told for line in _cause(each))]
+    if left_out:
+        lines.append(f"  … and {len(found) - len(told)} more causes of {left_out} failures")
+    return lines
+
+
 def _cause(cause: Cause) -> list[str]:
+    """_LINES_OF_CAUSE lines."""
     example = cause.example
     where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
     moments = f"{clock_words(cause.first)} to {clock_words(cause.last)}"
-    message = f", {example.message_id}" if example.message_id else ""
-    day = "" if example.at // DAY_S == cause.last // DAY_S else " (the day before)"
-    what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} at {where}"
+    what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name}"
     return [
-        f"{what}, {moments}: {cause.text or '(no text)'}",
-        f"    e.g. {example.host_name} at {clock_words(example.at)}{day}{message}",
+        f"  {what}, {moments} at {where}",
+        f"      {cause.text or '(no text)'}",
+        f"      e.g. {example.host_name} {time_words(example.at)} {example.message_id}",
     ]
 
 
@@ -119,6 +123,12 @@ def _cut(lines: Sequence[str], at_most: int) -> list[str]:
     if len(lines) <= at_most:
         return list(lines)
     return [*lines[: at_most - 1], f"… and {len(lines) - at_most + 1} more"]
+
+
+def _fitting(line: str) -> str:
+    """The line without control characters, as long as allowed; its indent stays."""
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return indent + one_line(line, MAX_LENGTH - len(indent))
 
 
 def _command(site_day: SiteDay, question: Question) -> list[str]:
