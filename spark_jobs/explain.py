@@ -32,7 +32,7 @@ from spark_jobs.explanation import (
     failures,
 )
 from spark_jobs.grouping import Cause, causes
-from spark_jobs.levels import ENDPOINT, FUNCTION, NAMES, SERVICE, SITE
+from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
 from spark_jobs.site_results import read_results
 from spark_jobs.stored import Names, Run, Segment, published_reports, published_runs, timeline
 from spark_jobs.words import names_near
@@ -51,16 +51,22 @@ class Question:
     service_flavour: str | None = None
     host_name: str | None = None
 
-    def asks_for(self, level: str, names: Names) -> bool:
-        named = dict(zip(NAMES[level], names, strict=True))
-        flavour, host = named.get("service_flavour"), named.get("host_name")
-        return (
-            self.service_flavour in (None, flavour)
-            or (level in (SITE, FUNCTION) and not self.host_name)
-        ) and (self.host_name in (None, host) or level in (SITE, FUNCTION, SERVICE))
+    def asks_for(self, names: Names) -> bool:
+        """Whether it is about this endpoint."""
+        _, flavour, host = names
+        return self.service_flavour in (None, flavour) and self.host_name in (None, host)
 
     def things(self, site_day: SiteDay) -> list[Thing]:
-        return [each for each in site_day.things if self.asks_for(each.level, each.names)]
+        """The endpoints that are asked for, and whatever they are part of."""
+        endpoints = [t for t in site_day.of_level(ENDPOINT) if self.asks_for(t.names)]
+        flavours = {thing.names[1] for thing in endpoints}
+        functions = {name for each in flavours for name in site_day.profile.functions_of(each)}
+        return [
+            *site_day.of_level(SITE),
+            *(each for each in site_day.of_level(FUNCTION) if each.names[1] in functions),
+            *(each for each in site_day.of_level(SERVICE) if each.names[1] in flavours),
+            *endpoints,
+        ]
 
 
 def read_site_days(
@@ -85,7 +91,7 @@ def read_site_days(
     asked = [
         each
         for each in days
-        if any(question.asks_for(ENDPOINT, thing.names) for thing in each.of_level(ENDPOINT))
+        if any(question.asks_for(thing.names) for thing in each.of_level(ENDPOINT))
     ]
     if days and not asked:
         raise ReportUsage(_no_endpoint(question, days[0]))
@@ -148,7 +154,7 @@ def _site_day(connection: Connection, report: str, question: Question, period: P
     hosts = {
         each.names[2]
         for each in segments
-        if each.level == ENDPOINT and question.asks_for(ENDPOINT, each.names)
+        if each.level == ENDPOINT and question.asks_for(each.names)
     }
     found = read_results(connection, run, hosts)
     announced = _announced(connection, run, period)
@@ -177,6 +183,7 @@ def _lines(site_day: SiteDay, question: Question) -> Iterator[str]:
     for thing in site_day.of_level(SITE):
         yield from (f"  {line}" for line in arithmetic(thing.seconds))
         yield ""
+        yield f"  status ({thing.operation} of its functions)"
         for segment in thing.segments:
             yield f"  {span_words(segment.start, segment.end)} {segment.status}"
             for reason in thing.reasons:

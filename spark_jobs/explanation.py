@@ -215,7 +215,7 @@ class _Search:
         evidence = []
         if segment.level == ENDPOINT:
             bad = [each for each in children if each.status != FINE]
-            deciders = [each for each in bad if each in deciding]
+            deciders = [each for each in deciding if each.status != FINE]
             others = [each for each in bad if each not in deciding]
             evidence = [self._evidence(each, decides=True) for each in deciders]
             evidence += [self._evidence(each, decides=False) for each in others]
@@ -299,7 +299,8 @@ def _deciding(
         for each in children
         if each not in same and any(each.start < end and each.end > start for start, end in left)
     ]
-    return [*same, *([each for each in others if each.status != FINE] or others)]
+    found = [*same, *([each for each in others if each.status != FINE] or others)]
+    return sorted(found, key=lambda each: (each.start, each.names))
 
 
 def _uncovered(start: int, end: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

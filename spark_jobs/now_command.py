@@ -66,4 +66,4 @@ def _profiles(
     """The configured ones, and of a report that isn't among them the published one."""
     if configured and report in (None, *(each.name for each in configured)):
         return now.of_report(configured, report)
-    return now.of_report(now.published_profiles(connection), report)
+    return now.of_report([*configured, *now.published_profiles(connection)], report)

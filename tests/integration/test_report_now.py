@@ -179,7 +179,7 @@ def _moment(engine: Engine) -> str:
     [
         (["--site", "SIET-A"], "no site SIET-A: did you mean SITE-A, SITE-B?"),
         (["--site", "x"], "no site x: there are CLOSED, SITE-A, SITE-B"),
-        (["--report", "hours"], "no report hours: "),
+        (["--report", "hours"], "no report hours: did you mean hour?"),
     ],
 )
 def test_an_unknown_name_exits_64_naming_near_ones(
