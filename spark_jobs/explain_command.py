@@ -5,17 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from schema.command import OK, to_json
 from spark_jobs.arguments import asked_period, day_argument
-from spark_jobs.errors import ReportUsage
-from spark_jobs.explain import Question, as_text, causes_text, read_site_days, site_causes
-from spark_jobs.explain_json import about_json, causes_json, day_json
-from spark_jobs.explanation import SiteDay
-from spark_jobs.ticket import MAX_LINES, ticket
 from sql.database import open_database
 from sql.engine import reading
 
@@ -44,14 +38,16 @@ def add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="only this host")
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--group", action="store_true", help="fold failures of one cause")
-    forms.add_argument(
-        "--ticket", action="store_true", help=f"at most {MAX_LINES} plain lines for a ticket"
-    )
+    forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines for a ticket")
     command.add_argument("--report", metavar="NAME", help="default: all reports")
     command.set_defaults(handler=_explain)
 
 
 def _explain(args: argparse.Namespace) -> int:
+    # Other commands need not wait for these.
+    from spark_jobs.explain import Question, read_site_days
+    from spark_jobs.explain_answer import Form, documents, text
+
     today = datetime.fromtimestamp(time.time(), UTC).date()
     period = asked_period(args, today)
     question = Question(args.site, args.flavour, args.host)
@@ -59,34 +55,9 @@ def _explain(args: argparse.Namespace) -> int:
         days = read_site_days(connection, args.report, question, args.day)
     if not days:
         logger.warning("nothing is published for %s: `sam-report run` computes it", period)
+    form: Form = "ticket" if args.ticket else "group" if args.group else "full"
     if args.json:
-        print(to_json(_documents(args, days, question)))
+        print(to_json(documents(days, question, form)))
     elif days:
-        print(_text(args, days, question))
+        print(text(days, question, form))
     return OK
-
-
-def _text(args: argparse.Namespace, days: Sequence[SiteDay], question: Question) -> str:
-    if args.ticket:
-        told = ["\n".join(ticket(_only(days), question))]
-    else:
-        told = [(causes_text if args.group else as_text)(each, question) for each in days]
-    return "\n\n".join(told)
-
-
-def _documents(
-    args: argparse.Namespace, days: Sequence[SiteDay], question: Question
-) -> list[dict[str, Any]]:
-    if args.ticket:
-        return [{**about_json(each), "lines": ticket(_only(days), question)} for each in days]
-    if args.group:
-        return [causes_json(each, site_causes(each, question)) for each in days]
-    return [day_json(each, question.things(each)) for each in days]
-
-
-def _only(days: Sequence[SiteDay]) -> SiteDay:
-    """The day a ticket is about: one figure."""
-    if len(days) > 1:
-        names = ", ".join(each.report for each in days)
-        raise ReportUsage(f"a ticket is about one report; choose by --report: {names}")
-    return days[0]
