@@ -47,7 +47,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Run:
-    """The published run of a day."""
+    """The published run of a day.
+
+    It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
+    touched the day, also those that changed nothing. A run of before schema 0004 did not say: None.
+    """
 
     run_id: int
     day: date
@@ -60,9 +64,20 @@ class Run:
     software_version: str
     who: str
     profile: Profile
-    newest_result: int | None = None
-    downtimes: Sequence[Downtime] = ()
-    exclusions: Sequence[Exclusion] = ()
+    newest_result: int | None
+    downtimes: Sequence[Downtime]
+    exclusions: Sequence[Exclusion]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The newest run of a sealed day: how many published figures it would change, and why."""
+
+    report: str
+    day: date
+    run_id: int
+    figures: int
+    reasons: Sequence[str]
 
 
 def published_reports(connection: Connection, name: str | None, period: Period) -> list[str]:
@@ -90,7 +105,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     """The runs behind the figures, a day each."""
     columns = (
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
-        " software_version, who, profile"
+        " software_version, who, profile, newest_result, downtimes, exclusions"
     )
     found = connection.execute(
         text(
@@ -100,6 +115,24 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
         {"report": report, **_bounds(period)},
     )
     return [_run(tuple(row)) for row in found]
+
+
+def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
+    """What waits for the next seal of the months of the period; of all reports, or just one."""
+    found = connection.execute(
+        text(
+            "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
+            " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
+            " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
+            " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
+        ),
+        {"report": report, **_bounds(period)},
+    )
+    # All changes of one run have the same reason: the inputs that differ.
+    return [
+        Candidate(row[0], as_day(row[1]), row[2], row[4], row[3].split(", ") if row[3] else [])
+        for row in found
+    ]
 
 
 def day_figures(
@@ -171,6 +204,11 @@ def timeline(
     return (_segment(tuple(row)) for row in found)
 
 
+def as_moment(value: str | datetime) -> datetime:
+    """A time as a view gives it: text on SQLite."""
+    return parse_time(value) if isinstance(value, str) else value
+
+
 def _run(row: tuple[Any, ...]) -> Run:
     return Run(
         run_id=row[0],
@@ -184,6 +222,9 @@ def _run(row: tuple[Any, ...]) -> Run:
         software_version=row[8] or "",
         who=row[9] or "",
         profile=recorded_profile(row[10]),
+        newest_result=row[11],
+        downtimes=[Downtime(**each) for each in json.loads(row[12] or "[]")],
+        exclusions=[Exclusion(**each) for each in json.loads(row[13] or "[]")],
     )
 
 
@@ -200,8 +241,7 @@ def _bounds(period: Period) -> dict[str, str]:
 
 def second_of(value: str | datetime) -> int:
     """The epoch second of a time as a view gives it: text on SQLite, a datetime on PostgreSQL."""
-    moment = parse_time(value) if isinstance(value, str) else value
-    return int(moment.timestamp())
+    return int(as_moment(value).timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:

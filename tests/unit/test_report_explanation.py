@@ -82,7 +82,7 @@ class Told:
         self.results.append(Result(host, flavour, metric, at(time), status, **values))
 
     def day(self) -> SiteDay:
-        run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile)
+        run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, None, (), ())
         found = (self.segments, self.results, self.downtimes, self.exclusions)
         return explain_site("test", "A", run, *found)
 
