@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import show
+from spark_jobs import profile_command, show
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
@@ -24,13 +24,13 @@ from spark_jobs.arguments import (
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
-from spark_jobs.errors import ReportUsage
+from spark_jobs.errors import ReportUsage, SparkMissing
 from spark_jobs.exclusion_command import add_exclusion
 from spark_jobs.explain_command import add_explain
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.now_command import add_now
 from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.profile_file import read_profiles
 from spark_jobs.run_lock import run_lock
 from spark_jobs.seal import waiting
 from spark_jobs.seal_command import add_seal
@@ -99,7 +99,7 @@ def make_parser() -> CommandParser:
         add_now,
         add_explain,
         _add_site,
-        _add_profile,
+        profile_command.add,
         add_exclusion,
         add_seal,
     ):
@@ -155,14 +155,6 @@ def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=_site)
 
 
-def _add_profile(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser("profile", parents=[common], help="check a profile")
-    actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = actions.add_parser("check", parents=[common], help="tell every problem of a profile")
-    check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(handler=_check_profile)
-
-
 def _add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--report", metavar="NAME", help="default: all reports")
 
@@ -195,8 +187,11 @@ def _run_alone(
     _tell_idle(args, profiles, tasks)
     if not tasks:
         return OK
-    from spark_jobs.run_command import run_reports  # Spark is slow to import
-
+    try:
+        from spark_jobs.run_command import run_reports  # Spark is slow to import
+    except ModuleNotFoundError as error:
+        words = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
+        raise SparkMissing(words) from error
     return run_reports(args, tasks, change_no, engine)
 
 
@@ -236,24 +231,6 @@ def _site(args: argparse.Namespace) -> int:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     print(to_json({"index": str(index), "pages": written}) if args.json else index)
-    return OK
-
-
-def _check_profile(args: argparse.Namespace) -> int:
-    profile = read_profile(args.file)
-    metrics = {name for flavour in profile.flavours for name in flavour.metrics}
-    counts = {
-        "flavours": len(profile.flavours),
-        "metrics": len(metrics),
-        "functions": len(profile.functions),
-    }
-    if args.json:
-        print(to_json({"name": profile.name, **counts}))
-    else:
-        parts = [
-            f"{number} {what[: -1 if number == 1 else None]}" for what, number in counts.items()
-        ]
-        print(f"{args.file}: OK, report {profile.name}: {', '.join(parts)}")
     return OK
 
 

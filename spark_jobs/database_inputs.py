@@ -10,19 +10,21 @@ from sqlalchemy import Connection, text
 
 from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.groups import Member
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.profile import Profile
 
-MONITORING_HOST, METRIC, GROUP = EXCLUSION_KINDS = ("monitoring-host", "metric", "group")
+MONITORING_HOST = "monitoring-host"
+EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
 
 # Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
 WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
-# A bound JSON list as a table: any number of names in one parameter.
-_VALUES = {
-    "sqlite": "json_each(:hosts)",
-    "postgresql": "json_array_elements_text(:hosts) AS value",
+# A bound JSON list as a table of its values: any number of names in one parameter.
+VALUES = {
+    "sqlite": "value FROM json_each(:names)",
+    "postgresql": "value FROM json_array_elements_text(:names) AS value",
 }
 
 
@@ -137,7 +139,7 @@ def results(
     dialect = connection.dialect.name
     conditions = [WINDOW[dialect]]
     if hosts is not None:
-        conditions.append(f"host_name IN (SELECT value FROM {_VALUES[dialect]})")
+        conditions.append(f"host_name IN (SELECT {VALUES[dialect]})")
     if only_bad:
         conditions.append("status <> 'OK'")
     found = connection.execute(
@@ -150,7 +152,7 @@ def results(
         {
             "start": day_start(period.first) - DAY_S,
             "end": day_start(period.last) + DAY_S,
-            "hosts": json.dumps(sorted(hosts or ())),
+            "names": json.dumps(sorted(hosts or ())),
         },
     )
     return [
@@ -203,3 +205,16 @@ def downtimes(connection: Connection, period: Period) -> list[Downtime]:
         {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
     )
     return [Downtime(*row) for row in found]
+
+
+def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
+    """Those in force that touch the period or, as states are carried on, the day before."""
+    found = connection.execute(
+        text(
+            "SELECT exclusion_id, kind, monitoring_host, metric_name, site, service_flavour,"
+            " host_name, start_s, end_s, reason, who FROM report_exclusion"
+            " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
+        ),
+        {"start": day_start(period.first) - DAY_S, "end": day_start(period.last) + DAY_S},
+    )
+    return [Exclusion(*row) for row in found]

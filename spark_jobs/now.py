@@ -238,7 +238,7 @@ def _silent(
 def _expected(
     topology: Sequence[Membership], profile: Profile, day: date, now: int
 ) -> Iterator[_Instance]:
-    for each in expect(day, topology, (), profile, now).endpoints:
+    for each in expect(day, topology, (), (), profile, now).endpoints:
         for metric in profile.metrics_of(each.service_flavour):
             yield each.site, each.service_flavour, each.host_name, metric
 

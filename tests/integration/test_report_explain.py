@@ -51,7 +51,7 @@ def grid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grid:
     using = profile(
         directory, ('validity_s = "off"', 'validity_s = 10800\nfunctions_operation = "OR"')
     )
-    job.run(spark, made.reporter, using, PERIOD, 0, lambda: NOW, lambda stage: None)
+    job.run(spark, made.reporter, [using], PERIOD, 0, lambda: NOW, lambda stage: None)
     (directory / "sam.toml").write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
     return made
 
