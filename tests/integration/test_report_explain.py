@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
@@ -15,12 +16,14 @@ from sqlalchemy import text
 
 from spark_jobs import job
 from spark_jobs.cli import main
+from spark_jobs.database_inputs import MONITORING_HOST, Exclusion
 from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.evidence import Evidence
 from spark_jobs.explain import Question, as_text, read_site_days, site_causes
 from spark_jobs.explanation import SiteDay
-from spark_jobs.levels import ENDPOINT, WITH_FIGURES
+from spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from spark_jobs.profile import Profile
-from spark_jobs.site_results import _RESULTS, read_results
+from spark_jobs.site_results import _RESULTS, JudgedResult, read_results
 from spark_jobs.stored import Run, day_figures
 from sql.engine import reading
 from tests.integration.report_database import DAY, Grid, profile
@@ -30,6 +33,16 @@ BEFORE, NEXT = DAY - timedelta(days=1), DAY + timedelta(days=1)
 PERIOD = Period(DAY, NEXT)
 NOW = day_start(NEXT) + 15 * 3600
 SITES = ("A", "B", "C")
+THRESHOLD = '[[thresholds]]\nmetric = "submit"\nlabel = "time"\nwarning = "30"\ncritical = "60"\n'
+START = day_start(DAY)
+EXCLUSIONS = [
+    Exclusion(0, *selectors, START + first * 3600, START + last * 3600, "agreed\nupon", "ada")
+    for *selectors, first, last in (
+        (MONITORING_HOST, "nagios2", "", "", "", "", 10, 14),
+        (METRIC, "", "put", "B", "", "", 2, 5),
+        (GROUP, "", "", "C", "", "", 18, 20),
+    )
+]
 STATUSES = ("OK", "OK", "WARNING", "UNKNOWN", "CRITICAL")
 
 
@@ -62,8 +75,14 @@ def _results(rng: random.Random, grid: Grid, instance: str) -> None:
     for day in (BEFORE, DAY, NEXT):
         minutes = sorted(rng.sample(range(24 * 60), rng.randrange(12)))
         for minute in minutes:
-            time = f"{minute // 60:02}:{minute % 60:02}"
-            grid.result(instance, time, rng.choice(STATUSES), day=day)
+            grid.result(
+                instance,
+                f"{minute // 60:02}:{minute % 60:02}",
+                rng.choice(STATUSES),
+                day=day,
+                performanceData=f"time={rng.randrange(90)}s",
+                monitoringHost=rng.choice(("nagios1", "nagios2")),
+            )
 
 
 @pytest.fixture(scope="module")
@@ -104,26 +123,43 @@ def test_whatever_was_not_ok_has_a_cause(days: list[SiteDay]) -> None:
             assert reason.causes
             seen.add((thing.level, reason.status))
 
-    statuses = {"WARNING", "UNKNOWN", "MISSING", "CRITICAL", "DOWNTIME"}
+    statuses = {"WARNING", "UNKNOWN", "MISSING", "CRITICAL", "DOWNTIME", "EXCLUDED"}
     assert {(ENDPOINT, status) for status in statuses} <= seen
     assert {level for level, _ in seen} == set(WITH_FIGURES)
 
 
 def test_whatever_a_metric_said_is_told_by_its_results(days: list[SiteDay]) -> None:
-    looked_back, expired = 0, 0
+    kinds = set()
     for site_day in days:
         for thing in site_day.of_level(ENDPOINT):
             for evidence in (found for reason in thing.reasons for found in reason.evidence):
-                if evidence.status == "MISSING":
-                    looked_back += evidence.last is None
-                    expired += evidence.last is not None
-                    if evidence.last and evidence.start > site_day.start:
-                        assert evidence.start == evidence.last.measured + 10_800
-                else:
-                    first = evidence.results[0]
-                    assert first.measured <= evidence.start or evidence.start == site_day.start
-                    assert {each.status for each in evidence.results} == {evidence.status}
-    assert looked_back and expired
+                kinds.add(check(evidence, site_day))
+
+    assert kinds == {"excluded", "expired", "never", "sent", "judged"}
+    assert {each.result.monitoring_host for day in days for each in day.ignored} == {"nagios2"}
+
+
+def check(evidence: Evidence, site_day: SiteDay) -> str:
+    """The evidence makes its segment; of which kind it is."""
+    excluded_until = [START + 5 * 3600] if evidence.metric_name == "put" else []
+    if evidence.status == "EXCLUDED":
+        assert [each.metric_name for each in evidence.exclusions] == [evidence.metric_name]
+        return "excluded"
+    if evidence.status == "MISSING":
+        if evidence.last is None:
+            assert evidence.start in (site_day.start, *excluded_until)
+            return "never"
+        expiry = evidence.last.measured + 10_800
+        assert evidence.start == expiry or (
+            evidence.start in (site_day.start, *excluded_until) and expiry < evidence.start
+        )
+        return "expired"
+    first = evidence.results[0]
+    assert first.measured == evidence.start or (
+        evidence.start in (site_day.start, *excluded_until) and first.measured < evidence.start
+    )
+    assert {each.status for each in evidence.results} == {evidence.status}
+    return "judged" if any(isinstance(each, JudgedResult) for each in evidence.results) else "sent"
 
 
 def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
@@ -134,6 +170,12 @@ def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
     assert "UNSCHEDULED/OUTAGE of C" in text
     assert "is believed for 3 h: MISSING since" in text
     assert "because function compute is" in text
+    assert "exclusion 1 of monitoring host nagios2, 2026-11-14T10:00:00Z to" in text
+    assert "measured by nagios2 (exclusion 1)" in text
+    assert "exclusion 2 of metric put at B," in text
+    assert "by ada: agreed upon" in text
+    assert re.search(r"00:00 UNKNOWN\n    exclusion 3 of site C,", text)
+    assert re.search(r"time=\d+s triggers the threshold critical 60 of submit\)", text)
     assert "until 2026-11-15T15:00:00Z: A" in text
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from spark_jobs.database_inputs import (
-    GROUP,
-    METRIC,
     MONITORING_HOST,
     Downtime,
     Exclusion,
