@@ -11,7 +11,8 @@ from datetime import date
 from spark_jobs.database_inputs import Downtime, Result
 from spark_jobs.days import Period, moment
 from spark_jobs.drawing import Bar, announced_bars, span, status_bars, told
-from spark_jobs.explanation import Evidence, SiteDay, Thing, arithmetic
+from spark_jobs.evidence import Evidence
+from spark_jobs.explanation import SiteDay, Thing, arithmetic
 from spark_jobs.figures import Seconds, short
 from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
 from spark_jobs.profile import Profile, Targets
