@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import explain, show
+from spark_jobs import explain, export_command, show, trends_command
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
     day_argument,
+    utc_today,
 )
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
@@ -27,6 +27,7 @@ from spark_jobs.errors import ReportUsage
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.spreadsheet import csv_table
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -87,7 +88,15 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+    for add in (
+        _add_run,
+        _add_show,
+        _add_explain,
+        _add_site,
+        _add_profile,
+        export_command.add,
+        trends_command.add,
+    ):
         add(commands, common)
     return parser
 
@@ -207,7 +216,7 @@ def _show(args: argparse.Namespace) -> int:
     if style == "json":
         print(to_json(show.as_rows(shown)))
     elif shown:
-        print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
+        print(csv_table(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
     return OK
 
 
@@ -258,7 +267,7 @@ def _period(args: argparse.Namespace) -> Period:
 
 
 def _today() -> date:
-    return datetime.fromtimestamp(time.time(), UTC).date()
+    return utc_today()
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:

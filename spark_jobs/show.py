@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +16,6 @@ from spark_jobs.levels import GROUP, NAMES, SECONDS
 from spark_jobs.profile import Targets
 from spark_jobs.stored import Run, published_reports, published_runs
 from spark_jobs.summary import Figure, period_figures
-
-# What a spreadsheet would take for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -66,16 +61,6 @@ def as_rows(shown: Sequence[Shown]) -> list[dict[str, Any]]:
     return [_row(each, figure) for each in shown for figure in each.figures]
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows with a header; a cell that a spreadsheet would calculate gets a quote in front."""
-    body = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(body, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-    return body.getvalue().rstrip("\n")
-
-
 def as_text(shown: Sequence[Shown]) -> str:
     """A table for each report, then who misses which target."""
     return "\n\n".join("\n".join(_told(each)) for each in shown)
@@ -101,14 +86,6 @@ def _row(shown: Shown, figure: Figure) -> dict[str, Any]:
         row["until"] = _time(figure.until)
     row["missed"] = [miss.what for miss in figure.misses(shown.targets)]
     return row
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, list):
-        return " ".join(value)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
 
 
 def _told(shown: Shown) -> Iterator[str]:
