@@ -57,6 +57,7 @@ examples:
   sam-report show --level group --month 2026-11 --report critical
 
 Of several days the seconds are added up, then divided. Groups: the mean of their sites.
+unknown: percent of the time nobody knows about; missing: the part of it without any result.
 """
 EXPLAIN_EXAMPLES = """\
 examples:
@@ -213,6 +214,10 @@ def _show(args: argparse.Namespace) -> int:
         shown = show.read_shown(connection, args.report, args.level, period)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
+    if style != "table":  # which says it below the figures
+        for each in shown:
+            if each.days_missing:
+                logger.warning("%s: not computed: %s", each.report, ", ".join(each.days_missing))
     if style == "json":
         print(to_json(show.as_rows(shown)))
     elif shown:

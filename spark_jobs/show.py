@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from schema import command
 from schema.times import format_time
 from spark_jobs.days import Period, moment
-from spark_jobs.figures import rounded, short
+from spark_jobs.figures import percent, rounded, short
 from spark_jobs.levels import GROUP, NAMES, SECONDS
 from spark_jobs.profile import Targets
 from spark_jobs.stored import Run, published_reports, published_runs
@@ -32,6 +32,11 @@ class Shown:
     def targets(self) -> Targets:
         """Those of the newest day's profile."""
         return self.runs[-1].profile.targets if self.runs else Targets()
+
+    @property
+    def until(self) -> int | None:
+        """How far the last day goes, if it is still open."""
+        return max((run.until for run in self.runs if run.until is not None), default=None)
 
     @property
     def days_missing(self) -> list[str]:
@@ -79,6 +84,7 @@ def _row(shown: Shown, figure: Figure) -> dict[str, Any]:
     if shown.level == GROUP:
         row["sites_expected"] = figure.sites_expected
         row["sites_known"] = figure.sites_known
+        row["until"] = _time(shown.until)
     elif figure.seconds:
         row["unknown"] = rounded(figure.unknown)
         row["days"] = figure.days
@@ -106,19 +112,21 @@ def _told(shown: Shown) -> Iterator[str]:
 
 
 def _columns(shown: Shown) -> list[str]:
-    known = "sites" if shown.level == GROUP else "unknown"
-    return [*NAMES[shown.level], "availability", "reliability", known, "target"]
+    known = ["sites"] if shown.level == GROUP else ["unknown", "missing"]
+    return [*NAMES[shown.level], "availability", "reliability", *known, "target"]
 
 
 def _cells(shown: Shown, figure: Figure) -> list[object]:
-    known: object = short(figure.unknown)
-    if shown.level == GROUP:
-        known = f"{figure.sites_known} of {figure.sites_expected}"
+    if figure.seconds:
+        missing = percent(figure.seconds.missing, figure.seconds.total)
+        known = [short(figure.unknown), short(missing)]
+    else:
+        known = [f"{figure.sites_known} of {figure.sites_expected}"]
     return [
         *figure.names,
         short(figure.availability),
         short(figure.reliability),
-        known,
+        *known,
         _verdict(figure, shown.targets),
     ]
 
@@ -138,8 +146,7 @@ def _targets(targets: Targets, missed: bool) -> str:
 
 
 def _until(shown: Shown) -> str:
-    open_until = max((run.until for run in shown.runs if run.until is not None), default=None)
-    return f" (until {_time(open_until)})" if open_until is not None else ""
+    return "" if shown.until is None else f" (until {_time(shown.until)})"
 
 
 def _time(second: int | None) -> str | None:
