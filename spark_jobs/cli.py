@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ from typing import Any
 from sqlalchemy import Engine
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import profile_command, show
+from spark_jobs import export_command, profile_command, show, trends_command
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
+    utc_today,
 )
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
@@ -34,6 +34,7 @@ from spark_jobs.profile_file import read_profiles
 from spark_jobs.run_lock import run_lock
 from spark_jobs.seal import waiting
 from spark_jobs.seal_command import add_seal
+from spark_jobs.spreadsheet import csv_table
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -67,6 +68,7 @@ examples:
   sam-report show --level group --month 2026-11 --report critical
 
 Of several days the seconds are added up, then divided. Groups: the mean of their sites.
+unknown: percent of the time nobody knows about; missing: the part of it without any result.
 """
 SITE_EXAMPLES = """\
 examples:
@@ -102,6 +104,8 @@ def make_parser() -> CommandParser:
         profile_command.add,
         add_exclusion,
         add_seal,
+        export_command.add,
+        trends_command.add,
     ):
         add(commands, common)
     return parser
@@ -216,10 +220,14 @@ def _show(args: argparse.Namespace) -> int:
             logger.warning(words)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
+    if style != "table":  # which says it below the figures
+        for each in shown:
+            if each.days_missing:
+                logger.warning("%s: not computed: %s", each.report, ", ".join(each.days_missing))
     if style == "json":
         print(to_json(show.as_rows(shown)))
     elif shown:
-        print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
+        print(csv_table(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
     return OK
 
 
@@ -239,7 +247,7 @@ def _period(args: argparse.Namespace) -> Period:
 
 
 def _today() -> date:
-    return datetime.fromtimestamp(time.time(), UTC).date()
+    return utc_today()
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:
