@@ -7,6 +7,8 @@ SamError
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark can't start
 ├── SparkFailed         Spark gave up in the middle
+├── CannotMakePages     there is no directory for pages, and we can't make it
+├── CannotWritePage     a page can't be written, as when the disk is full
 └── AnotherRun          another run of the same day took over; nothing of ours was published
 """
 
@@ -54,3 +56,15 @@ class AnotherRun(SamError):
     """A later run of the same report and day published first; try again."""
 
     exit_code = command.TRY_LATER
+
+
+class CannotMakePages(SamError):
+    """The directory for the pages can't be made."""
+
+    exit_code = command.CANNOT_CREATE
+
+
+class CannotWritePage(SamError):
+    """A page can't be written: the old one is still there, whole."""
+
+    exit_code = command.IO_ERROR

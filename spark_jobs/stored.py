@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from schema.times import parse_time
+from spark_jobs.database_inputs import Downtime, Exclusion
 from spark_jobs.days import Period, as_day
 from spark_jobs.errors import ReportUsage
 from spark_jobs.figures import Seconds
@@ -59,6 +60,9 @@ class Run:
     software_version: str
     who: str
     profile: Profile
+    newest_result: int = 2**62
+    downtimes: Sequence[Downtime] = ()
+    exclusions: Sequence[Exclusion] = ()
 
 
 def published_reports(connection: Connection, name: str | None, period: Period) -> list[str]:
