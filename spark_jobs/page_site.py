@@ -23,8 +23,8 @@ from spark_jobs.summary import added_up
 from spark_jobs.verdict import MET, Cell, availability_cell
 
 _LEVELS = (SITE, FUNCTION, SERVICE, ENDPOINT)
-# More causes than anyone reads; `sam-report explain` has them all.
-_MAX_CAUSES = 20
+# What of a month says why; and of a day more than anyone reads. `sam-report explain` has them all.
+_MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def site_view(
         total_of(figure, month.targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
-        _causes(chain.from_iterable(failed.values())),
+        _causes(chain.from_iterable(failed.values()), _MAX_CAUSES_OF_MONTH),
         [
             _day_view(each, run_of[each.day], segments.get(each.day, ()), failed.get(each.day, []))
             for each in figures
@@ -134,7 +134,7 @@ def _day_view(
         short(figure.seconds.reliability),
         figure.seconds,
         lanes,
-        _causes(failed),
+        _causes(failed, _MAX_CAUSES_OF_DAY),
         marks.notes(site, [names for level, names in things if level == ENDPOINT]),
         arithmetic(figure.seconds),
         f"sam-report explain --day {figure.day} --site {shlex.quote(site)}",
@@ -170,9 +170,9 @@ def _seconds(segments: Iterable[Segment]) -> Seconds:
     return Seconds(**held)
 
 
-def _causes(failed: Iterable[Failure]) -> Causes:
+def _causes(failed: Iterable[Failure], at_most: int) -> Causes:
     found = causes(failed)
-    return Causes([_cause_row(each) for each in found[:_MAX_CAUSES]], len(found[_MAX_CAUSES:]))
+    return Causes([_cause_row(each) for each in found[:at_most]], len(found[at_most:]))
 
 
 def _cause_row(cause: Cause) -> CauseRow:

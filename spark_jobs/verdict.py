@@ -25,7 +25,7 @@ UNKNOWN = Verdict("u", "?", "unknown: probes ran, but could not tell")
 MISSING = Verdict("g", "∅", "missing: no results came")
 NOT_COMPUTED = Verdict("a", "·", "not computed")
 
-LEGEND = (MET, PARTLY, MISSED, UNKNOWN, MISSING, NOT_COMPUTED)
+LEGEND = (MISSED, PARTLY, UNKNOWN, MISSING, MET, NOT_COMPUTED)
 
 
 def verdict(figure: Figure, targets: Targets) -> Verdict:
