@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import explain, show
+from spark_jobs import show
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
-    day_argument,
 )
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage
+from spark_jobs.explain_command import add_explain
 from spark_jobs.levels import NAMES, SITE
+from spark_jobs.now_command import add_now
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
 from sql.database import open_database
@@ -37,6 +38,7 @@ examples:
   sam-report profile check critical.toml
   sam-report run --profile critical.toml --from 2026-11-01 --to 2026-11-07
   sam-report show --month 2026-11
+  sam-report now --site SITE-A
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
 """
@@ -56,11 +58,6 @@ examples:
   sam-report show --level group --month 2026-11 --report critical
 
 Of several days the seconds are added up, then divided. Groups: the mean of their sites.
-"""
-EXPLAIN_EXAMPLES = """\
-examples:
-  sam-report explain --day 2026-11-07 --site SITE-A
-  sam-report explain --day 2026-11-07 --site SITE-A --flavour CE --host ce01.example.org
 """
 SITE_EXAMPLES = """\
 examples:
@@ -87,7 +84,7 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, _add_explain, _add_site, _add_profile):
+    for add in (_add_run, _add_show, add_now, add_explain, _add_site, _add_profile):
         add(commands, common)
     return parser
 
@@ -128,18 +125,6 @@ def _add_show(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=["table", "csv", "json"])
     _add_report(command)
     command.set_defaults(handler=_show)
-
-
-def _add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "explain", parents=[common], help="tell what made a site's figures", epilog=EXPLAIN_EXAMPLES
-    )
-    command.add_argument("--day", type=day_argument, required=True, metavar="YYYY-MM-DD")
-    command.add_argument("--site", required=True)
-    command.add_argument("--flavour", help="only this service flavour")
-    command.add_argument("--host", help="only this host")
-    _add_report(command)
-    command.set_defaults(handler=_explain)
 
 
 def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -208,19 +193,6 @@ def _show(args: argparse.Namespace) -> int:
         print(to_json(show.as_rows(shown)))
     elif shown:
         print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
-    return OK
-
-
-def _explain(args: argparse.Namespace) -> int:
-    period = _period(args)
-    question = explain.Question(args.site, args.flavour, args.host)
-    with reading(open_database(args)) as connection:
-        days = explain.read_site_days(connection, args.report, args.site, period.first)
-    _warn_if_empty(bool(days), period)
-    if args.json:
-        print(to_json([explain.as_json(each, question) for each in days]))
-    elif days:
-        print("\n\n".join(explain.as_text(each, question) for each in days))
     return OK
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from spark_jobs.words import one_line
+
 MASK = "*"
 
 # A probe may print a page; what is wrong stands at its beginning.
@@ -22,7 +24,6 @@ _MAX_TEXT = 200
 # Most harmful first.
 _HARM = ("CRITICAL", "MISSING", "UNKNOWN", "WARNING")
 
-_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MONTH = (
     "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     "|Sep(?:t|tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
@@ -97,11 +98,11 @@ def masked(text: str, host_name: str = "") -> str:
 
     `host_name` is the endpoint's: it is masked however short it is called.
     """
-    line = _UNPRINTABLE.sub(" ", text[:_MAX_READ]).strip()
+    line = one_line(text[:_MAX_READ])
     own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
     told = _PIECE.sub(lambda piece: _masked_piece(piece, own), line)
     told = _REPEATED.sub(MASK, told)
-    return told if len(told) <= _MAX_TEXT else f"{told[: _MAX_TEXT - 1]}…"
+    return one_line(told, _MAX_TEXT)
 
 
 def _cause(key: tuple[str, str, str, str], failures: Sequence[Failure]) -> Cause:

@@ -60,7 +60,7 @@ class Run:
     software_version: str
     who: str
     profile: Profile
-    newest_result: int = 2**62
+    newest_result: int | None = None
     downtimes: Sequence[Downtime] = ()
     exclusions: Sequence[Exclusion] = ()
 
@@ -191,20 +191,21 @@ def _segment(row: tuple[Any, ...]) -> Segment:
     level = row[1]
     named = dict(zip(ALL_NAMES, row[2:7], strict=True))
     names = tuple(named[name] for name in NAMES[level])
-    return Segment(as_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
+    return Segment(as_day(row[0]), level, names, second_of(row[7]), second_of(row[8]), row[9])
 
 
 def _bounds(period: Period) -> dict[str, str]:
     return {"first": period.first.isoformat(), "last": period.last.isoformat()}
 
 
-def _second(value: str | datetime) -> int:
+def second_of(value: str | datetime) -> int:
+    """The epoch second of a time as a view gives it: text on SQLite, a datetime on PostgreSQL."""
     moment = parse_time(value) if isinstance(value, str) else value
     return int(moment.timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:
-    return None if value is None else _second(value)
+    return None if value is None else second_of(value)
 
 
 def _told(value: str | datetime | None) -> str:

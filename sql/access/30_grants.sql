@@ -44,6 +44,7 @@ BEGIN
         membership_begin,
         membership_end,
         downtime_change,
+        exclusion_change,
         read_history,
         fold_batches,
         fold_news,
@@ -71,24 +72,33 @@ BEGIN
     -- The reporter: reads the inputs, writes reports, sweeps those that nobody sees any more.
     GRANT SELECT ON
         report_result,
+        report_instance,
         report_topology,
         report_downtime,
         report_site_group,
+        report_exclusion,
+        exclusion_history,
         report_newest_result,
         report_changed_day,
         report_horizon,
         report_run,
         report_change,
+        report_seal,
+        report_candidate,
         endpoint_availability,
         service_availability,
         function_availability,
         site_availability,
         group_availability,
         report_group_site,
-        status_timeline
+        status_timeline,
+        status_trend
     TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
-    GRANT SELECT, INSERT, UPDATE ON published_run TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE ON published_run, seal TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
+    -- What was once excluded stays on record.
+    GRANT SELECT, INSERT, UPDATE (removed_at, removed_by) ON exclusion TO sam_reporter;
     GRANT SELECT, INSERT, DELETE ON
         endpoint_figure,
         service_figure,
@@ -109,14 +119,19 @@ BEGIN
         downtime,
         current_status,
         report_result,
+        report_instance,
         report_topology,
         report_downtime,
         report_site_group,
+        report_exclusion,
+        exclusion_history,
         report_newest_result,
         report_changed_day,
         report_horizon,
         report_run,
         report_change,
+        report_seal,
+        report_candidate,
         endpoint_availability,
         service_availability,
         function_availability,
@@ -124,6 +139,7 @@ BEGIN
         group_availability,
         report_group_site,
         status_timeline,
+        status_trend,
         load_audit
     TO sam_reader;
 END

@@ -211,6 +211,41 @@ COMMENT ON TABLE announced_downtime IS
     'An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without '
     'an id the epoch second of the start, else 0, as a downtime with an id may move.';
 
+-- What shall not count --------------------------------------------------------------------------
+
+CREATE TABLE exclusion (
+    exclusion_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'group')),
+    monitoring_host text COLLATE "C" NOT NULL DEFAULT '',
+    metric_name text COLLATE "C" NOT NULL DEFAULT '',
+    site text COLLATE "C" NOT NULL DEFAULT '',
+    service_flavour text COLLATE "C" NOT NULL DEFAULT '',
+    host_name text COLLATE "C" NOT NULL DEFAULT '',
+    start_time timestamptz NOT NULL,
+    end_time timestamptz NOT NULL CHECK (end_time > start_time),
+    reason text NOT NULL,
+    who text NOT NULL,
+    added_at timestamptz NOT NULL,
+    removed_at timestamptz,
+    removed_by text,
+    CHECK (
+        CASE kind
+            WHEN 'monitoring-host'
+                THEN monitoring_host <> ''
+                AND metric_name || site || service_flavour || host_name = ''
+            WHEN 'metric' THEN metric_name <> '' AND monitoring_host = ''
+            WHEN 'group'
+                THEN site <> ''
+                AND monitoring_host || metric_name || service_flavour || host_name = ''
+        END
+    ),
+    CHECK ((removed_at IS NULL) = (removed_by IS NULL))
+);
+COMMENT ON TABLE exclusion IS
+    'A time that shall not count, and who says so; an absent selector, which means any, is empty. '
+    'Of a monitoring host the second end_time does not count either. Who takes one back leaves the '
+    'row, with removed_at.';
+
 -- What has changed since reports were made -----------------------------------------------------
 
 CREATE TABLE changed_day (
@@ -218,9 +253,9 @@ CREATE TABLE changed_day (
     change_no bigint
 );
 COMMENT ON TABLE changed_day IS
-    'Days whose results, topology or downtimes changed. A run of a report numbers the changes it '
-    'is going to read; without a number: changed after any run. The first day with results is '
-    'the first of all.';
+    'Days whose results, topology, downtimes or exclusions changed. A run of a report numbers the '
+    'changes it is going to read; without a number: changed after any run. The first day with '
+    'results is the first of all.';
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
 COMMENT ON INDEX changed_day_change_no IS 'The days without a number.';
 
@@ -305,12 +340,17 @@ CREATE TABLE run (
     profile text,
     software_version text,
     who text,
-    change_no bigint
+    change_no bigint,
+    exclusions_digest text,
+    newest_result bigint,
+    downtimes text,
+    exclusions text
 );
 COMMENT ON TABLE run IS
     'A computation of one report for one day and what it read; results_ignored is JSON '
     '{"reason": count}, until is the time of the run where the day was still open, change_no the '
-    'newest change of changed_day that it has read.';
+    'newest change of changed_day that it has read, newest_result the last result_id. downtimes '
+    'and exclusions are JSON: those that touch the day, the ones that do not count, too.';
 CREATE INDEX run_report_day ON run (report, day);
 COMMENT ON INDEX run_report_day IS 'The runs of one day.';
 
@@ -322,6 +362,27 @@ CREATE TABLE published_run (
 );
 COMMENT ON TABLE published_run IS
     'The run that readers see for a report and day: changed by one statement, so never a mixture.';
+
+CREATE TABLE seal (
+    report text COLLATE "C" NOT NULL,
+    month text COLLATE "C" NOT NULL CHECK (month ~ '^\d{4}-\d\d$'),
+    who text NOT NULL,
+    sealed_at timestamptz NOT NULL,
+    PRIMARY KEY (report, month)
+);
+COMMENT ON TABLE seal IS
+    'A month (2026-11) whose published figures stay: its days keep their runs in published_run, '
+    'and later ones become candidates. sealed_at is the last time it was sealed.';
+
+CREATE TABLE candidate_run (
+    report text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, day)
+);
+COMMENT ON TABLE candidate_run IS
+    'The newest run of a sealed day, which the next seal publishes: superseded from its beginning, '
+    'but not swept.';
 
 CREATE TABLE endpoint_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -415,7 +476,7 @@ CREATE TABLE group_site (
 COMMENT ON TABLE group_site IS 'The sites a run counted in a group, with their weights.';
 
 CREATE TABLE timeline_segment (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    run_id integer NOT NULL,
     level text COLLATE "C" NOT NULL
         CHECK (level IN ('metric', 'endpoint', 'service', 'function', 'site')),
     site text COLLATE "C" NOT NULL,
@@ -425,13 +486,13 @@ CREATE TABLE timeline_segment (
     function text COLLATE "C" NOT NULL,
     start_time timestamptz NOT NULL,
     end_time timestamptz NOT NULL CHECK (end_time > start_time),
-    status text NOT NULL,
-    PRIMARY KEY (
-        run_id, level, site, service_flavour, host_name, metric_name, function, start_time
-    )
+    status text NOT NULL
 );
 COMMENT ON TABLE timeline_segment IS
-    'A status held in [start_time, end_time) of the day; absent key parts are empty.';
+    'A status held in [start_time, end_time) of the day; absent key parts are empty. Nothing is '
+    'unique and there is no foreign key: a run writes hundreds of thousands, and each once.';
+CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
+COMMENT ON INDEX timeline_segment_site IS 'The timelines of one site.';
 
 CREATE TABLE report_change_row (
     change_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

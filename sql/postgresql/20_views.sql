@@ -117,11 +117,11 @@ CREATE VIEW report_result AS
 SELECT
     r.result_id,
     r.instance_id,
-    n.host_name,
-    n.service_flavour,
-    n.metric_name,
-    n.vo,
-    n.fqan,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan,
     r.measured_at,
     CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
     s.name AS status,
@@ -129,13 +129,43 @@ SELECT
     k.monitoring_host,
     r.summary,
     r.performance_data,
-    r.message_id
+    r.message_id,
+    r.status AS status_code
 FROM metric_result AS r
-JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
-JOIN metric_status AS s ON s.status = r.status
-JOIN host AS g ON g.host_id = r.gatherer_id
-JOIN result_source AS k ON k.source_id = r.source_id;
-COMMENT ON VIEW report_result IS 'Results with the ids and names that reports read.';
+LEFT JOIN metric_instance AS i ON i.instance_id = r.instance_id
+LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+LEFT JOIN host AS h ON h.host_id = e.host_id
+LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+LEFT JOIN metric AS m ON m.metric_id = i.metric_id
+LEFT JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id
+LEFT JOIN metric_status AS s ON s.status = r.status
+LEFT JOIN host AS g ON g.host_id = r.gatherer_id
+LEFT JOIN result_source AS k ON k.source_id = r.source_id;
+COMMENT ON VIEW report_result IS
+    'Results with the ids and names that reports read. A query pays for no name that it does '
+    'not use: a database leaves out an outer join whose columns are not wanted.';
+
+CREATE VIEW report_instance AS
+SELECT
+    i.instance_id,
+    i.endpoint_id,
+    i.metric_id,
+    i.vo_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+LEFT JOIN host AS h ON h.host_id = e.host_id
+LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+LEFT JOIN metric AS m ON m.metric_id = i.metric_id
+LEFT JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
+COMMENT ON VIEW report_instance IS
+    'Metric instances with their names: what an instance_id of report_result is.';
 
 CREATE VIEW report_topology AS
 SELECT
@@ -195,6 +225,48 @@ JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 COMMENT ON VIEW report_site_group IS 'Sites of groups, as announced.';
 
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id,
+    kind,
+    monitoring_host,
+    metric_name,
+    site,
+    service_flavour,
+    host_name,
+    start_time,
+    end_time,
+    CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
+    CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
+    reason,
+    who,
+    added_at
+FROM exclusion
+WHERE removed_at IS NULL;
+COMMENT ON VIEW report_exclusion IS
+    'Times that shall not count: those in force. An empty selector means any.';
+
+CREATE VIEW exclusion_history AS
+SELECT
+    exclusion_id,
+    kind,
+    monitoring_host,
+    metric_name,
+    site,
+    service_flavour,
+    host_name,
+    start_time,
+    end_time,
+    CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
+    CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
+    reason,
+    who,
+    added_at,
+    removed_at,
+    removed_by
+FROM exclusion;
+COMMENT ON VIEW exclusion_history IS 'The same with those that somebody took back.';
+
 CREATE VIEW report_newest_result AS
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS result_id
 FROM metric_result_result_id_seq;
@@ -204,8 +276,8 @@ COMMENT ON VIEW report_newest_result IS
 CREATE VIEW report_changed_day AS
 SELECT day, change_no FROM changed_day;
 COMMENT ON VIEW report_changed_day IS
-    'Days whose results, topology or downtimes changed; no number: since any run looked. A day is '
-    'due for a report whose published run has a smaller change_no.';
+    'Days whose results, topology, downtimes or exclusions changed; no number: since any run '
+    'looked. A day is due for a report whose published run, or candidate, has a smaller change_no.';
 
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
@@ -349,6 +421,64 @@ FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
 COMMENT ON VIEW status_timeline IS 'Who had which status from when to when, clipped to the day.';
 
+CREATE VIEW status_trend AS
+SELECT
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function,
+    count(*) - 1 AS changes,
+    CASE WHEN count(*) > 1 THEN min(t.end_time) END AS first_change,
+    CASE WHEN count(*) > 1 THEN max(t.start_time) END AS last_change,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'OK'), 0
+    ) AS ok_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'WARNING'), 0
+    ) AS warning_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'CRITICAL'), 0
+    ) AS critical_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'UNKNOWN'), 0
+    ) AS unknown_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'MISSING'), 0
+    ) AS missing_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'DOWNTIME'), 0
+    ) AS downtime_s,
+    coalesce(
+        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
+        FILTER (WHERE t.status = 'EXCLUDED'), 0
+    ) AS excluded_s,
+    p.run_id
+FROM published_run AS p
+JOIN timeline_segment AS t ON t.run_id = p.run_id
+GROUP BY
+    p.run_id,
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function;
+COMMENT ON VIEW status_trend IS
+    'How often the status of a thing changed in a day, when first and last, and the seconds of '
+    'each.';
+
 CREATE VIEW current_status AS
 SELECT
     coalesce(home.site, '') AS site,
@@ -378,26 +508,31 @@ COMMENT ON VIEW current_status IS
 
 CREATE VIEW report_run AS
 SELECT
-    run_id,
-    report,
-    day,
-    started_at,
-    finished_at,
-    state,
-    until,
-    results_read,
-    results_ignored,
-    instances,
-    results_digest,
-    topology_digest,
-    downtimes_digest,
-    profile_digest,
-    input_digest,
-    profile,
-    software_version,
-    who,
-    change_no
-FROM run;
+    r.run_id,
+    r.report,
+    r.day,
+    r.started_at,
+    r.finished_at,
+    CASE WHEN c.run_id IS NULL THEN r.state ELSE 'candidate' END AS state,
+    r.until,
+    r.results_read,
+    r.results_ignored,
+    r.instances,
+    r.results_digest,
+    r.topology_digest,
+    r.downtimes_digest,
+    r.profile_digest,
+    r.input_digest,
+    r.profile,
+    r.software_version,
+    r.who,
+    r.change_no,
+    r.exclusions_digest,
+    r.newest_result,
+    r.downtimes,
+    r.exclusions
+FROM run AS r
+LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 COMMENT ON VIEW report_run IS 'Every run of every report: what it read, and what became of it.';
 
 CREATE VIEW report_change AS
@@ -413,6 +548,16 @@ SELECT
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 COMMENT ON VIEW report_change IS 'What a run changed in the figures of the one before, and why.';
+
+CREATE VIEW report_seal AS
+SELECT report, month, who, sealed_at FROM seal;
+COMMENT ON VIEW report_seal IS 'Months whose published figures stay as they are.';
+
+CREATE VIEW report_candidate AS
+SELECT report, day, run_id FROM candidate_run;
+COMMENT ON VIEW report_candidate IS
+    'The newest runs of sealed days, which the next seal publishes; report_change tells how '
+    'they differ.';
 
 -- Who loaded what -------------------------------------------------------------------------------
 

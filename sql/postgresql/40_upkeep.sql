@@ -1,7 +1,7 @@
 -- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
 --
--- Results tell theirs in load_news, and fold_news() brings both up to it; topology and downtimes,
--- which are few, mark their days at once.
+-- Results tell theirs in load_news, and fold_news() brings both up to it; topology, downtimes and
+-- exclusions, which are few, mark their days at once.
 
 -- What has changed since reports were made -----------------------------------------------------
 
@@ -98,6 +98,36 @@ CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime
 REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
 COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
+
+-- An exclusion counts on each day that it touches. Of a monitoring host it takes the results of the
+-- second end_time, too, and what would have been carried into the day after.
+
+CREATE FUNCTION exclusion_change() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    PERFORM mark_days(
+        array_agg(date_trunc('day', start_time, 'UTC')),
+        array_agg(
+            CASE kind
+                WHEN 'monitoring-host' THEN end_time + interval '24 hours 1 second'
+                ELSE end_time
+            END
+        )
+    )
+    FROM new_rows;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION exclusion_change IS 'Marks the days of exclusions, new or taken back.';
+
+CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion
+REFERENCING NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
+COMMENT ON TRIGGER exclusion_insert ON exclusion IS 'Marks changed days.';
+CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion
+REFERENCING NEW TABLE AS new_rows
+FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
+COMMENT ON TRIGGER exclusion_update ON exclusion IS 'Marks changed days.';
 
 -- The newest statuses ---------------------------------------------------------------------------
 -- A result newer than the newest tells a status, or moves on the one that holds. An older one

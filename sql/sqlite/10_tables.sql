@@ -232,11 +232,45 @@ CREATE TABLE announced_downtime (
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 ) STRICT;
 
+-- What shall not count --------------------------------------------------------------------------
+
+-- A time that shall not count, and who says so; an absent selector, which means any, is empty. Of a
+-- monitoring host the second end_time does not count either. Who takes one back leaves the row,
+-- with removed_at.
+CREATE TABLE exclusion (
+    exclusion_id integer PRIMARY KEY,
+    kind text NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'group')),
+    monitoring_host text NOT NULL DEFAULT '',
+    metric_name text NOT NULL DEFAULT '',
+    site text NOT NULL DEFAULT '',
+    service_flavour text NOT NULL DEFAULT '',
+    host_name text NOT NULL DEFAULT '',
+    start_time integer NOT NULL,
+    end_time integer NOT NULL CHECK (end_time > start_time),
+    reason text NOT NULL,
+    who text NOT NULL,
+    added_at integer NOT NULL,
+    removed_at integer,
+    removed_by text,
+    CHECK (
+        CASE kind
+            WHEN 'monitoring-host'
+                THEN monitoring_host <> ''
+                AND metric_name || site || service_flavour || host_name = ''
+            WHEN 'metric' THEN metric_name <> '' AND monitoring_host = ''
+            WHEN 'group'
+                THEN site <> ''
+                AND monitoring_host || metric_name || service_flavour || host_name = ''
+        END
+    ),
+    CHECK ((removed_at IS NULL) = (removed_by IS NULL))
+) STRICT;
+
 -- What has changed since reports were made -----------------------------------------------------
 
--- Days whose results, topology or downtimes changed. A run of a report numbers the changes it is
--- going to read; without a number: changed after any run. The first day with results is the first
--- of all.
+-- Days whose results, topology, downtimes or exclusions changed. A run of a report numbers the
+-- changes it is going to read; without a number: changed after any run. The first day with results
+-- is the first of all.
 CREATE TABLE changed_day (
     day text PRIMARY KEY,
     change_no integer
@@ -309,7 +343,8 @@ CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 
 -- A computation of one report for one day and what it read; results_ignored is JSON {"reason":
 -- count}, until is the time of the run where the day was still open, change_no the newest change of
--- changed_day that it has read.
+-- changed_day that it has read, newest_result the last result_id. downtimes and exclusions are
+-- JSON: those that touch the day, the ones that do not count, too.
 CREATE TABLE run (
     run_id integer PRIMARY KEY,
     report text NOT NULL,
@@ -329,13 +364,36 @@ CREATE TABLE run (
     profile text,
     software_version text,
     who text,
-    change_no integer
+    change_no integer,
+    exclusions_digest text,
+    newest_result integer,
+    downtimes text,
+    exclusions text
 ) STRICT;
 -- The runs of one day.
 CREATE INDEX run_report_day ON run (report, day);
 
 -- The run that readers see for a report and day: changed by one statement, so never a mixture.
 CREATE TABLE published_run (
+    report text NOT NULL,
+    day text NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, day)
+) STRICT;
+
+-- A month (2026-11) whose published figures stay: its days keep their runs in published_run, and
+-- later ones become candidates. sealed_at is the last time it was sealed.
+CREATE TABLE seal (
+    report text NOT NULL,
+    month text NOT NULL CHECK (month GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]'),
+    who text NOT NULL,
+    sealed_at integer NOT NULL,
+    PRIMARY KEY (report, month)
+) STRICT;
+
+-- The newest run of a sealed day, which the next seal publishes: superseded from its beginning, but
+-- not swept.
+CREATE TABLE candidate_run (
     report text NOT NULL,
     day text NOT NULL,
     run_id integer NOT NULL REFERENCES run,
@@ -432,9 +490,10 @@ CREATE TABLE group_site (
     PRIMARY KEY (run_id, group_type, group_name, site)
 ) STRICT;
 
--- A status held in [start_time, end_time) of the day; absent key parts are empty.
+-- A status held in [start_time, end_time) of the day; absent key parts are empty. Nothing is unique
+-- and there is no foreign key: a run writes hundreds of thousands, and each once.
 CREATE TABLE timeline_segment (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    run_id integer NOT NULL,
     level text NOT NULL
         CHECK (level IN ('metric', 'endpoint', 'service', 'function', 'site')),
     site text NOT NULL,
@@ -444,11 +503,11 @@ CREATE TABLE timeline_segment (
     function text NOT NULL,
     start_time integer NOT NULL,
     end_time integer NOT NULL CHECK (end_time > start_time),
-    status text NOT NULL,
-    PRIMARY KEY (
-        run_id, level, site, service_flavour, host_name, metric_name, function, start_time
-    )
+    status text NOT NULL
 ) STRICT;
+
+-- The timelines of one site.
+CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
 
 -- A figure that differs from the run before; names is JSON.
 CREATE TABLE report_change_row (

@@ -113,16 +113,44 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Site-free where results are concerned; times twice, as time and as epoch seconds (…_s).
 
--- Results with the ids and names that reports read.
+-- Results with the ids and names that reports read. A query pays for no name that it does not use:
+-- SQLite leaves out an outer join that nothing needs, but not a chain of them.
 CREATE VIEW report_result AS
 SELECT
     r.result_id,
     r.instance_id,
-    n.host_name,
-    n.service_flavour,
-    n.metric_name,
-    n.vo,
-    n.fqan,
+    (
+        SELECT h.name
+        FROM metric_instance AS i
+        JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+        JOIN host AS h ON h.host_id = e.host_id
+        WHERE i.instance_id = r.instance_id
+    ) AS host_name,
+    (
+        SELECT f.name
+        FROM metric_instance AS i
+        JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+        JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+        WHERE i.instance_id = r.instance_id
+    ) AS service_flavour,
+    (
+        SELECT m.name
+        FROM metric_instance AS i
+        JOIN metric AS m ON m.metric_id = i.metric_id
+        WHERE i.instance_id = r.instance_id
+    ) AS metric_name,
+    (
+        SELECT v.name
+        FROM metric_instance AS i
+        JOIN vo AS v ON v.vo_id = i.vo_id
+        WHERE i.instance_id = r.instance_id
+    ) AS vo,
+    (
+        SELECT q.name
+        FROM metric_instance AS i
+        JOIN fqan AS q ON q.fqan_id = i.fqan_id
+        WHERE i.instance_id = r.instance_id
+    ) AS fqan,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS measured_at,
     r.measured_at AS measured_at_s,
     s.name AS status,
@@ -130,12 +158,32 @@ SELECT
     k.monitoring_host,
     r.summary,
     r.performance_data,
-    r.message_id
+    r.message_id,
+    r.status AS status_code
 FROM metric_result AS r
-JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
-JOIN metric_status AS s ON s.status = r.status
-JOIN host AS g ON g.host_id = r.gatherer_id
-JOIN result_source AS k ON k.source_id = r.source_id;
+LEFT JOIN metric_status AS s ON s.status = r.status
+LEFT JOIN host AS g ON g.host_id = r.gatherer_id
+LEFT JOIN result_source AS k ON k.source_id = r.source_id;
+
+-- Metric instances with their names: what an instance_id of report_result is.
+CREATE VIEW report_instance AS
+SELECT
+    i.instance_id,
+    i.endpoint_id,
+    i.metric_id,
+    i.vo_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+LEFT JOIN host AS h ON h.host_id = e.host_id
+LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+LEFT JOIN metric AS m ON m.metric_id = i.metric_id
+LEFT JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
 -- Endpoints of sites, as announced; production and monitored as sent, NULL means yes.
 CREATE VIEW report_topology AS
@@ -193,6 +241,47 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
+-- Times that shall not count: those in force. An empty selector means any.
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id,
+    kind,
+    monitoring_host,
+    metric_name,
+    site,
+    service_flavour,
+    host_name,
+    strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
+    strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
+    start_time AS start_s,
+    end_time AS end_s,
+    reason,
+    who,
+    strftime('%Y-%m-%dT%H:%M:%SZ', added_at, 'unixepoch') AS added_at
+FROM exclusion
+WHERE removed_at IS NULL;
+
+-- The same with those that somebody took back.
+CREATE VIEW exclusion_history AS
+SELECT
+    exclusion_id,
+    kind,
+    monitoring_host,
+    metric_name,
+    site,
+    service_flavour,
+    host_name,
+    strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
+    strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
+    start_time AS start_s,
+    end_time AS end_s,
+    reason,
+    who,
+    strftime('%Y-%m-%dT%H:%M:%SZ', added_at, 'unixepoch') AS added_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', removed_at, 'unixepoch') AS removed_at,
+    removed_by
+FROM exclusion;
+
 -- The last number given to a result: a run reads none that comes later.
 CREATE VIEW report_newest_result AS
 SELECT coalesce(max(result_id), 0) AS result_id FROM metric_result;
@@ -221,8 +310,8 @@ FROM (
 )
 WHERE day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now');
 
--- Days whose results, topology or downtimes changed; no number: since any run looked. A day is due
--- for a report whose published run has a smaller change_no.
+-- Days whose results, topology, downtimes or exclusions changed; no number: since any run looked. A
+-- day is due for a report whose published run, or candidate, has a smaller change_no.
 CREATE VIEW report_changed_day AS
 SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
 UNION ALL
@@ -368,6 +457,45 @@ SELECT
     p.run_id
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
+
+-- How often the status of a thing changed in a day, when first and last, and the seconds of each.
+CREATE VIEW status_trend AS
+SELECT
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function,
+    count(*) - 1 AS changes,
+    strftime(
+        '%Y-%m-%dT%H:%M:%SZ', CASE WHEN count(*) > 1 THEN min(t.end_time) END, 'unixepoch'
+    ) AS first_change,
+    strftime(
+        '%Y-%m-%dT%H:%M:%SZ', CASE WHEN count(*) > 1 THEN max(t.start_time) END, 'unixepoch'
+    ) AS last_change,
+    sum(iif(t.status = 'OK', t.end_time - t.start_time, 0)) AS ok_s,
+    sum(iif(t.status = 'WARNING', t.end_time - t.start_time, 0)) AS warning_s,
+    sum(iif(t.status = 'CRITICAL', t.end_time - t.start_time, 0)) AS critical_s,
+    sum(iif(t.status = 'UNKNOWN', t.end_time - t.start_time, 0)) AS unknown_s,
+    sum(iif(t.status = 'MISSING', t.end_time - t.start_time, 0)) AS missing_s,
+    sum(iif(t.status = 'DOWNTIME', t.end_time - t.start_time, 0)) AS downtime_s,
+    sum(iif(t.status = 'EXCLUDED', t.end_time - t.start_time, 0)) AS excluded_s,
+    p.run_id
+FROM published_run AS p
+JOIN timeline_segment AS t ON t.run_id = p.run_id
+GROUP BY
+    p.run_id,
+    p.report,
+    p.day,
+    t.level,
+    t.site,
+    t.service_flavour,
+    t.host_name,
+    t.metric_name,
+    t.function;
 
 -- The rows of instance_status as news make them. A result newer than the newest tells a status, or
 -- moves on the one that holds. An older one changes nothing if its status is the one that held
@@ -556,26 +684,31 @@ LEFT JOIN (
 -- Every run of every report: what it read, and what became of it.
 CREATE VIEW report_run AS
 SELECT
-    run_id,
-    report,
-    day,
-    strftime('%Y-%m-%dT%H:%M:%SZ', started_at, 'unixepoch') AS started_at,
-    strftime('%Y-%m-%dT%H:%M:%SZ', finished_at, 'unixepoch') AS finished_at,
-    state,
-    strftime('%Y-%m-%dT%H:%M:%SZ', until, 'unixepoch') AS until,
-    results_read,
-    results_ignored,
-    instances,
-    results_digest,
-    topology_digest,
-    downtimes_digest,
-    profile_digest,
-    input_digest,
-    profile,
-    software_version,
-    who,
-    change_no
-FROM run;
+    r.run_id,
+    r.report,
+    r.day,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.started_at, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.finished_at, 'unixepoch') AS finished_at,
+    CASE WHEN c.run_id IS NULL THEN r.state ELSE 'candidate' END AS state,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
+    r.results_read,
+    r.results_ignored,
+    r.instances,
+    r.results_digest,
+    r.topology_digest,
+    r.downtimes_digest,
+    r.profile_digest,
+    r.input_digest,
+    r.profile,
+    r.software_version,
+    r.who,
+    r.change_no,
+    r.exclusions_digest,
+    r.newest_result,
+    r.downtimes,
+    r.exclusions
+FROM run AS r
+LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 
 -- What a run changed in the figures of the one before, and why.
 CREATE VIEW report_change AS
@@ -590,6 +723,20 @@ SELECT
     c.reason
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
+
+-- Months whose published figures stay as they are.
+CREATE VIEW report_seal AS
+SELECT
+    report,
+    month,
+    who,
+    strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
+FROM seal;
+
+-- The newest runs of sealed days, which the next seal publishes; report_change tells how they
+-- differ.
+CREATE VIEW report_candidate AS
+SELECT report, day, run_id FROM candidate_run;
 
 -- Who loaded what -------------------------------------------------------------------------------
 

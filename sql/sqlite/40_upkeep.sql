@@ -1,7 +1,7 @@
 -- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
 --
 -- Results beyond the one in folded, and those in load_news, are news; an insert into fold_news
--- brings both up to them, and the views show them before. Topology and downtimes,
+-- brings both up to them, and the views show them before. Topology, downtimes and exclusions,
 -- which are few, mark their days at once.
 
 -- News of results ------------------------------------------------------------------------------
@@ -156,4 +156,29 @@ CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGI
         UNION ALL SELECT NEW.start_time, NEW.end_time
     )
     WHERE end_time > start_time;
+END;
+
+-- Marks the days of a new exclusion. Of a monitoring host it takes the results of the second
+-- end_time, too, and what would have been carried into the day after.
+CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.start_time, 'unixepoch'),
+        CASE NEW.kind
+            WHEN 'monitoring-host' THEN date(NEW.end_time, 'unixepoch', '+1 day')
+            ELSE date(NEW.end_time - 1, 'unixepoch')
+        END
+    );
+END;
+
+-- Marks the days of an exclusion that somebody took back.
+CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion BEGIN
+    INSERT INTO new_change (first_day, last_day)
+    VALUES (
+        date(NEW.start_time, 'unixepoch'),
+        CASE NEW.kind
+            WHEN 'monitoring-host' THEN date(NEW.end_time, 'unixepoch', '+1 day')
+            ELSE date(NEW.end_time - 1, 'unixepoch')
+        END
+    );
 END;

@@ -164,10 +164,10 @@ def test_a_long_text_is_cut() -> None:
 def test_no_text_takes_long(piece: str) -> None:
     began = time.process_time()
 
-    for _ in range(20):
+    for _ in range(5):
         masked(piece * (10_000 // len(piece)) + "!")
 
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 1
 
 
 @given(st.text(), st.text(max_size=20))
