@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spark_jobs.database_inputs import GROUP, METRIC, Downtime, Exclusion
-from spark_jobs.days import moment
+from spark_jobs.database_inputs import GROUP, METRIC, MONITORING_HOST, Downtime, Exclusion
 from spark_jobs.drawing import ANNOUNCED, COUNTS, EXCLUDED, Stroke, shade
+from spark_jobs.explain_words import downtime_words, exclusion_words
 from spark_jobs.levels import ENDPOINT, SITE
 from spark_jobs.profile import Profile
 from spark_jobs.stored import Names
 
 _EFFECTS = {
-    METRIC: "EXCLUDED: this time counts as not known",
-    GROUP: "UNKNOWN for the site, its services keep what they had",
+    MONITORING_HOST: "what it measured does not count",
+    METRIC: "this time counts as not known",
+    GROUP: "the site is UNKNOWN, its services keep what they had",
 }
-_NO_RESULTS = "results measured from there don't exist"
 
 
 @dataclass(frozen=True)
@@ -66,28 +66,18 @@ class Marks:
         return self.profile.counts(downtime.classification, downtime.severity)
 
     def _excludes(self, exclusion: Exclusion, endpoint: Names) -> bool:
-        site, flavour, host = endpoint
+        metrics = self.profile.metrics_of(endpoint[1])
         return (
             exclusion.kind != GROUP
-            and exclusion.site in ("", site)
-            and exclusion.service_flavour in ("", flavour)
-            and exclusion.host_name in ("", host)
-            and (
-                not exclusion.metric_name
-                or exclusion.metric_name in self.profile.metrics_of(flavour)
-            )
+            and exclusion.covers(*endpoint)
+            and (not exclusion.metric_name or exclusion.metric_name in metrics)
         )
 
     def _downtime_notes(self, endpoints: Sequence[Names]) -> Iterator[str]:
         for each in self.downtimes:
             if self._touches(each) and any(each.covers(*names) for names in endpoints):
-                effect = "counts" if self._counts(each) else "changes no figure"
-                of = _named(each.service_flavour, each.host_name) or "the whole site"
-                text = f": {each.description}" if each.description else ""
-                yield (
-                    f"Downtime {each.classification}/{each.severity} ({effect}) of {of},"
-                    f" {_span(each.start, each.end)}{text}"
-                )
+                effect = "it counts" if self._counts(each) else "of a kind that changes no figure"
+                yield f"{downtime_words(each)} ({effect})"
 
     def _exclusion_notes(self, site: str, endpoints: Sequence[Names]) -> Iterator[str]:
         for each in self.exclusions:
@@ -95,25 +85,7 @@ class Marks:
             if self._touches(each) and (
                 of_site or any(self._excludes(each, names) for names in endpoints)
             ):
-                what = (
-                    _named(
-                        each.monitoring_host, each.metric_name, each.service_flavour, each.host_name
-                    )
-                    or site
-                )
-                effect = _EFFECTS.get(each.kind, _NO_RESULTS)
-                yield (
-                    f"Exclusion {each.exclusion_id} of {each.kind} {what} ({effect}),"
-                    f" {_span(each.start, each.end)}: {each.reason} ({each.who})"
-                )
+                yield f"{exclusion_words(each)} ({_EFFECTS[each.kind]})"
 
     def _touches(self, each: Downtime | Exclusion) -> bool:
         return each.start < self.end and each.end > self.start
-
-
-def _named(*names: str) -> str:
-    return " ".join(filter(None, names))
-
-
-def _span(start: int, end: int) -> str:
-    return f"{moment(start):%Y-%m-%d %H:%M:%S} to {moment(end):%Y-%m-%d %H:%M:%S}"

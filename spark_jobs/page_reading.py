@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from spark_jobs.database_inputs import WINDOW, Result
+from spark_jobs.database_inputs import WINDOW
 from spark_jobs.days import DAY_S, Period, as_day, day_start
 from spark_jobs.levels import ALL_NAMES, ENDPOINT, FUNCTION, METRIC, NAMES, SERVICE, SITE
-from spark_jobs.page_failures import Instance
+from spark_jobs.page_failures import Said
 from spark_jobs.profile import Profile
+from spark_jobs.site_results import Instance
 from spark_jobs.stored import Run, Segment
 
 _SECONDS = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
@@ -61,45 +62,44 @@ _PLACES = {
 _MAX_RESULTS = 50_000
 # A bound JSON list as a table: any number of values in one parameter.
 _TEXTS = {
-    "sqlite": "SELECT value FROM json_each(:{})",
-    "postgresql": "SELECT value FROM json_array_elements_text(:{})",
+    "sqlite": "SELECT value FROM json_each(:values)",
+    "postgresql": "SELECT json_array_elements_text(CAST(:values AS json))",
 }
-_NUMBERS = {**_TEXTS, "postgresql": "SELECT value::bigint FROM json_array_elements_text(:{})"}
+_NUMBERS = {
+    "sqlite": "SELECT value FROM json_each(:values)",
+    "postgresql": "SELECT json_array_elements_text(CAST(:values AS json))::text::bigint",
+}
 
 
 def site_results(
     connection: Connection, runs: Sequence[Run], period: Period, failing: Collection[Instance]
-) -> list[Result]:
+) -> dict[Instance, list[Said]]:
     """The results of metrics that failed, from the day before the period on, oldest first.
 
-    Only those the runs have read, and of each at most 50 000, the newest. OK ones are left out
-    unless the profile has thresholds, which may have made them worse.
+    At most 50 000, the newest. OK ones are left out unless the profile has thresholds, which may
+    have made them worse.
     """
     instances = _instances(connection, runs[-1].profile, failing)
     dialect = connection.dialect.name
     only_bad = "" if runs[-1].profile.thresholds else " AND status <> 'OK'"
-    found = connection.execute(
+    rows = connection.execute(
         text(
-            "SELECT instance_id, measured_at_s, status, coalesce(summary, ''),"
-            " coalesce(message_id, '') FROM report_result"
-            f" WHERE instance_id IN ({_NUMBERS[dialect].format('instances')}) AND {WINDOW[dialect]}"
-            f" AND result_id <= :newest{only_bad}"
+            "SELECT instance_id, measured_at_s, result_id, coalesce(summary, ''),"
+            " coalesce(message_id, ''), coalesce(monitoring_host, '') FROM report_result"
+            f" WHERE instance_id IN ({_NUMBERS[dialect]}) AND {WINDOW[dialect]}{only_bad}"
             " ORDER BY measured_at_s DESC, result_id DESC LIMIT :at_most"
         ),
         {
-            "instances": json.dumps(sorted(instances)),
+            "values": json.dumps(sorted(instances)),
             "start": day_start(period.first) - DAY_S,
             "end": day_start(period.last) + DAY_S,
-            "newest": max(run.newest_result for run in runs),
             "at_most": _MAX_RESULTS,
         },
     )
-    rows = [tuple(row) for row in found]
-    return [
-        Result(host, flavour, metric, measured, status, summary, message_id, "", "")
-        for instance_id, measured, status, summary, message_id in reversed(rows)
-        for flavour, host, metric in [instances[instance_id]]
-    ]
+    found: dict[Instance, list[Said]] = {}
+    for instance_id, *said in rows:
+        found.setdefault(instances[instance_id], []).append(Said(*said))
+    return {instance: newest_first[::-1] for instance, newest_first in found.items()}
 
 
 def seals(connection: Connection, report: str) -> dict[str, str]:
@@ -116,13 +116,12 @@ def _instances(
 ) -> dict[int, Instance]:
     """The ids of metric instances that count in the profile."""
     dialect = connection.dialect.name
-    hosts = _TEXTS[dialect].format("hosts")
     found = connection.execute(
         text(
             "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan"
-            f" FROM report_instance WHERE host_name IN ({hosts})"
+            f" FROM report_instance WHERE host_name IN ({_TEXTS[dialect]})"
         ),
-        {"hosts": json.dumps(sorted({host for _, host, _ in failing}))},
+        {"values": json.dumps(sorted({host for _, host, _ in failing}))},
     )
     return {
         row[0]: (row[1], row[2], row[3])

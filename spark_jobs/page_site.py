@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -10,6 +9,7 @@ from itertools import chain
 
 from spark_jobs.days import DAY_S, day_start, moment
 from spark_jobs.drawing import Stroke, status_strokes, told
+from spark_jobs.explain import explain_command
 from spark_jobs.explanation import arithmetic
 from spark_jobs.figures import Seconds, short
 from spark_jobs.grouping import Cause, Failure, causes
@@ -104,7 +104,7 @@ def site_view(
     [figure] = added_up(figures)
     seconds = figure.seconds or Seconds()
     run_of = {run.day: run for run in month.runs}
-    failed = {day: list(failures(found, results)) for day, found in segments.items()}
+    failed = {day: list(failures(run_of[day], found, results)) for day, found in segments.items()}
     return SiteView(
         month,
         figure.names[0],
@@ -113,14 +113,20 @@ def site_view(
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
         _causes(chain.from_iterable(failed.values()), _MAX_CAUSES_OF_MONTH),
         [
-            _day_view(each, run_of[each.day], segments.get(each.day, ()), failed.get(each.day, []))
+            _day_view(
+                month.report,
+                each,
+                run_of[each.day],
+                segments.get(each.day, ()),
+                failed.get(each.day, []),
+            )
             for each in figures
         ],
     )
 
 
 def _day_view(
-    figure: DayFigure, run: Run, segments: Sequence[Segment], failed: Sequence[Failure]
+    report: str, figure: DayFigure, run: Run, segments: Sequence[Segment], failed: Sequence[Failure]
 ) -> DayView:
     [site] = figure.names
     start = day_start(run.day)
@@ -137,7 +143,7 @@ def _day_view(
         _causes(failed, _MAX_CAUSES_OF_DAY),
         marks.notes(site, [names for level, names in things if level == ENDPOINT]),
         arithmetic(figure.seconds),
-        f"sam-report explain --day {figure.day} --site {shlex.quote(site)}",
+        explain_command(report, site, figure.day),
     )
 
 

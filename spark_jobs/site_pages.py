@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from spark_jobs.days import Period
 from spark_jobs.levels import SITE
 from spark_jobs.page_changes import changes_view
-from spark_jobs.page_failures import by_instance, failing_instances
+from spark_jobs.page_failures import failing_instances
 from spark_jobs.page_files import PageFiles
 from spark_jobs.page_groups import group_totals, group_views
 from spark_jobs.page_links import CHANGES, INDEX, TRENDS, month_path, site_page
@@ -95,6 +95,6 @@ def _write_site_page(
 ) -> None:
     segments = site_segments(connection, month.report, month.period, site)
     failing = {each for found in segments.values() for each in failing_instances(found)}
-    results = site_results(connection, month.runs, month.period, failing) if failing else []
-    view = site_view(month, days, segments, by_instance(results))
+    results = site_results(connection, month.runs, month.period, failing) if failing else {}
+    view = site_view(month, days, segments, results)
     files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)

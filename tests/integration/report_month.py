@@ -1,4 +1,4 @@
-"""A published month of a large grid, written straight into SQLite: figures, timelines, results.
+"""A published month of a large grid, written straight into the tables: figures, timelines, results.
 
 Deterministic: most sites are well, some fail now and then, some are silent or in downtime. What
 fails is one endpoint, and with it its service, its function and its site.
@@ -26,7 +26,10 @@ FUNCTIONS = {"CE": "compute", "SRM": "storage"}
 _KINDS = [0.01] * 14 + [0.15] * 4 + [0.7] * 2
 _BAD = ("CRITICAL",) * 6 + ("UNKNOWN", "MISSING", "DOWNTIME", "WARNING")
 
+_TIMES = {"start_time", "end_time", "started_at", "finished_at", "sealed_at", "until"}
+
 Stretch = tuple[int, int, str]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,14 @@ def write_month(connection: Connection, profile: Profile, first: date, size: Siz
     period = Period(first, first + timedelta(days=size.days - 1))
     for run_id, day in enumerate(period.days(), 1):
         _run(connection, profile, run_id, day)
+        rows: dict[str, list[Row]] = {}
         for site in range(size.sites):
-            _site_day(connection, run_id, day, site, size)
-        _groups(connection, run_id, size.sites)
+            for table, row in _site_day(day, site, size):
+                rows.setdefault(table, []).append({"run_id": run_id, **row})
+        for table, row in _groups(size.sites):
+            rows.setdefault(table, []).append({"run_id": run_id, **row})
+        for table, found in rows.items():
+            insert(connection, table, found)
     return period
 
 
@@ -75,7 +83,7 @@ def write_results(connection: Connection, period: Period, size: Size) -> int:
 
 def _run(connection: Connection, profile: Profile, run_id: int, day: date) -> None:
     finished = day_start(day) + DAY_S + 3600
-    _insert(
+    insert(
         connection,
         "run",
         [
@@ -96,56 +104,51 @@ def _run(connection: Connection, profile: Profile, run_id: int, day: date) -> No
             }
         ],
     )
-    _insert(
+    insert(
         connection, "published_run", [{"report": profile.name, "day": str(day), "run_id": run_id}]
     )
 
 
-def _site_day(connection: Connection, run_id: int, day: date, site: int, size: Size) -> None:
-    name = site_name(site)
+def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
+    """Rows of the figures and the timelines, and their tables."""
     by_endpoint = _endpoints(day, site, size)
-    worst = max(
-        by_endpoint, key=lambda stretches: sum(e - s for s, e, what in stretches if what != "OK")
-    )
-    flavours = sorted({_flavour(number) for number in range(size.endpoints)})
-    lanes: list[tuple[str, Mapping[str, str], Sequence[Stretch]]] = [("site", {}, worst)]
-    for flavour in flavours:
-        mine = worst if flavour == _flavour(by_endpoint.index(worst)) else [(0, DAY_S, "OK")]
-        lanes.append(("function", {"function": FUNCTIONS[flavour]}, mine))
-        lanes.append(("service", {"service_flavour": flavour}, mine))
+    worst = max(by_endpoint, key=_not_ok)
+    lanes: list[tuple[str, Row, Sequence[Stretch]]] = [("site", {}, worst)]
+    for flavour in sorted({_flavour(number) for number in range(size.endpoints)}):
+        is_worst = flavour == _flavour(by_endpoint.index(worst))
+        stretches = worst if is_worst else [(0, DAY_S, "OK")]
+        lanes.append(("function", {"function": FUNCTIONS[flavour]}, stretches))
+        lanes.append(("service", {"service_flavour": flavour}, stretches))
     for number, stretches in enumerate(by_endpoint):
         named = {"service_flavour": _flavour(number), "host_name": _host(site, number)}
         lanes.append(("endpoint", named, stretches))
-        for metric in METRICS[_flavour(number)]:
-            lanes.append(("metric", {**named, "metric_name": metric}, stretches))
+        lanes += [
+            ("metric", {**named, "metric_name": metric}, stretches)
+            for metric in METRICS[_flavour(number)]
+        ]
+    start = day_start(day)
     for level, names, stretches in lanes:
         if level != "metric":
-            _insert(
-                connection,
-                f"{level}_figure",
-                [{"run_id": run_id, "site": name, **names, **_figures(stretches)}],
+            yield f"{level}_figure", {"site": site_name(site), **names, **_figures(stretches)}
+        for begin, end, status in stretches:
+            yield (
+                "timeline_segment",
+                {
+                    "level": level,
+                    "site": site_name(site),
+                    **dict.fromkeys(
+                        ("service_flavour", "host_name", "metric_name", "function"), ""
+                    ),
+                    **names,
+                    "start_time": start + begin,
+                    "end_time": start + end,
+                    "status": status,
+                },
             )
-    _insert(
-        connection,
-        "timeline_segment",
-        [
-            {
-                "run_id": run_id,
-                "level": level,
-                "site": name,
-                "service_flavour": "",
-                "host_name": "",
-                "metric_name": "",
-                "function": "",
-                **names,
-                "start_time": day_start(day) + start,
-                "end_time": day_start(day) + end,
-                "status": status,
-            }
-            for level, names, stretches in lanes
-            for start, end, status in stretches
-        ],
-    )
+
+
+def _not_ok(stretches: Sequence[Stretch]) -> int:
+    return sum(end - start for start, end, status in stretches if status != "OK")
 
 
 def _endpoints(day: date, site: int, size: Size) -> list[list[Stretch]]:
@@ -200,40 +203,12 @@ def _said(
                 }
 
 
-def _groups(connection: Connection, run_id: int, sites: int) -> None:
+def _groups(sites: int) -> Iterator[tuple[str, Row]]:
     groups = [("federation", f"FEDERATION-{site // 12:02d}", site) for site in range(sites)]
     groups += [("region", f"REGION-{site % 7}", site) for site in range(sites)]
-    names = sorted({(kind, group) for kind, group, _ in groups})
-    _insert(
-        connection,
-        "group_site",
-        [
-            {
-                "run_id": run_id,
-                "group_type": kind,
-                "group_name": group,
-                "site": site_name(site),
-                "weight": site % 5,
-            }
-            for kind, group, site in groups
-        ],
-    )
-    _insert(
-        connection,
-        "group_figure",
-        [
-            {
-                "run_id": run_id,
-                "group_type": kind,
-                "group_name": group,
-                "availability": 99.0,
-                "reliability": 99.5,
-                "sites_expected": 12,
-                "sites_known": 12,
-            }
-            for kind, group in names
-        ],
-    )
+    for kind, group, site in groups:
+        named = {"group_type": kind, "group_name": group}
+        yield "group_site", {**named, "site": site_name(site), "weight": site % 5}
 
 
 def _figures(stretches: Sequence[Stretch]) -> dict[str, Any]:
@@ -261,7 +236,15 @@ def _host(site: int, number: int) -> str:
     return f"{_flavour(number).lower()}{number:02d}.site{site:03d}.example.org"
 
 
-def _insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    names = ", ".join(rows[0])
-    marks = ", ".join(f":{name}" for name in rows[0])
-    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({marks})"), rows)
+def insert(connection: Connection, table: str, rows: Sequence[Row]) -> None:
+    """Insert rows with the columns of the first; times are epoch seconds on both databases."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    marks = [
+        f"to_timestamp(:{name})" if name in _TIMES and not is_sqlite else f":{name}"
+        for name in rows[0]
+    ]
+    numbered = "" if is_sqlite else "OVERRIDING SYSTEM VALUE "
+    connection.execute(
+        text(f"INSERT INTO {table} ({', '.join(rows[0])}) {numbered}VALUES ({', '.join(marks)})"),
+        rows,
+    )
