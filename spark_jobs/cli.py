@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import show
+from spark_jobs import export_command, show, trends_command
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
+    utc_today,
 )
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
@@ -28,6 +28,7 @@ from spark_jobs.levels import NAMES, SITE
 from spark_jobs.now_command import add_now
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.spreadsheet import csv_table
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -58,6 +59,7 @@ examples:
   sam-report show --level group --month 2026-11 --report critical
 
 Of several days the seconds are added up, then divided. Groups: the mean of their sites.
+unknown: percent of the time nobody knows about; missing: the part of it without any result.
 """
 SITE_EXAMPLES = """\
 examples:
@@ -84,7 +86,16 @@ def make_parser() -> CommandParser:
         "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_run, _add_show, add_now, add_explain, _add_site, _add_profile):
+    for add in (
+        _add_run,
+        _add_show,
+        add_now,
+        add_explain,
+        _add_site,
+        _add_profile,
+        export_command.add,
+        trends_command.add,
+    ):
         add(commands, common)
     return parser
 
@@ -189,10 +200,14 @@ def _show(args: argparse.Namespace) -> int:
         shown = show.read_shown(connection, args.report, args.level, period)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
+    if style != "table":  # which says it below the figures
+        for each in shown:
+            if each.days_missing:
+                logger.warning("%s: not computed: %s", each.report, ", ".join(each.days_missing))
     if style == "json":
         print(to_json(show.as_rows(shown)))
     elif shown:
-        print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
+        print(csv_table(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
     return OK
 
 
@@ -230,7 +245,7 @@ def _period(args: argparse.Namespace) -> Period:
 
 
 def _today() -> date:
-    return datetime.fromtimestamp(time.time(), UTC).date()
+    return utc_today()
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:

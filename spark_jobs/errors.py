@@ -7,8 +7,8 @@ SamError
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark can't start
 ├── SparkFailed         Spark gave up in the middle
-├── CannotMakePages     there is no directory for pages, and we can't make it
-├── CannotWritePage     a page can't be written, as when the disk is full
+├── CannotMakeFile      a file that we write has no place: its directory is closed, or is none
+├── CannotWriteFile     a file that we write finds no room; what was there before still is
 └── AnotherRun          another run of the same day took over; nothing of ours was published
 """
 
@@ -58,13 +58,13 @@ class AnotherRun(SamError):
     exit_code = command.TRY_LATER
 
 
-class CannotMakePages(SamError):
-    """The directory for the pages can't be made."""
+class CannotMakeFile(SamError):
+    """There is no place for a file: a directory can't be made, or is closed to us."""
 
     exit_code = command.CANNOT_CREATE
 
 
-class CannotWritePage(SamError):
-    """A page can't be written: the old one is still there, whole."""
+class CannotWriteFile(SamError):
+    """Writing failed, as when the disk is full; the old file is still there, whole."""
 
     exit_code = command.IO_ERROR

@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from spark_jobs.days import Period
-from spark_jobs.levels import SITE
+from spark_jobs.levels import ENDPOINT, SITE
 from spark_jobs.page_changes import changes_view
 from spark_jobs.page_failures import failing_instances
 from spark_jobs.page_files import PageFiles
@@ -36,6 +36,7 @@ from spark_jobs.stored import (
     day_members,
     published_reports,
     published_runs,
+    trends,
 )
 
 
@@ -43,7 +44,7 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     """Write the pages into `out`; their paths there, the start page first.
 
     Raises:
-        CannotMakePages, CannotWritePage: see PageFiles.write.
+        CannotMakeFile, CannotWriteFile: see files.replacing.
     """
     files = PageFiles(out)
     reports = []
@@ -82,8 +83,8 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
     view = month_view(month, figures, totals)
     for groups, kind in zip(group_views(month, totals, members, figures), view.kinds, strict=True):
         files.write(f"{month.path}/{kind.link}", "groups.html", view=groups, month=month)
-    trends = trends_view(connection, month)
-    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trends, month=month)
+    trend = trends_view(trends(connection, month.report, ENDPOINT, month.period))
+    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trend, month=month)
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
     files.write(f"{month.path}/{INDEX}", "month.html", view=view, month=month)
