@@ -7,8 +7,9 @@ fails is one endpoint, and with it its service, its function and its site.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
@@ -17,13 +18,14 @@ from sqlalchemy import Connection, text
 
 from spark_jobs.days import DAY_S, Period, day_start, moment
 from spark_jobs.figures import Seconds, rounded
+from spark_jobs.levels import METRIC, NAMES
 from spark_jobs.profile import Profile
-from spark_jobs.status import STATUSES
+from spark_jobs.stored import Segment
 
 METRICS = {"CE": ("ping", "submit"), "SRM": ("put",)}
 FUNCTIONS = {"CE": "compute", "SRM": "storage"}
-# Of 20 sites; the share of endpoint days on which something happens.
-_KINDS = [0.01] * 14 + [0.15] * 4 + [0.7] * 2
+# Of ten sites; the share of endpoint days on which something happens.
+_KINDS = [0.01] * 6 + [0.15] * 2 + [0.8] * 2
 _BAD = ("CRITICAL",) * 6 + ("UNKNOWN", "MISSING", "DOWNTIME", "WARNING")
 
 _ODD_SITES = {0: "index", 1: "=SUM(A1) <b>&/../x", 2: "ÉCOLE " + 50 * "é"}
@@ -35,13 +37,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """Every endpoint changes its status `flapping` times a day; `only_figures`: no timelines."""
+    """Every endpoint changes its status `flapping` times a day, if given."""
 
     sites: int
     days: int
     endpoints: int
     flapping: int = 0
-    only_figures: bool = False
 
 
 def site_name(number: int) -> str:
@@ -81,6 +82,28 @@ def write_results(connection: Connection, period: Period, size: Size) -> int:
         rows,
     )
     return len(rows)
+
+
+def site_seconds(day: date, site: int, size: Size) -> Seconds:
+    """The figure of a site's day."""
+    return _seconds(max(_endpoints(day, site, size), key=_not_ok))
+
+
+def site_segments(day: date, site: int, size: Size) -> list[Segment]:
+    """A site's day as pages read it: of the metrics only what is not OK."""
+    rows = (row for table, row in _site_day(day, site, size) if table == "timeline_segment")
+    return [
+        Segment(
+            day,
+            row["level"],
+            tuple(row[name] for name in NAMES[row["level"]]),
+            row["start_time"],
+            row["end_time"],
+            row["status"],
+        )
+        for row in rows
+        if row["level"] != METRIC or row["status"] != "OK"
+    ]
 
 
 def _run(connection: Connection, profile: Profile, run_id: int, day: date) -> None:
@@ -132,7 +155,7 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
     for level, names, stretches in lanes:
         if level != "metric":
             yield f"{level}_figure", {"site": site_name(site), **names, **_figures(stretches)}
-        for begin, end, status in () if size.only_figures else stretches:
+        for begin, end, status in stretches:
             yield (
                 "timeline_segment",
                 {
@@ -206,23 +229,27 @@ def _said(
 
 
 def _groups(sites: int) -> Iterator[tuple[str, Row]]:
-    groups = [("federation", f"FEDERATION-{site // 12:02d}", site) for site in range(sites)]
+    groups = [("federation", f"FEDERATION-{site // 10:02d}", site) for site in range(sites)]
     groups += [("region", f"REGION-{site % 7}", site) for site in range(sites)]
     for kind, group, site in groups:
         named = {"group_type": kind, "group_name": group}
         yield "group_site", {**named, "site": site_name(site), "weight": site % 5}
 
 
-def _figures(stretches: Sequence[Stretch]) -> dict[str, Any]:
-    held = {f"{status.lower()}_s": 0 for status in STATUSES}
-    for start, end, status in stretches:
-        held[f"{status.lower()}_s"] += end - start
-    seconds = Seconds(**{name.removesuffix("_s"): value for name, value in held.items()})
+def _figures(stretches: Sequence[Stretch]) -> Row:
+    seconds = _seconds(stretches)
     return {
         "availability": _told(seconds.availability),
         "reliability": _told(seconds.reliability),
-        **held,
+        **{f"{name}_s": held for name, held in asdict(seconds).items()},
     }
+
+
+def _seconds(stretches: Sequence[Stretch]) -> Seconds:
+    held = Counter[str]()
+    for start, end, status in stretches:
+        held[status.lower()] += end - start
+    return Seconds(**held)
 
 
 def _told(value: Any) -> float | None:

@@ -1,5 +1,5 @@
-"""A database whose pages show everything: two months, one of them sealed; an open day; downtimes,
-exclusions, changes and a candidate."""
+"""Pages that show everything: two months, one of them sealed; an open day; downtimes, exclusions,
+changes and a candidate. And pages as large as they get."""
 
 from __future__ import annotations
 
@@ -12,16 +12,28 @@ from sqlalchemy import Connection, text
 
 from spark_jobs.database_inputs import GROUP, METRIC, MONITORING_HOST, Downtime, Exclusion
 from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.page_files import PageFiles
+from spark_jobs.page_month import Month, month_view
+from spark_jobs.page_site import site_view
+from spark_jobs.stored import DayFigure, Run
 from sql.engine import writing
 from tests.integration.report_database import Grid, profile
-from tests.integration.report_month import Size, insert, site_name, write_month, write_results
+from tests.integration.report_month import (
+    Size,
+    insert,
+    site_name,
+    site_seconds,
+    site_segments,
+    write_month,
+    write_results,
+)
 
-FIRST, LAST = date(2026, 10, 26), date(2026, 11, 4)
+FIRST, LAST = date(2026, 10, 28), date(2026, 11, 4)
 PERIOD = Period(FIRST, LAST)
 OCTOBER, NOVEMBER = PERIOD.months()
-SIZE = Size(sites=20, days=10, endpoints=5)
-# Fails every other day.
-BAD_SITE = site_name(18)
+SIZE = Size(sites=10, days=8, endpoints=5)
+# Fails on most days.
+BAD_SITE = site_name(9)
 MARKED_DAY = date(2026, 11, 2)
 UNTIL = day_start(LAST) + 12 * 3600
 REPORT = "test"
@@ -113,3 +125,35 @@ def _leave_open(connection: Connection) -> None:
     connection.execute(
         text(f"UPDATE run SET until = {until} WHERE day = :day"), {"until": UNTIL, "day": str(LAST)}
     )
+
+
+def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
+    """The month of 500 sites, and a site whose 20 endpoints change their status all the time."""
+    files = PageFiles(out)
+    days = Period(date(2026, 10, 1), date(2026, 10, 31))
+    month = Month(REPORT, days, "large", _runs(days, directory), "")
+    figures = {
+        site_name(number): [
+            DayFigure(day, (site_name(number),), site_seconds(day, number, Size(500, 31, 5)))
+            for day in days.days()
+        ]
+        for number in range(500)
+    }
+    files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)
+    size = Size(1, 31, 20, flapping=48)
+    [site] = [site_name(0)]
+    view = site_view(
+        month,
+        [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()],
+        {day: site_segments(day, 0, size) for day in days.days()},
+        {},
+    )
+    files.write("large/site.html", "site.html", view=view, month=month)
+    return out / "large/index.html", out / "large/site.html"
+
+
+def _runs(days: Period, directory: Path) -> list[Run]:
+    return [
+        Run(1, day, "", None, 0, {}, 0, "", "", "", profile(directory), 0, (), ())
+        for day in days.days()
+    ]
