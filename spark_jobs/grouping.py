@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from spark_jobs.words import one_line
@@ -91,6 +92,7 @@ def causes(failures: Iterable[Failure]) -> list[Cause]:
     return sorted((_cause(*named) for named in groups.items()), key=_order)
 
 
+@lru_cache(maxsize=4096)  # probes repeat themselves
 def masked(text: str, host_name: str = "") -> str:
     """The text on one line of at most 200 characters, with `*` for what differs by occasion.
 
