@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from schema.times import parse_time
 from spark_jobs.days import as_day
 from sql.engine import reading
-from tests.duckdb_report import KEYS, NAMES, SECONDS
+from tests.duckdb_rules import KEYS, NAMES, SECONDS
 
 Rows = set[tuple[Any, ...]]
 

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.report [--part A]... [--quick] [--rounds R] [--sites N] …
 
     A  in a warm session: the whole run of one day / Spark only reading five columns of its results
-    B  the whole process `sam-report run --day` / a DuckDB process that computes the same from Parquet
+    B  the whole process `sam-report run --day` / a DuckDB process, the same figures from Parquet
     C  30 days of a tenth of the size in one run / day by day
     D  the day / one of a tenth of its size
 
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -134,8 +134,9 @@ def warm_session(results: int) -> Iterator[Warm]:
     prepare_workers()
     settings = {"spark.jars": str(report_plain.jdbc_jar())}
     spark = session.start(MASTER, settings, find_java(), results=results)
+    java = spark.sparkContext._gateway.proc
     try:
-        with report_process.Memory(os.getpid()) as memory:
+        with report_process.Memory(java.pid) as memory:
             yield Warm(spark)
     finally:
         spark.stop()

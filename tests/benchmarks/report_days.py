@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import csv
 from sqlalchemy import Engine, text
 
-from schema.classes import METRIC_OUTPUT
 from schema.times import format_time
 from spark_jobs.days import DAY_S, Period, day_start
 from sql.catalogue import Catalogue
@@ -45,8 +43,8 @@ FLAVOURS = ("CE", "ARC-CE", "SRM", "XROOTD")
 REPORT = "benchmark"
 VO = "ops"
 _COLUMNS = (
-    "result_id, measured_at, instance_id, gatherer_id, source_id, status, summary, performance_data,"
-    " message_id"
+    "result_id, measured_at, instance_id, gatherer_id, source_id, status, summary,"
+    " performance_data, message_id"
 )
 _KEYS = """
 SELECT n.host_name, n.service_flavour, n.metric_name, k.instance_id, k.source_id
@@ -135,7 +133,7 @@ def fill(url: str, directory: Path, size: Size, last_day: date) -> Days:
 
 
 def profile_text(size: Size) -> str:
-    """A profile that wants every metric; two flavours of compute element stand in for each other."""
+    """Wants every metric; the two flavours of compute element stand in for each other."""
     flavours = "\n".join(
         f"[flavours.{flavour}]\nmetrics = {[_metric(flavour, n) for n in range(size.metrics)]}"
         for flavour in FLAVOURS[: size.endpoints]

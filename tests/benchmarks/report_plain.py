@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,4 +113,4 @@ class _PlainReader(DataSourceReader):
 def _slices(period: Period) -> list[tuple[int, int]]:
     start, end = day_start(period.first), day_start(period.last) + DAY_S
     edges = [start + (end - start) * at // SLICES for at in range(SLICES + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))

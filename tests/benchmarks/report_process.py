@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,8 +72,9 @@ class Memory:
             family = [self._pid, *descendants(self._pid)]
             self.together_mb = max(self.together_mb, sum(map(_resident_mb, family)))
             for pid in family:
-                program, peak = _program(pid), peak_memory_mb(pid)
-                self.largest_mb[program] = max(self.largest_mb.get(program, 0.0), peak)
+                if program := _program(pid):
+                    peak = max(self.largest_mb.get(program, 0.0), peak_memory_mb(pid))
+                    self.largest_mb[program] = peak
 
 
 def _listen(terminal: int) -> tuple[str, list[tuple[float, str]]]:
@@ -99,7 +101,7 @@ def _stages(heard: Sequence[tuple[float, str]], began: float, ended: float) -> d
     """Seconds of each stage, from its beginning to that of the next one."""
     moments = [(began, BEFORE), *heard, (ended, "")]
     stages: dict[str, float] = {}
-    for (start, name), (end, _) in zip(moments, moments[1:], strict=False):
+    for (start, name), (end, _) in pairwise(moments):
         stages[name] = stages.get(name, 0.0) + end - start
     return stages
 
