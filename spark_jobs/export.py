@@ -22,7 +22,7 @@ from spark_jobs.days import Period
 from spark_jobs.export_tables import TABLES, Table, batches
 from spark_jobs.files import path_part, replacing
 from spark_jobs.levels import SITE
-from spark_jobs.spreadsheet import csv_line
+from spark_jobs.spreadsheet import csv_lines
 from spark_jobs.stored import Run, day_figures
 
 Progress = Callable[[str], None]
@@ -129,7 +129,7 @@ def _as_text(
     request: Request,
     progress: Progress,
     ending: str,
-    write: Callable[[BinaryIO, Sequence[str], Iterator[list[object]]], int],
+    write: Callable[[BinaryIO, Sequence[str], Iterator[list[list[object]]]], int],
 ) -> Iterator[Written]:
     for run, table in _tables(request, progress):
         path = request.file(f"{run.day}", f"{table.name}.{ending}")
@@ -139,11 +139,11 @@ def _as_text(
         yield Written(path, request.report, run.day, run.day, rows)
 
 
-def _rows(request: Request, table: Table, run: Run) -> Iterator[list[object]]:
+def _rows(request: Request, table: Table, run: Run) -> Iterator[list[list[object]]]:
+    """The rows of a day, a batch at a time."""
     for batch in batches(request.connection, table, request.report, run):
         columns = [_plain(column) for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            yield [request.report, f"{run.day}", *row]
+        yield [[request.report, f"{run.day}", *row] for row in zip(*columns, strict=True)]
 
 
 def _plain(column: pa.Array) -> list[Any]:
@@ -153,17 +153,19 @@ def _plain(column: pa.Array) -> list[Any]:
     return values
 
 
-def _write_csv(file: BinaryIO, names: Sequence[str], rows: Iterator[list[object]]) -> int:
-    file.write(csv_line(names).encode())
+def _write_csv(file: BinaryIO, names: Sequence[str], found: Iterator[list[list[object]]]) -> int:
+    file.write(csv_lines([names]).encode())
     count = 0
-    for row in rows:
-        file.write(csv_line(row).encode())
-        count += 1
+    for rows in found:
+        file.write(csv_lines(rows).encode())
+        count += len(rows)
     return count
 
 
-def _write_json(file: BinaryIO, names: Sequence[str], rows: Iterator[list[object]]) -> int:
-    count = _write_array(file, (dict(zip(names, row, strict=True)) for row in rows))
+def _write_json(file: BinaryIO, names: Sequence[str], found: Iterator[list[list[object]]]) -> int:
+    count = _write_array(
+        file, (dict(zip(names, row, strict=True)) for rows in found for row in rows)
+    )
     file.write(b"\n")
     return count
 

@@ -12,7 +12,7 @@ from spark_jobs.days import moment
 from spark_jobs.levels import ALL_NAMES, GROUP, NAMES, SECONDS, WITH_FIGURES
 from spark_jobs.stored import Run
 
-BATCH_ROWS = 100_000
+BATCH_ROWS = 50_000
 
 _TEXT = pa.string()
 _COUNT = pa.int32()
@@ -73,7 +73,7 @@ def batches(
         execution_options={"yield_per": BATCH_ROWS},
     )
     until = None if run.until is None else moment(run.until)
-    for rows in found.partitions():
+    for rows in found.partitions(BATCH_ROWS):
         by_column = [*zip(*rows, strict=True), [until] * len(rows)]
         yield pa.RecordBatch.from_arrays(
             # What a driver gives for a type differs: text or times, floats or decimals.

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_line(cells: Iterable[object]) -> str:
-    """A line of CSV, with its end."""
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Lines of CSV, each with its end."""
     body = io.StringIO()
-    csv.writer(body, lineterminator="\n").writerow([_cell(cell) for cell in cells])
+    writer = csv.writer(body, lineterminator="\n")
+    writer.writerows([_cell(cell) for cell in row] for row in rows)
     return body.getvalue()
 
 
@@ -21,8 +22,7 @@ def csv_table(rows: Sequence[Mapping[str, object]]) -> str:
     """The rows with a header, without the last line's end; nothing where there are no rows."""
     if not rows:
         return ""
-    lines = [csv_line(rows[0]), *(csv_line(row.values()) for row in rows)]
-    return "".join(lines).rstrip("\n")
+    return csv_lines([rows[0], *(row.values() for row in rows)]).rstrip("\n")
 
 
 def _cell(value: object) -> object:

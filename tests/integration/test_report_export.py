@@ -16,16 +16,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from spark_jobs.cli import main
-from spark_jobs.days import day_start
+from spark_jobs.days import Period, day_start
 from spark_jobs.groups import Member
 from spark_jobs.profile import Profile
-from sql.engine import make_engine
+from spark_jobs.stored import totals
+from sql.engine import make_engine, reading_at_once
 from sql.version import upgrade
 from tests.integration.published_days import Timeline, publish
 from tests.integration.report_database import DAY, profile
@@ -52,6 +54,7 @@ class Place:
     """A database with published days, and a command line for its reader."""
 
     engine: Engine
+    url: str
     config: Path
     report: Profile
     out: Path
@@ -109,7 +112,7 @@ def with_two_days(
 ) -> Place:
     config = directory / "sam.toml"
     config.write_text(f'[database]\nurl = "{url}"\n')
-    found = Place(engine, config, profile(directory), directory / "out", capsys)
+    found = Place(engine, url, config, profile(directory), directory / "out", capsys)
     found.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)
     found.publish(NEXT, A_CE_h1=GOOD, A_SRM_h2=GOOD, B_CE_h3=BAD)
     return found
@@ -136,6 +139,8 @@ def test_parquet_is_partitioned_by_report_and_day_with_types(place: Place) -> No
     assert (rows[str(DAY), "B"]["availability"], rows[str(DAY), "B"]["missing_s"]) == (None, 86_400)
     timeline = ds.dataset(place.out / "status_timeline", partitioning="hive").to_table().to_pylist()
     assert len(timeline) == 2 * (5 * 4 + 4 + 5)
+    [part] = place.out.glob(f"status_timeline/*/day={DAY}/*")
+    assert pq.ParquetFile(part).num_row_groups == 1  # not a group for each row
     trend = ds.dataset(place.out / "status_trend", partitioning="hive").to_table().to_pylist()
     [site] = [r for r in trend if (r["level"], r["site"], r["day"]) == ("site", "A", str(DAY))]
     assert (site["changes"], site["warning_s"]) == (3, 21_600)
@@ -203,6 +208,14 @@ def test_json_tells_null_where_there_is_no_figure_and_until_of_an_open_day(place
     for view in VIEWS:
         rows = place.json("test", f"{NEXT}", f"{view}.json")
         assert {row["until"] for row in rows} == {f"{NEXT}T07:00:00Z"}
+
+
+def test_all_is_read_as_it_was_at_one_moment(place: Place) -> None:
+    with reading_at_once(make_engine(place.url)) as connection:
+        before = list(totals(connection, "test", "site", Period(DAY, NEXT)))
+        place.publish(DAY, A_CE_h1=SILENT)
+
+        assert list(totals(connection, "test", "site", Period(DAY, NEXT))) == before
 
 
 def test_a_row_that_a_later_run_no_longer_has_is_gone_from_the_files(small_place: Place) -> None:

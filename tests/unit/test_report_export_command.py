@@ -15,7 +15,7 @@ from spark_jobs.export import WRITERS
 from spark_jobs.export_command import FORMATS
 from spark_jobs.export_run import covered_months
 from spark_jobs.files import path_part, replacing
-from spark_jobs.spreadsheet import csv_line, csv_table
+from spark_jobs.spreadsheet import csv_lines, csv_table
 from spark_jobs.trends_command import _number
 
 TODAY = date(2026, 11, 20)
@@ -70,7 +70,7 @@ def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_a_formula_is_shown_not_calculated(formula: str) -> None:
-    assert csv_line([formula]).strip('"\n').startswith("'")
+    assert csv_lines([[formula]]).strip('"\n').startswith("'")
 
 
 def test_csv_quotes_and_joins() -> None:
