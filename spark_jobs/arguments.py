@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
-from spark_jobs.days import Period
+from spark_jobs.days import Period, month_of
 from spark_jobs.errors import ReportUsage
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -22,7 +22,7 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--to", dest="last", type=day_argument, metavar="YYYY-MM-DD", help="included"
     )
-    group.add_argument("--month", type=_month, metavar="YYYY-MM")
+    group.add_argument("--month", type=month_argument, metavar="YYYY-MM")
 
 
 def add_due_option(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +83,13 @@ def day_argument(text: str) -> date:
         raise argparse.ArgumentTypeError(f"{text!r} is no day: {error}") from None
 
 
+def month_argument(text: str) -> Period:
+    try:
+        return month_of(day_argument(f"{text}-01"))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no month: want YYYY-MM") from None
+
+
 def _given(args: argparse.Namespace) -> list[bool]:
     """Which of the three ways to name a period are used."""
     day, first, last, month = _options(args)
@@ -97,11 +104,3 @@ def _options(args: argparse.Namespace) -> Any:
 def _wanted(args: argparse.Namespace) -> str:
     ways = ["--day D", "--from D --to D", "--month M", *(["--due"] if "due" in args else [])]
     return f"want one of {', '.join(ways)}"
-
-
-def _month(text: str) -> Period:
-    try:
-        first = day_argument(f"{text}-01")
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no month: want YYYY-MM") from None
-    return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))

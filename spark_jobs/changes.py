@@ -11,11 +11,13 @@ from sqlalchemy import Connection, text
 from schema.command import to_json
 from spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
 
-# The parts of a run's input, and what to call a change of each.
+# The parts of a run's input, as SQL, and what to call a change of each.
 _INPUTS = {
     "results_digest": "results changed",
     "topology_digest": "topology changed",
     "downtimes_digest": "downtimes changed",
+    # A run of before there were exclusions has neither; no exclusions have no digest.
+    "coalesce(CASE WHEN exclusions <> '[]' THEN exclusions_digest END, '')": "exclusions changed",
     "profile_digest": "profile changed",
     "until": "the day went on",
     "software_version": "software changed",

@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
+
 from schema.command import OK, CommandParser, common_options, run, to_json
 from spark_jobs import explain, export_command, show, trends_command
 from spark_jobs.arguments import (
@@ -24,9 +26,13 @@ from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage
+from spark_jobs.exclusion_command import add_exclusion
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile, read_profiles
+from spark_jobs.run_lock import run_lock
+from spark_jobs.seal import waiting
+from spark_jobs.seal_command import add_seal
 from spark_jobs.spreadsheet import csv_table
 from sql.database import open_database
 from sql.engine import reading, writing
@@ -40,6 +46,9 @@ examples:
   sam-report show --month 2026-11
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
+  sam-report exclusion add --group SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
+      --reason "agreed with the site"
+  sam-report seal --month 2026-10 --who "Jane Doe"
 """
 RUN_EXAMPLES = """\
 examples:
@@ -97,6 +106,8 @@ def make_parser() -> CommandParser:
         _add_profile,
         export_command.add,
         trends_command.add,
+        add_exclusion,
+        add_seal,
     ):
         add(commands, common)
     return parser
@@ -180,6 +191,18 @@ def _run(args: argparse.Namespace) -> int:
         raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
     profiles, today = read_profiles(paths), _today()
     asked, engine = asked_or_due(args, today), open_database(args)
+    with run_lock(engine, [profile.name for profile in profiles], logger.warning):
+        return _run_alone(args, profiles, asked, today, engine)
+
+
+def _run_alone(
+    args: argparse.Namespace,
+    profiles: Sequence[Profile],
+    asked: Period | None,
+    today: date,
+    engine: Engine,
+) -> int:
+    """Compute what was asked for, or what is due now that no other run is under way."""
     with writing(engine) as connection:  # before anything is read
         change_no = take_changes(connection)
     with reading(engine) as connection:
@@ -212,6 +235,8 @@ def _show(args: argparse.Namespace) -> int:
     period = _period(args)
     with reading(open_database(args)) as connection:
         shown = show.read_shown(connection, args.report, args.level, period)
+        for words in waiting(connection, args.report, period):
+            logger.warning(words)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
     if style != "table":  # which says it below the figures

@@ -32,6 +32,12 @@ class Period:
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
 
+def month_of(day: date) -> Period:
+    """All days of the day's month."""
+    first = day.replace(day=1)
+    return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
+
+
 def day_number(day: date) -> int:
     """Days since the epoch: a day as Spark counts it."""
     return (day - _EPOCH).days

@@ -66,13 +66,13 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
     if not changed:
         return []
     first = max(min(changed), horizon(connection) or date.min)
-    published = _published_days(connection, report)
+    computed = _computed_days(connection, report)
     return [
         day
         for day in Period(first, today - _ONE_DAY).days()
-        if day not in published
-        or published[day].was_open
-        or (day in changed and published[day].is_older_than(changed[day]))
+        if day not in computed
+        or computed[day].was_open
+        or (day in changed and computed[day].is_older_than(changed[day]))
     ]
 
 
@@ -94,8 +94,11 @@ def horizon(connection: Connection) -> date | None:
 
 
 @dataclass(frozen=True)
-class _Published:
-    """A published day; `change_no` is the newest change that its run has seen."""
+class _Computed:
+    """A day that was computed; `change_no` is the newest change that its last run has seen.
+
+    Of a sealed day that is the candidate, if there is one.
+    """
 
     was_open: bool
     change_no: int
@@ -109,13 +112,13 @@ def _changed_days(connection: Connection) -> dict[date, int | None]:
     return {as_day(day): change_no for day, change_no in found}
 
 
-def _published_days(connection: Connection, report: str) -> dict[date, _Published]:
+def _computed_days(connection: Connection, report: str) -> dict[date, _Computed]:
     found = connection.execute(
         text(
             "SELECT day, until, change_no FROM report_run"
-            " WHERE report = :report AND state = 'published'"
+            " WHERE report = :report AND state IN ('published', 'candidate') ORDER BY run_id"
         ),
         {"report": report},
     )
     # A run of an earlier version of this program saw changes that had no numbers yet.
-    return {as_day(row[0]): _Published(row[1] is not None, row[2] or 0) for row in found}
+    return {as_day(row[0]): _Computed(row[1] is not None, row[2] or 0) for row in found}

@@ -103,8 +103,8 @@ def run(
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
             _write(frames.storage, frames.segments(profile, keep), days, progress)
             progress("publishing")
-            changes = run_record.publish(engine, profile, facts, run_ids, clock())
-    return Summary(profile.name, period, facts, changes)
+            published = run_record.publish(engine, profile, facts, run_ids, clock())
+    return Summary(profile.name, period, facts, published.changes)
 
 
 @dataclass(frozen=True)

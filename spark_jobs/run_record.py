@@ -2,7 +2,8 @@
 
 A run writes its rows under its own number, which no view shows. Publishing is one transaction: the
 record is finished, the differences to the report before are noted, and the views turn to the new
-run. Whatever fails before leaves the old report whole.
+run. Whatever fails before leaves the old report whole. The run of a sealed day is finished and
+compared in the same way, but then the views stay: it is the day's candidate (spark_jobs.seal).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 
 from schema.times import format_time
 from spark_jobs.changes import note_changes
+from spark_jobs.database_inputs import Downtime, Exclusion
 from spark_jobs.days import moment
 from spark_jobs.errors import AnotherRun
 from spark_jobs.figures import Seconds, rounded
@@ -39,27 +41,38 @@ REPORT_TABLES = (
     "group_site",
 )
 
-_UNSEEN = "SELECT run_id FROM run WHERE state IN ('superseded', 'failed')"
+_UNSEEN = (
+    "SELECT run_id FROM run WHERE state IN ('superseded', 'failed')"
+    " AND run_id NOT IN (SELECT run_id FROM candidate_run)"
+)
 _PUBLISHED = "SELECT run_id FROM published_run WHERE report = :report AND day = :day"
+_SEALED = "SELECT 1 FROM seal WHERE report = :report AND month = :month"
 _FINISH = (
-    "UPDATE run SET state = 'published', finished_at = :now"
-    " WHERE run_id = :run_id AND state = 'running'"
+    "UPDATE run SET state = :state, finished_at = :now WHERE run_id = :run_id AND state = 'running'"
 )
 # A run that is still "running" here was killed, or will find that it comes too late.
-_RETIRE = (
-    "UPDATE run SET state = CASE state WHEN 'published' THEN 'superseded' ELSE 'failed' END"
-    " WHERE report = :report AND day = :day AND run_id < :run_id"
-    " AND state IN ('published', 'running')"
+_GIVE_UP = (
+    "UPDATE run SET state = 'failed'"
+    " WHERE report = :report AND day = :day AND run_id < :run_id AND state = 'running'"
 )
-_SWITCH = (
-    "INSERT INTO published_run (report, day, run_id) VALUES (:report, :day, :run_id)"
+_SUPERSEDE = (
+    "UPDATE run SET state = 'superseded'"
+    " WHERE report = :report AND day = :day AND run_id < :run_id AND state = 'published'"
+)
+_TURN = (
+    "INSERT INTO {table} (report, day, run_id) VALUES (:report, :day, :run_id)"
     " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
 )
 
 
 @dataclass(frozen=True)
 class DayFacts:
-    """What a run read for one day; `ignored` counts results by the reason they don't count."""
+    """What a run read for one day.
+
+    `results_ignored` counts by the reason why they don't count; `newest_result` is the last
+    result_id of all; `downtimes` and `exclusions` are those that touch the day, also the ones that
+    change nothing.
+    """
 
     day: date
     until: int | None
@@ -70,6 +83,22 @@ class DayFacts:
     topology_digest: str
     downtimes_digest: str
     members: Sequence[Member]
+    exclusions_digest: str = ""
+    newest_result: int = 0
+    downtimes: Sequence[Downtime] = ()
+    exclusions: Sequence[Exclusion] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """What publishing did: `changes` figures differ from those before.
+
+    Of `sealed_days` days nothing was published: `candidates` figures would differ.
+    """
+
+    changes: int = 0
+    sealed_days: int = 0
+    candidates: int = 0
 
 
 def begin(
@@ -88,15 +117,22 @@ def begin(
 
 def publish(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int], now: int
-) -> int:
-    """Turn the views to the new runs, all days at once; how many figures differ from before.
+) -> Published:
+    """Turn the views to the new runs, all days at once, but for days of sealed months.
 
     Raises:
         AnotherRun: a later run of the same day took over meanwhile.
     """
     with writing(engine) as connection:
-        days = zip(facts, run_ids, strict=True)
-        return sum(_publish(connection, profile.name, each, run, now) for each, run in days)
+        done = [
+            _publish(connection, profile.name, each, run_id, now)
+            for each, run_id in zip(facts, run_ids, strict=True)
+        ]
+    return Published(
+        sum(each.changes for each in done),
+        sum(each.sealed_days for each in done),
+        sum(each.candidates for each in done),
+    )
 
 
 def fail(engine: Engine, run_ids: Iterable[int]) -> None:
@@ -111,13 +147,19 @@ def _insert_run(
     connection: Connection, profile: Profile, facts: DayFacts, change_no: int, now: int
 ) -> int:
     topology = _sha256(facts.topology_digest, *(str(astuple(each)) for each in facts.members))
-    digests = (facts.results_digest, topology, facts.downtimes_digest, profile.digest)
+    digests = (
+        facts.results_digest,
+        topology,
+        facts.downtimes_digest,
+        facts.exclusions_digest,
+        profile.digest,
+    )
     row = {
         "report": profile.name,
         "day": facts.day.isoformat(),
-        "started_at": _time(connection, now),
+        "started_at": stored_time(connection, now),
         "state": "running",
-        "until": None if facts.until is None else _time(connection, facts.until),
+        "until": None if facts.until is None else stored_time(connection, facts.until),
         "results_read": facts.results_read,
         "results_ignored": json.dumps(facts.results_ignored, sort_keys=True),
         "instances": facts.instances,
@@ -128,25 +170,37 @@ def _insert_run(
         "input_digest": _sha256(*digests, facts.day.isoformat(), str(facts.until)),
         "profile": profile.document,
         "software_version": version("sam-pipeline"),
-        "who": _who(),
+        "who": who(),
         "change_no": change_no,
+        "exclusions_digest": facts.exclusions_digest,
+        "newest_result": facts.newest_result,
+        "downtimes": _as_json(facts.downtimes),
+        "exclusions": _as_json(facts.exclusions),
     }
     run_id: int = connection.execute(_insert("run", row, " RETURNING run_id"), row).scalar_one()
     return run_id
 
 
-def _publish(connection: Connection, report: str, facts: DayFacts, run_id: int, now: int) -> int:
+def _publish(
+    connection: Connection, report: str, facts: DayFacts, run_id: int, now: int
+) -> Published:
     """One day: groups, changes, then the switch; each statement says its part."""
     key = {"report": report, "day": facts.day.isoformat(), "run_id": run_id}
     _write_groups(connection, facts.members, run_id)
     old = connection.scalar(text(_PUBLISHED), key)
     changes = note_changes(connection, old, run_id) if old is not None else 0
-    finished = connection.execute(text(_FINISH), {**key, "now": _time(connection, now)})
-    if finished.rowcount != 1:
+    sealed = connection.scalar(text(_SEALED), {**key, "month": f"{facts.day:%Y-%m}"}) is not None
+    state = "superseded" if sealed else "published"
+    finished = {**key, "state": state, "now": stored_time(connection, now)}
+    if connection.execute(text(_FINISH), finished).rowcount != 1:
         raise AnotherRun(f"{report} {facts.day}: a later run published first")
-    connection.execute(text(_RETIRE), key)
-    connection.execute(text(_SWITCH), key)
-    return changes
+    connection.execute(text(_GIVE_UP), key)
+    if sealed:
+        connection.execute(text(_TURN.format(table="candidate_run")), key)
+        return Published(sealed_days=1, candidates=changes)
+    connection.execute(text(_SUPERSEDE), key)
+    connection.execute(text(_TURN.format(table="published_run")), key)
+    return Published(changes)
 
 
 def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
@@ -176,11 +230,16 @@ def _group_row(connection: Connection, run_id: int, figure: GroupFigure) -> dict
     }
 
 
-def _who() -> str:
+def who() -> str:
+    """The login that runs this."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
+
+
+def _as_json(values: Sequence[Downtime | Exclusion]) -> str:
+    return json.dumps([asdict(each) for each in values], ensure_ascii=False)
 
 
 def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClause:
@@ -188,7 +247,7 @@ def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClau
     return text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places}){ending}")
 
 
-def _time(connection: Connection, second: int) -> int | str:
+def stored_time(connection: Connection, second: int) -> int | str:
     """A time as the tables hold it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
     return second if _is_sqlite(connection) else format_time(moment(second))
 

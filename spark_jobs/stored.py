@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from schema.times import parse_time
+from spark_jobs.database_inputs import Downtime, Exclusion
 from spark_jobs.days import Period, as_day
 from spark_jobs.errors import ReportUsage
 from spark_jobs.figures import Seconds
@@ -23,6 +24,9 @@ from spark_jobs.profile_file import recorded_profile
 _BATCH_ROWS = 10_000
 
 Names = tuple[str, ...]
+
+# What a run of before schema 0004 has read, which did not say.
+_ALL_RESULTS = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Run:
-    """The published run of a day."""
+    """The published run of a day.
+
+    It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
+    touched the day, also those that changed nothing.
+    """
 
     run_id: int
     day: date
@@ -84,6 +92,20 @@ class Run:
     software_version: str
     who: str
     profile: Profile
+    newest_result: int
+    downtimes: Sequence[Downtime]
+    exclusions: Sequence[Exclusion]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The newest run of a sealed day: how many published figures it would change, and why."""
+
+    report: str
+    day: date
+    run_id: int
+    figures: int
+    reasons: Sequence[str]
 
 
 def published_reports(connection: Connection, name: str | None, period: Period) -> list[str]:
@@ -111,7 +133,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     """The runs behind the figures, a day each."""
     columns = (
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
-        " software_version, who, profile"
+        " software_version, who, profile, newest_result, downtimes, exclusions"
     )
     found = connection.execute(
         text(
@@ -121,6 +143,24 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
         {"report": report, **_bounds(period)},
     )
     return [_run(tuple(row)) for row in found]
+
+
+def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
+    """What waits for the next seal of the months of the period; of all reports, or just one."""
+    found = connection.execute(
+        text(
+            "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
+            " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
+            " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
+            " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
+        ),
+        {"report": report, **_bounds(period)},
+    )
+    # All changes of one run have the same reason: the inputs that differ.
+    return [
+        Candidate(row[0], as_day(row[1]), row[2], row[4], row[3].split(", ") if row[3] else [])
+        for row in found
+    ]
 
 
 def day_figures(
@@ -240,6 +280,11 @@ def timeline(
     return (_segment(tuple(row)) for row in found)
 
 
+def as_moment(value: str | datetime) -> datetime:
+    """A time as a view gives it: text on SQLite."""
+    return parse_time(value) if isinstance(value, str) else value
+
+
 def _run(row: tuple[Any, ...]) -> Run:
     return Run(
         run_id=row[0],
@@ -253,6 +298,9 @@ def _run(row: tuple[Any, ...]) -> Run:
         software_version=row[8] or "",
         who=row[9] or "",
         profile=recorded_profile(row[10]),
+        newest_result=_ALL_RESULTS if row[11] is None else row[11],
+        downtimes=[Downtime(**each) for each in json.loads(row[12] or "[]")],
+        exclusions=[Exclusion(**each) for each in json.loads(row[13] or "[]")],
     )
 
 
@@ -285,8 +333,7 @@ def _bounds(period: Period) -> dict[str, str]:
 
 
 def _second(value: str | datetime) -> int:
-    moment = parse_time(value) if isinstance(value, str) else value
-    return int(moment.timestamp())
+    return int(as_moment(value).timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:

@@ -165,7 +165,8 @@ CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
     VALUES (
         date(NEW.start_time, 'unixepoch'),
         CASE NEW.kind
-            WHEN 'monitoring-host' THEN date(NEW.end_time, 'unixepoch', '+1 day')
+            WHEN 'monitoring-host'
+                THEN coalesce(date(NEW.end_time, 'unixepoch', '+1 day'), '9999-12-31')
             ELSE date(NEW.end_time - 1, 'unixepoch')
         END
     );
@@ -177,7 +178,8 @@ CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion BEGIN
     VALUES (
         date(NEW.start_time, 'unixepoch'),
         CASE NEW.kind
-            WHEN 'monitoring-host' THEN date(NEW.end_time, 'unixepoch', '+1 day')
+            WHEN 'monitoring-host'
+                THEN coalesce(date(NEW.end_time, 'unixepoch', '+1 day'), '9999-12-31')
             ELSE date(NEW.end_time - 1, 'unixepoch')
         END
     );

@@ -19,7 +19,13 @@ from tests.services.postgres import as_role
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
-ROLES = (("sam-consume", "loader"), ("sam-report run", "reporter"), ("sam-report", "reader"))
+ROLES = (
+    ("sam-consume", "loader"),
+    ("sam-report run", "reporter"),
+    ("sam-report exclusion", "reporter"),
+    ("sam-report seal", "reporter"),
+    ("sam-report", "reader"),
+)
 """Who runs what: commands by their first words. Whatever is not here is an administrator's."""
 
 

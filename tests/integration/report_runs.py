@@ -1,0 +1,78 @@
+"""Runs of a report without Spark: what they read and find is told in a few lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+from sqlalchemy import Engine, text
+
+from spark_jobs import run_record
+from spark_jobs.days import DAY_S, day_start
+from spark_jobs.profile import Profile
+from spark_jobs.run_record import DayFacts, Published
+from sql.engine import make_engine, writing
+from sql.news import take_changes
+from tests.services.postgres import as_role
+
+FIRST = date(2025, 10, 1)
+"""A day that is closed whenever the tests run."""
+
+
+def url_of(engine: Engine) -> str:
+    """Of the reporter, under whose role everything here works."""
+    if engine.dialect.name == "sqlite":
+        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
+    return as_role(engine.url.render_as_string(hide_password=False), "reporter")
+
+
+def day_facts(day: date, **changes: object) -> DayFacts:
+    """What a run has read of a closed day."""
+    facts = DayFacts(
+        day=day,
+        until=None,
+        results_read=3,
+        results_ignored={},
+        instances=1,
+        results_digest="results",
+        topology_digest="topology",
+        downtimes_digest="downtimes",
+        members=(),
+    )
+    return replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def computed(
+    engine: Engine,
+    profile: Profile,
+    facts: DayFacts,
+    ok_s: int = DAY_S,
+    *,
+    publish: bool = True,
+    now: int | None = None,
+) -> tuple[int, Published | None]:
+    """One run of one day, as sam_reporter: site A was OK so long, then CRITICAL; its number."""
+    reporter = make_engine(url_of(engine))
+    moment = day_start(facts.day) + 2 * DAY_S if now is None else now
+    with writing(reporter) as connection:
+        change_no = take_changes(connection)
+    [run_id] = run_record.begin(reporter, profile, [facts], change_no, moment)
+    with writing(reporter) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO site_figure (run_id, site, availability, reliability, ok_s, warning_s,"
+                " critical_s, unknown_s, missing_s, downtime_s, excluded_s)"
+                " VALUES (:run_id, 'A', :percent, :percent, :ok_s, 0, :critical_s, 0, 0, 0, 0)"
+            ),
+            {
+                "run_id": run_id,
+                "percent": 100.0 * ok_s / DAY_S,
+                "ok_s": ok_s,
+                "critical_s": DAY_S - ok_s,
+            },
+        )
+    done = None
+    if publish:
+        done = run_record.publish(reporter, profile, [facts], [run_id], moment)
+    reporter.dispose()
+    return run_id, done
