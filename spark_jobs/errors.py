@@ -6,6 +6,7 @@ SamError
 ├── ProfileError        the profile can't be used: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark can't start
+├── SparkMissing        Spark isn't installed
 ├── SparkFailed         Spark gave up in the middle
 ├── CannotMakeFile      a file that we write has no place: its directory is closed, or is none
 ├── CannotWriteFile     a file that we write finds no room; what was there before still is
@@ -42,6 +43,12 @@ class MixedVOs(SamError):
 
 class JavaMissing(SamError):
     """No Java runtime: Spark is a Java program."""
+
+    exit_code = command.UNAVAILABLE
+
+
+class SparkMissing(SamError):
+    """Only `run` needs Spark: the other commands work without it."""
 
     exit_code = command.UNAVAILABLE
 

@@ -25,9 +25,6 @@ _BATCH_ROWS = 10_000
 
 Names = tuple[str, ...]
 
-# What a run of before schema 0004 has read, which did not say.
-_ALL_RESULTS = 2**63 - 1
-
 
 @dataclass(frozen=True)
 class DayFigure:
@@ -78,7 +75,7 @@ class Run:
     """The published run of a day.
 
     It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
-    touched the day, also those that changed nothing.
+    touched the day, also those that changed nothing. A run of before schema 0004 did not say: None.
     """
 
     run_id: int
@@ -92,7 +89,7 @@ class Run:
     software_version: str
     who: str
     profile: Profile
-    newest_result: int
+    newest_result: int | None
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
 
@@ -298,7 +295,7 @@ def _run(row: tuple[Any, ...]) -> Run:
         software_version=row[8] or "",
         who=row[9] or "",
         profile=recorded_profile(row[10]),
-        newest_result=_ALL_RESULTS if row[11] is None else row[11],
+        newest_result=row[11],
         downtimes=[Downtime(**each) for each in json.loads(row[12] or "[]")],
         exclusions=[Exclusion(**each) for each in json.loads(row[13] or "[]")],
     )
@@ -325,19 +322,20 @@ def _segment(row: tuple[Any, ...]) -> Segment:
     level = row[1]
     named = dict(zip(ALL_NAMES, row[2:7], strict=True))
     names = tuple(named[name] for name in NAMES[level])
-    return Segment(as_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
+    return Segment(as_day(row[0]), level, names, second_of(row[7]), second_of(row[8]), row[9])
 
 
 def _bounds(period: Period) -> dict[str, str]:
     return {"first": period.first.isoformat(), "last": period.last.isoformat()}
 
 
-def _second(value: str | datetime) -> int:
+def second_of(value: str | datetime) -> int:
+    """The epoch second of a time as a view gives it: text on SQLite, a datetime on PostgreSQL."""
     return int(as_moment(value).timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:
-    return None if value is None else _second(value)
+    return None if value is None else second_of(value)
 
 
 def _told(value: str | datetime | None) -> str:
