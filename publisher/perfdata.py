@@ -8,14 +8,9 @@ nothing is lost, and what can be drawn of it is for whoever draws.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-# A quoted label may hold blanks, `=` and, doubled, quotes. Its length is bounded lest a megabyte
-# of quotes takes forever.
-_LABEL = r"'(?:[^'\n]|''){1,250}'(?==)"
-_WORD = re.compile(rf"{_LABEL}\S*|\S+")
-_ITEM = re.compile(rf"(?:{_LABEL}|[^\s'=]+)=(?:U|[-+]?\.?[0-9])\S*")
+from schema.performance_data import is_item, words
 
 
 class Output(NamedTuple):
@@ -31,11 +26,11 @@ def split_output(text: str) -> Output:
     details, _, more_items = more.partition("|")
     if not _is_performance_data(more_items):
         details, more_items = more, ""
-    words = _WORD.findall(f"{items}\n{more_items}")
-    return Output(summary.strip(), details.strip("\n").rstrip(), " ".join(words))
+    performance_data = " ".join(words(f"{items}\n{more_items}"))
+    return Output(summary.strip(), details.strip("\n").rstrip(), performance_data)
 
 
 def _is_performance_data(text: str) -> bool:
     """Long texts draw tables with `|` too: then they have lines without an item."""
     lines = [line for line in text.split("\n") if line.strip()]
-    return bool(lines) and all(any(map(_ITEM.fullmatch, _WORD.findall(line))) for line in lines)
+    return bool(lines) and all(any(map(is_item, words(line))) for line in lines)

@@ -10,19 +10,21 @@ from sqlalchemy import Connection, text
 
 from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.groups import Member
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.profile import Profile
 
-MONITORING_HOST, METRIC, GROUP = EXCLUSION_KINDS = ("monitoring-host", "metric", "group")
+MONITORING_HOST = "monitoring-host"
+EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
 
 # Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
 WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
-# A bound JSON list as a table: any number of names in one parameter.
-_VALUES = {
-    "sqlite": "json_each(:hosts)",
-    "postgresql": "json_array_elements_text(:hosts) AS value",
+# A bound JSON list as a table of its values: any number of names in one parameter.
+VALUES = {
+    "sqlite": "value FROM json_each(:names)",
+    "postgresql": "value FROM json_array_elements_text(:names) AS value",
 }
 
 
@@ -101,6 +103,14 @@ class Exclusion:
     reason: str
     who: str
 
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether its selectors fit this endpoint."""
+        return (
+            self.site in ("", site)
+            and self.service_flavour in ("", service_flavour)
+            and self.host_name in ("", host_name)
+        )
+
 
 def count_results(connection: Connection, period: Period, at_most: int) -> int:
     """How many results the period has, counted up to `at_most`."""
@@ -129,7 +139,7 @@ def results(
     dialect = connection.dialect.name
     conditions = [WINDOW[dialect]]
     if hosts is not None:
-        conditions.append(f"host_name IN (SELECT value FROM {_VALUES[dialect]})")
+        conditions.append(f"host_name IN (SELECT {VALUES[dialect]})")
     if only_bad:
         conditions.append("status <> 'OK'")
     found = connection.execute(
@@ -142,7 +152,7 @@ def results(
         {
             "start": day_start(period.first) - DAY_S,
             "end": day_start(period.last) + DAY_S,
-            "hosts": json.dumps(sorted(hosts or ())),
+            "names": json.dumps(sorted(hosts or ())),
         },
     )
     return [
@@ -154,15 +164,18 @@ def results(
     ]
 
 
-def memberships(connection: Connection, period: Period) -> list[Membership]:
-    """The topology of the period."""
+def memberships(
+    connection: Connection, period: Period, site: str | None = None
+) -> list[Membership]:
+    """The topology of the period, of all sites or of one."""
+    only = "" if site is None else " AND site = :site"
     found = connection.execute(
         text(
             "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
             " valid_to_s FROM report_topology"
-            " WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"
+            f" WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start){only}"
         ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
+        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S, "site": site},
     )
     return [Membership(*row) for row in found]
 
@@ -192,3 +205,16 @@ def downtimes(connection: Connection, period: Period) -> list[Downtime]:
         {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
     )
     return [Downtime(*row) for row in found]
+
+
+def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
+    """Those in force that touch the period or, as states are carried on, the day before."""
+    found = connection.execute(
+        text(
+            "SELECT exclusion_id, kind, monitoring_host, metric_name, site, service_flavour,"
+            " host_name, start_s, end_s, reason, who FROM report_exclusion"
+            " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
+        ),
+        {"start": day_start(period.first) - DAY_S, "end": day_start(period.last) + DAY_S},
+    )
+    return [Exclusion(*row) for row in found]

@@ -6,7 +6,10 @@ SamError
 ├── ProfileError        the profile can't be used: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark can't start
+├── SparkMissing        Spark isn't installed
 ├── SparkFailed         Spark gave up in the middle
+├── CannotMakeFile      a file that we write has no place: its directory is closed, or is none
+├── CannotWriteFile     a file that we write finds no room; what was there before still is
 └── AnotherRun          another run of the same day took over; nothing of ours was published
 """
 
@@ -44,6 +47,12 @@ class JavaMissing(SamError):
     exit_code = command.UNAVAILABLE
 
 
+class SparkMissing(SamError):
+    """Only `run` needs Spark: the other commands work without it."""
+
+    exit_code = command.UNAVAILABLE
+
+
 class SparkFailed(SamError):
     """Spark, or the database under it, failed while computing; nothing was published."""
 
@@ -54,3 +63,15 @@ class AnotherRun(SamError):
     """A later run of the same report and day published first; try again."""
 
     exit_code = command.TRY_LATER
+
+
+class CannotMakeFile(SamError):
+    """There is no place for a file: a directory can't be made, or is closed to us."""
+
+    exit_code = command.CANNOT_CREATE
+
+
+class CannotWriteFile(SamError):
+    """Writing failed, as when the disk is full; the old file is still there, whole."""
+
+    exit_code = command.IO_ERROR

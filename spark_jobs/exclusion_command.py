@@ -12,10 +12,11 @@ from sqlalchemy import Connection
 from schema.command import OK, CommandParser, text_table, to_json
 from schema.times import format_time, parse_time
 from spark_jobs import exclusions
-from spark_jobs.database_inputs import GROUP, METRIC, MONITORING_HOST, Exclusion
+from spark_jobs.database_inputs import MONITORING_HOST, Exclusion
 from spark_jobs.days import moment
 from spark_jobs.errors import ReportUsage
 from spark_jobs.exclusions import Entry
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.run_record import who
 from sql.database import open_database
 from sql.engine import reading, writing

@@ -1,10 +1,12 @@
 """From what the database holds to the rows that the timelines are made of.
 
 Tables, times in epoch seconds and days since the epoch:
-results    host_name, service_flavour, metric_name, packed (time and status)
-tally      the results of a day and instance, summed up: day, names, vo, fqan, results, last, checks
+stretches  day, host_name, service_flavour, metric_name, vo, fqan, packed, last, results, check_1,
+           check_2, newest (the last of its instance in a slice of the day)
+tally      stretches added up: day, names, vo, fqan, results, last (packed), check_1, check_2
 endpoints  day, site, service_flavour, host_name, and first_site: true for one of its sites
-spans      day, site, service_flavour, host_name, start, end: downtimes that count
+covers     day, level, site, service_flavour, host_name, metric_name, start, end: what is announced
+           or excluded, and counts
 """
 
 from __future__ import annotations
@@ -15,47 +17,65 @@ from pyspark.sql import functions as F
 from spark_jobs.days import DAY_S
 from spark_jobs.profile import Profile
 from spark_jobs.status import MISSING
-from spark_jobs.timeline import ENDPOINT_KEYS, METRIC_KEYS, day_end, day_start, packed
+from spark_jobs.timeline import ENDPOINT_KEYS, KEYS, METRIC_KEYS, day_end, day_start, packed
 
 NOT_IN_PROFILE = "not-in-profile"
 OTHER_VO = "other-vo"
 NOT_IN_TOPOLOGY = "not-in-topology"
-REASONS = (NOT_IN_PROFILE, OTHER_VO, NOT_IN_TOPOLOGY)
+EXCLUDED_HOST = "excluded-monitoring-host"
+# Why results don't count; those of excluded hosts are not even read.
+REASONS = (NOT_IN_PROFILE, OTHER_VO, NOT_IN_TOPOLOGY, EXCLUDED_HOST)
+_JUDGED = REASONS[:-1]
 
 _INSTANCE = ("host_name", "service_flavour", "metric_name")
 _ENDPOINT = ("day", "host_name", "service_flavour")
 
 
-def metric_rows(
-    results: DataFrame, tally: DataFrame, endpoints: DataFrame, profile: Profile
-) -> DataFrame:
-    """METRIC_KEYS and packed: results, last states of the day before, and one oldest MISSING.
+def tally(stretches: DataFrame) -> DataFrame:
+    """The results of each day and instance added up: the same however they were cut."""
+    return stretches.groupBy("day", *_INSTANCE, "vo", "fqan").agg(
+        F.sum("results").alias("results"),
+        F.max(_last()).alias("last"),
+        F.sum("check_1").alias("check_1"),
+        F.sum("check_2").alias("check_2"),
+    )
+
+
+def metric_rows(stretches: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
+    """METRIC_KEYS, packed, last: stretches, last results of the day before, one oldest MISSING.
 
     What no endpoint or no metric of the profile expects is left out.
     """
-    day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int")
-    measured = results.withColumn("day", day).unionByName(_carried(tally, profile))
+    columns = ("day", *_INSTANCE, "packed", "last")
+    wanted = stretches.where(_wanted(profile))
+    carried = wanted.where("newest").select(
+        (F.col("day") + 1).alias("day"), *_INSTANCE, _last().alias("packed"), "last"
+    )
+    measured = wanted.select(*columns).unionByName(carried)
     matched = measured.join(F.broadcast(endpoints), on=list(_ENDPOINT), how="inner").where(
         F.array_contains(_metrics_of_flavour(profile), F.col("metric_name"))
     )
+    never = day_start() - DAY_S - 1
     absent = endpoints.select(
         *ENDPOINT_KEYS,
         F.explode(_metrics_of_flavour(profile)).alias("metric_name"),
-        packed(day_start() - DAY_S - 1, F.lit(MISSING)).alias("packed"),
+        packed(never, F.lit(MISSING)).alias("packed"),
+        never.alias("last"),
     )
-    return matched.select(*METRIC_KEYS, "packed").unionByName(absent)
+    return matched.select(*METRIC_KEYS, "packed", "last").unionByName(absent)
 
 
-def downtime_events(spans: DataFrame, now: int) -> DataFrame:
-    """ENDPOINT_KEYS, at and downtimes (+1 starts, -1 ends), as the fold reads them."""
+def cover_events(covers: DataFrame, level: str, now: int) -> DataFrame:
+    """The level's keys, at and covers (+1 starts, -1 ends), as the fold reads them."""
     edges = F.array(
-        F.struct(F.col("start").alias("at"), F.lit(1).alias("downtimes")),
-        F.struct(F.col("end").alias("at"), F.lit(-1).alias("downtimes")),
+        F.struct(F.col("start").alias("at"), F.lit(1).alias("covers")),
+        F.struct(F.col("end").alias("at"), F.lit(-1).alias("covers")),
     )
     no_state = F.lit(None).cast("int")
-    exploded = spans.select(*ENDPOINT_KEYS, F.inline(edges)).where(F.col("at") < day_end(now))
+    of_level = covers.where(F.col("level") == level)
+    exploded = of_level.select(*KEYS[level], F.inline(edges)).where(F.col("at") < day_end(now))
     return exploded.select(
-        *ENDPOINT_KEYS, "at", no_state.alias("status"), no_state.alias("before"), "downtimes"
+        *KEYS[level], "at", no_state.alias("status"), no_state.alias("before"), "covers"
     )
 
 
@@ -74,7 +94,7 @@ def counts(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFram
     names = [*_INSTANCE, "vo", "fqan"]
     return judged.groupBy("day").agg(
         F.sum("results").alias("read"),
-        *[_sum_where(F.col("reason") == each, F.col("results")).alias(each) for each in REASONS],
+        *[_sum_where(F.col("reason") == each, F.col("results")).alias(each) for each in _JUDGED],
         _sum_where(wanted, _code(*names, "results", "last", "check_1", "check_2")).alias("digest"),
         _sum_where(carried, _code(*names, "last")).alias("carried_digest"),
     )
@@ -96,11 +116,9 @@ def mixed_vos(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataF
     )
 
 
-def _carried(tally: DataFrame, profile: Profile) -> DataFrame:
-    """The last result of each instance on the day before, as a row of the next day (rule 3)."""
-    return tally.where(_wanted(profile)).select(
-        *_INSTANCE, F.col("last").alias("packed"), (F.col("day") + 1).alias("day")
-    )
+def _last() -> Column:
+    """The last second of a stretch with its status, packed."""
+    return packed(F.col("last"), F.col("packed").bitwiseAND(F.lit(7)))
 
 
 def _reason(profile: Profile) -> Column:

@@ -1,10 +1,11 @@
-"""One report over a range of days, end to end: read, fold, write, publish."""
+"""Reports over a range of days, end to end: read once, then fold, write and publish each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -20,18 +21,21 @@ from spark_jobs.expected import DayExpectation, expect
 from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC
 from spark_jobs.profile import Profile
-from spark_jobs.run_record import DayFacts
+from spark_jobs.run_record import DayFacts, Published
 from spark_jobs.status import STATUSES
-from spark_jobs.storage import Storage, Window
-from spark_jobs.timeline import SITE_KEYS, segments, timelines
+from spark_jobs.storage import Reading, Storage
+from spark_jobs.timeline import COVERED, SITE_KEYS, segments, timelines
 from sql.engine import reading
 from sql.errors import SqlError
 
-_ENDPOINT = "day int, site string, service_flavour string, host_name string"
-_ENDPOINTS = f"{_ENDPOINT}, first_site boolean"
-_SPANS = f"{_ENDPOINT}, start bigint, end bigint"
+_ENDPOINTS = "day int, site string, service_flavour string, host_name string, first_site boolean"
+_COVERS = (
+    "day int, level string, site string, service_flavour string, host_name string,"
+    " metric_name string, start bigint, end bigint"
+)
 
 Progress = Callable[[str], None]
+Keep = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Summary:
     report: str
     period: Period
     facts: Sequence[DayFacts]
-    changes: int
+    published: Published
+    seconds: float
 
     @property
     def results(self) -> int:
@@ -76,13 +81,13 @@ class Summary:
 def run(
     spark: SparkSession,
     engine: Engine,
-    profile: Profile,
+    profiles: Sequence[Profile],
     period: Period,
     change_no: int,
     clock: Callable[[], int],
     progress: Progress,
-) -> Summary:
-    """Compute the days of the period and publish them together.
+) -> list[Summary]:
+    """Compute the days of the period for each report, and publish them together.
 
     `change_no` is what sql.news.take_changes gave before.
 
@@ -92,82 +97,114 @@ def run(
     """
     now = clock()
     with _keeping() as keep:
-        progress("reading topology and downtimes")
-        expected = _expectations(engine, profile, period, now)
-        frames = _Frames.of(Storage(spark, engine), expected, profile, period, now, keep)
-        progress("counting results")
-        facts = _facts(engine, expected, frames.counts(profile), profile, now)
+        progress("reading topology, downtimes and exclusions")
+        announced = _Announced.of(engine, period)
+        results = _Results(Storage(spark, engine), announced, profiles, now, keep)
+        return [
+            _report(engine, p, announced, results, change_no, clock, progress) for p in profiles
+        ]
+
+
+def _report(
+    engine: Engine,
+    profile: Profile,
+    announced: _Announced,
+    results: _Results,
+    change_no: int,
+    clock: Callable[[], int],
+    progress: Progress,
+) -> Summary:
+    began, now, storage = time.monotonic(), results.now, results.storage
+    expected = announced.expected(profile, now)
+    with _keeping() as keep:
+        progress(f"{profile.name}: reading results")
+        read = results.of(profile)
+        endpoints = keep(storage.table(_ENDPOINTS, [r for d in expected for r in _endpoints(d)]))
+        counted = _counts(storage, inputs.tally(read), endpoints, profile)
+        facts = _facts(announced, expected, counted, results, profile)
         run_ids = run_record.begin(engine, profile, facts, change_no, now)
         with _failing(engine, run_ids):
-            progress(f"folding {sum(each.results_read for each in facts)} results")
+            progress(f"{profile.name}: folding {sum(each.results_read for each in facts)} results")
+            covers = storage.table(_COVERS, [row for day in expected for row in _covers(day)])
+            found = keep(_timelines(storage, read, endpoints, covers, profile, now, keep))
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
-            _write(frames.storage, frames.segments(profile, keep), days, progress)
-            progress("publishing")
+            _write(storage, found, days, profile, progress)
+            progress(f"{profile.name}: publishing")
             published = run_record.publish(engine, profile, facts, run_ids, clock())
-    return Summary(profile.name, period, facts, published.changes)
+    return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
-class _Frames:
-    """What a report reads, as Spark tables; `now` is the time of the run."""
+class _Announced:
+    """What the database says about the period besides results."""
 
-    storage: Storage
-    now: int
-    endpoints: DataFrame
-    spans: DataFrame
-    tally: DataFrame
-    results: DataFrame
+    period: Period
+    memberships: Sequence[database_inputs.Membership]
+    downtimes: Sequence[database_inputs.Downtime]
+    exclusions: Sequence[database_inputs.Exclusion]
+    members: Mapping[date, Sequence[Member]]
 
     @classmethod
-    def of(
-        cls,
+    def of(cls, engine: Engine, period: Period) -> _Announced:
+        with reading(engine) as connection:
+            return cls(
+                period,
+                database_inputs.memberships(connection, period),
+                database_inputs.downtimes(connection, period),
+                database_inputs.exclusions(connection, period),
+                {day: database_inputs.members(connection, day) for day in period.days()},
+            )
+
+    def expected(self, profile: Profile, now: int) -> list[DayExpectation]:
+        return [
+            expect(day, self.memberships, self.downtimes, self.exclusions, profile, now)
+            for day in self.period.days()
+        ]
+
+
+class _Results:
+    """The results of the period, read once for all reports that judge them alike."""
+
+    def __init__(
+        self,
         storage: Storage,
-        expected: Sequence[DayExpectation],
-        profile: Profile,
-        period: Period,
+        announced: _Announced,
+        profiles: Sequence[Profile],
         now: int,
         keep: Keep,
-    ) -> _Frames:
-        start, end = day_start(period.first), min(day_start(period.last) + DAY_S, now)
-        last_id = storage.newest_result()
-        return cls(
-            storage,
-            now,
-            storage.table(_ENDPOINTS, [row for day in expected for row in _endpoint_rows(day)]),
-            storage.table(_SPANS, [row for day in expected for row in _span_rows(day)]),
-            keep(storage.tally(Window(start - DAY_S, end, last_id))),
-            storage.results(Window(start, end, last_id), profile.vo, profile.fqan),
-        )
+    ) -> None:
+        self.storage = storage
+        self.now = now
+        self.newest = storage.newest_result()
+        self._announced = announced
+        self._apart_s = min((s for p in profiles for s in p.validities if s), default=None)
+        self._keep = keep
+        self._read: dict[object, DataFrame] = {}
+        self._instances = storage.instances()
 
-    def counts(self, profile: Profile) -> list[dict[str, Any]]:
-        """The rows of inputs.counts.
+    def of(self, profile: Profile) -> DataFrame:
+        """The stretches of spark_jobs.inputs, for this report."""
+        key = profile.thresholds
+        if key not in self._read:
+            found = self.storage.stretches(self._wanted(profile))
+            day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int").alias("day")
+            named = found.join(F.broadcast(self._instances), on="instance_id")
+            self._read[key] = self._keep(named.select(day, "*").drop("instance_id"))
+        return self._read[key]
 
-        Raises:
-            MixedVOs: results of several VOs meet, and the profile names none.
-        """
-        if profile.vo is None:
-            mixed = inputs.mixed_vos(self.tally, self.endpoints, profile).limit(3)
-            if found := self.storage.rows(mixed):
-                raise MixedVOs(_mixed(found))
-        return self.storage.rows(inputs.counts(self.tally, self.endpoints, profile))
+    def excluded(self, profile: Profile) -> dict[int, int]:
+        """How many results of each day excluded monitoring hosts have made."""
+        return self.storage.excluded(self._wanted(profile))
 
-    def segments(self, profile: Profile, keep: Keep) -> DataFrame:
-        """The timelines of all levels."""
-        # One shuffle, whose keys are in the keys of every level: no later step moves a row.
-        partitions = self.storage.partitions
-        rows = inputs.metric_rows(self.results, self.tally, self.endpoints, profile)
-        events = inputs.downtime_events(self.spans, self.now)
-        levels = timelines(
-            rows.repartition(partitions, *SITE_KEYS),
-            events.repartition(partitions, *SITE_KEYS),
-            profile,
+    def _wanted(self, profile: Profile) -> Reading:
+        return Reading(
+            self._announced.period,
             self.now,
-            keep,
+            self.newest,
+            tuple(self._announced.exclusions),
+            profile if profile.thresholds else None,
+            self._apart_s,
         )
-        return keep(segments(levels, self.now))
-
-
-Keep = Callable[[DataFrame], DataFrame]
 
 
 @contextmanager
@@ -197,26 +234,33 @@ def _failing(engine: Engine, run_ids: Sequence[int]) -> Iterator[None]:
         raise
 
 
-def _expectations(
-    engine: Engine, profile: Profile, period: Period, now: int
-) -> list[DayExpectation]:
-    with reading(engine) as connection:
-        known = database_inputs.memberships(connection, period)
-        downtimes = database_inputs.downtimes(connection, period)
-    return [expect(day, known, downtimes, profile, now) for day in period.days()]
-
-
-def _endpoint_rows(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
+def _endpoints(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
     seen = set()
+    day = day_number(expected.day)
     for each in expected.endpoints:
         key = (each.service_flavour, each.host_name)
-        yield (day_number(expected.day), *astuple(each), key not in seen)
+        yield (day, each.site, *key, key not in seen)
         seen.add(key)
 
 
-def _span_rows(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
-    for each in expected.spans:
-        yield (day_number(expected.day), *astuple(each.endpoint), each.start, each.end)
+def _covers(expected: DayExpectation) -> Iterator[tuple[object, ...]]:
+    day = day_number(expected.day)
+    return ((day, *each) for each in expected.covers)
+
+
+def _counts(
+    storage: Storage, tally: DataFrame, endpoints: DataFrame, profile: Profile
+) -> list[dict[str, Any]]:
+    """The rows of inputs.counts.
+
+    Raises:
+        MixedVOs: results of several VOs meet, and the profile names none.
+    """
+    if profile.vo is None and (
+        found := storage.rows(inputs.mixed_vos(tally, endpoints, profile).limit(3))
+    ):
+        raise MixedVOs(_mixed(found))
+    return storage.rows(inputs.counts(tally, endpoints, profile))
 
 
 def _mixed(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -230,50 +274,79 @@ def _mixed(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _facts(
-    engine: Engine,
+    announced: _Announced,
     expected: Sequence[DayExpectation],
     rows: Sequence[Mapping[str, Any]],
+    results: _Results,
     profile: Profile,
-    now: int,
 ) -> list[DayFacts]:
     counted = {row["day"]: row for row in rows}
-    with reading(engine) as connection:
-        return [
-            _day_facts(each, counted, database_inputs.members(connection, each.day), profile, now)
-            for each in expected
-        ]
+    excluded = results.excluded(profile)
+    return [
+        _day_facts(each, counted, excluded, announced.members[each.day], results, profile)
+        for each in expected
+    ]
 
 
 def _day_facts(
     expected: DayExpectation,
     counted: Mapping[int, Mapping[str, Any]],
+    excluded: Mapping[int, int],
     members: Sequence[Member],
+    results: _Results,
     profile: Profile,
-    now: int,
 ) -> DayFacts:
     number = day_number(expected.day)
     own, before = counted.get(number, {}), counted.get(number - 1, {})
+    ignored = {**own, inputs.EXCLUDED_HOST: excluded.get(number)}
     return DayFacts(
         day=expected.day,
-        until=now if now < day_start(expected.day) + DAY_S else None,
-        results_read=own.get("read") or 0,
-        results_ignored={reason: own[reason] for reason in inputs.REASONS if own.get(reason)},
+        until=results.now if results.now < day_start(expected.day) + DAY_S else None,
+        results_read=(own.get("read") or 0) + excluded.get(number, 0),
+        results_ignored={
+            reason: ignored[reason] for reason in inputs.REASONS if ignored.get(reason)
+        },
         instances=expected.instances(profile),
         results_digest=f"{own.get('digest') or 0} {before.get('carried_digest') or 0}",
         topology_digest=expected.topology_digest,
         downtimes_digest=expected.downtimes_digest,
+        exclusions_digest=expected.exclusions_digest,
+        newest_result=results.newest,
+        downtimes=expected.downtimes,
+        exclusions=expected.exclusions,
         members=members,
     )
 
 
+def _timelines(
+    storage: Storage,
+    stretches: DataFrame,
+    endpoints: DataFrame,
+    covers: DataFrame,
+    profile: Profile,
+    now: int,
+    keep: Keep,
+) -> DataFrame:
+    """The segments of all levels."""
+    # One shuffle, whose keys are in the keys of every level: no later step moves a row.
+    partitions = storage.partitions
+    rows = inputs.metric_rows(stretches, endpoints, profile).repartition(partitions, *SITE_KEYS)
+    events = {
+        level: inputs.cover_events(covers, level, now).repartition(partitions, *SITE_KEYS)
+        for level in COVERED
+    }
+    return segments(timelines(rows, events, profile, now, keep), now)
+
+
 def _write(
     storage: Storage,
-    segments: DataFrame,
+    found: DataFrame,
     run_ids: Mapping[int, int],
+    profile: Profile,
     progress: Progress,
 ) -> None:
     run_id = _run_of_day(run_ids)
-    timeline = segments.select(
+    timeline = found.select(
         run_id,
         "level",
         *ALL_NAMES,
@@ -281,9 +354,9 @@ def _write(
         F.col("until").alias("end_time"),
         F.get(F.lit(list(STATUSES)), F.col("status")).alias("status"),
     )
-    storage.write(timeline, "timeline_segment")
-    progress("adding up seconds")
-    summed = figures(segments.where(F.col("level") != METRIC)).withColumn("run_id", run_id)
+    written = storage.write(timeline, "timeline_segment")
+    progress(f"{profile.name}: adding up {written} segments")
+    summed = figures(found.where(F.col("level") != METRIC)).withColumn("run_id", run_id)
     storage.write(summed, "{level}_figure")
 
 

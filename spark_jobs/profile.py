@@ -93,6 +93,11 @@ class Profile:
         """Seconds a result of this metric is believed; None: until the next one (rule 5)."""
         return self.validity_of.get(metric_name, self.validity_s)
 
+    @property
+    def validities(self) -> set[int | None]:
+        """All that occur."""
+        return {self.validity_s, *self.validity_of.values()}
+
     def metrics_of(self, service_flavour: str) -> tuple[str, ...]:
         """The metrics of a flavour; none if the profile doesn't name it."""
         found = (flavour for flavour in self.flavours if flavour.name == service_flavour)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,10 +18,12 @@ from schema.times import format_time
 from spark_jobs import session
 from spark_jobs.config import find_java, prepare_workers
 from spark_jobs.database_inputs import count_results
-from spark_jobs.days import moment
+from spark_jobs.days import Period, moment
 from spark_jobs.due import Task
 from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
+from spark_jobs.profile import Profile
+from spark_jobs.stages import Stages
 from sql.engine import reading
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
@@ -37,31 +38,34 @@ def run_reports(
     stages("starting Spark")
     prepare_workers()
     spark = session.start(args.master, settings, find_java(), results=_results(engine, tasks))
+    done = []
     try:
-        done = []
-        for task in tasks:
-            began = time.monotonic()
-            summary = run(
-                spark,
-                engine,
-                task.profile,
-                task.period,
-                change_no,
-                lambda: int(time.time()),
-                stages,
-            )
-            stages.end()
-            done.append((summary, time.monotonic() - began))
-            if not args.json:
-                print(_line(*done[-1]), flush=True)
+        for period, profiles in _by_period(tasks).items():
+            for summary in run(spark, engine, profiles, period, change_no, _now, stages):
+                stages.end()
+                done.append(summary)
+                if not args.json:
+                    print(_line(summary), flush=True)
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(_words(error)) from error
     finally:
         stages.end()
         spark.stop()
     if args.json:
-        print(to_json([_as_json(*each) for each in done]))
+        print(to_json([_as_json(each) for each in done]))
     return OK
+
+
+def _by_period(tasks: Sequence[Task]) -> dict[Period, list[Profile]]:
+    """Reports of the same days read their results once."""
+    found: dict[Period, list[Profile]] = {}
+    for task in tasks:
+        found.setdefault(task.period, []).append(task.profile)
+    return found
+
+
+def _now() -> int:
+    return int(time.time())
 
 
 def _results(engine: Engine, tasks: Sequence[Task]) -> int:
@@ -73,25 +77,6 @@ def _results(engine: Engine, tasks: Sequence[Task]) -> int:
         )
 
 
-class Stages:
-    """Tells on a terminal what is being done, and how long each step took."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._began: float | None = None
-
-    def __call__(self, text: str) -> None:
-        self.end()
-        self._began = time.monotonic()
-        if self._shown:
-            print(f"  {text} … ", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown and self._began is not None:
-            print(f"{time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
-        self._began = None
-
-
 def _settings(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair:
@@ -99,14 +84,14 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def _line(summary: Summary, took: float) -> str:
+def _line(summary: Summary) -> str:
     ignored = ", ".join(f"{count} {reason}" for reason, count in summary.ignored.items())
     parts = [
         f"{summary.results} results" + (f" ({ignored} ignored)" if ignored else ""),
         f"{summary.instances} metric instances",
         *_remarks(summary),
     ]
-    return f"{summary.report} {summary.period}: {', '.join(parts)}, {took:.1f} s"
+    return f"{summary.report} {summary.period}: {', '.join(parts)}, {summary.seconds:.1f} s"
 
 
 def _remarks(summary: Summary) -> list[str]:
@@ -117,12 +102,15 @@ def _remarks(summary: Summary) -> list[str]:
         remarks.append(f"no data on {', '.join(map(str, summary.days_without_data))}")
     if summary.until is not None:
         remarks.append(f"until {format_time(moment(summary.until))}")
-    if summary.changes:
-        remarks.append(f"{summary.changes} figures changed")
+    if summary.published.changes:
+        remarks.append(f"{summary.published.changes} figures changed")
+    if summary.published.sealed_days:
+        days, figures = summary.published.sealed_days, summary.published.candidates
+        remarks.append(f"{days} days sealed: {figures} figures would change")
     return remarks
 
 
-def _as_json(summary: Summary, took: float) -> dict[str, Any]:
+def _as_json(summary: Summary) -> dict[str, Any]:
     until: datetime | None = None if summary.until is None else moment(summary.until)
     return {
         "report": summary.report,
@@ -133,8 +121,10 @@ def _as_json(summary: Summary, took: float) -> dict[str, Any]:
         "results_ignored": summary.ignored,
         "instances": summary.instances,
         "days_without_data": summary.days_without_data,
-        "figures_changed": summary.changes,
-        "seconds": round(took, 3),
+        "figures_changed": summary.published.changes,
+        "sealed_days": summary.published.sealed_days,
+        "figures_that_would_change": summary.published.candidates,
+        "seconds": round(summary.seconds, 3),
     }
 
 

@@ -49,11 +49,14 @@ AND = ranked("AND", range(len(FOLDED)))
 OR = ranked("OR", _OR_ORDER)
 
 
-def own_operation(name: str, rows: Iterable[Sequence[str]]) -> tuple[Operation | None, list[str]]:
+def own_operation(
+    name: str, rows: Iterable[object]
+) -> tuple[Operation | None, list[tuple[int, str]]]:
     """The operation of a profile's own table `[[a, b, result], …]`, or what is wrong with it.
 
     A pair may be given once for both directions. Refused unless complete, commutative, idempotent
-    and associative: else the answer would depend on the order of the children.
+    and associative: else the answer would depend on the order of the children. A problem has the
+    number of its row, from 1 on; 0 is the whole table.
     """
     given, problems = _read(rows)
     if problems:
@@ -64,21 +67,23 @@ def own_operation(name: str, rows: Iterable[Sequence[str]]) -> tuple[Operation |
         if (a, b) not in given and (b, a) not in given
     ]
     if missing:
-        return None, [f"not complete: {'; '.join(missing)}"]
+        more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return None, [(0, f"not complete: {'; '.join(missing[:3])}{more}")]
     problem = _not_commutative(given) or _not_idempotent(given) or _not_associative(given)
-    return (None, [problem]) if problem else (Operation(name, _both_ways(given)), [])
+    return (None, [(0, problem)]) if problem else (Operation(name, _both_ways(given)), [])
 
 
-def _read(rows: Iterable[Sequence[str]]) -> tuple[dict[tuple[int, int], int], list[str]]:
+def _read(rows: Iterable[object]) -> tuple[dict[tuple[int, int], int], list[tuple[int, str]]]:
     given: dict[tuple[int, int], int] = {}
     problems = []
-    for row in rows:
-        if len(row) != 3 or any(word not in FOLDED for word in row):
-            problems.append(f"{list(row)} is no triple [a, b, result] of {', '.join(FOLDED)}")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, list) or len(row) != 3 or any(word not in FOLDED for word in row):
+            words = f"{repr(row)[:60]} is no triple [a, b, result] of {', '.join(FOLDED)}"
+            problems.append((number, words))
             continue
         a, b, result = (FOLDED.index(word) for word in row)
         if given.setdefault((a, b), result) != result:
-            problems.append(f"{row[0]} with {row[1]} has two results")
+            problems.append((number, f"{row[0]} with {row[1]} has two results"))
     return given, problems
 
 

@@ -1,14 +1,14 @@
 """Where Spark reads and writes: only here (and in what tasks run, storage_tasks) are
 statements, URLs and drivers known.
 
-No jar is needed: a Python data source opens the database in each task and yields Arrow batches.
-On PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
+No jar is needed: Python opens the database in each task and gives or takes Arrow batches. On
+PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -19,63 +19,112 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 from sqlalchemy import Engine, text
+from sqlalchemy.dialects import sqlite
 
-from spark_jobs.database_inputs import WINDOW
-from spark_jobs.days import DAY_S
+from spark_jobs import reading as results_reading
+from spark_jobs.database_inputs import MONITORING_HOST, VALUES, WINDOW, Exclusion
+from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.profile import Profile
 from spark_jobs.session import PARTITIONS
 from spark_jobs.status import STATUSES
-from spark_jobs.storage_tasks import BATCH_ROWS, CONNECTION, FORMAT, TABLES, SamSource, by_table
+from spark_jobs.storage_tasks import (
+    BATCH_ROWS,
+    TABLES,
+    WRITTEN,
+    by_table,
+    copying,
+    reading_results,
+    reading_rows,
+)
 from sql.engine import postgresql_arguments, reading, writing
-
-# Several slices of time a core: they come out uneven.
-_SLICES_PER_CORE = 2
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 # Time and status in one number, as spark_jobs.timeline.packed.
 _PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
-# Sums that change when a result is added, moved or changed; the database has no hash for sets.
-_SECOND = f"(measured_at_s % {DAY_S} + 1)"
-_CHECK_1 = f"{_SECOND} * (1 + CASE status {_RANK} END)"
-
-_RESULTS = f"""
-SELECT host_name, service_flavour, metric_name, {_PACKED} AS packed
-FROM report_result
-"""
 _NEWEST = "SELECT result_id FROM report_newest_result"
-_TALLY = f"""
-SELECT measured_at_s / {DAY_S} AS day,
-    min(host_name), min(service_flavour), min(metric_name), min(vo), min(fqan),
-    count(*) AS results,
-    max({_PACKED}) AS last,
-    CAST(sum({_CHECK_1}) AS bigint) AS check_1,
-    CAST(sum({_SECOND} * {_CHECK_1}) AS bigint) AS check_2
-FROM report_result
+_INSTANCES = """
+SELECT instance_id, host_name, service_flavour, metric_name, vo, fqan FROM report_instance
 """
+# Several FQANs of one VO are one instance in a report.
+_ALONE = """
+SELECT instance_id FROM report_instance WHERE (endpoint_id, metric_id, vo_id) IN (
+    SELECT endpoint_id, metric_id, vo_id FROM report_instance
+    GROUP BY endpoint_id, metric_id, vo_id HAVING count(*) > 1
+)
+"""
+_JUDGED = (
+    "instance_id, measured_at_s, host_name, service_flavour, metric_name, status, performance_data"
+)
+# Later ones, that come while we read, wait for the next run.
+_READ = "result_id <= :newest"
+# The time as the database has it, in an index.
+_TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
 
 
 @dataclass(frozen=True)
-class Window:
-    """Results measured in seconds [start, end), no newer in the database than last_id."""
+class Reading:
+    """Which results to read: of the period and the last ones before, no newer than `newest`.
 
-    start: int
-    end: int
-    last_id: int
+    `judge` is the profile whose thresholds change statuses, if it has any. `apart_s`: the shortest
+    time after which a result is not believed any more.
+    """
 
-    def slices(self, count: int) -> list[dict[str, int]]:
-        """The window in so many parts, to be read side by side."""
-        edges = [self.start + (self.end - self.start) * at // count for at in range(count)]
-        return self._between([*edges, self.end])
+    period: Period
+    now: int
+    newest: int
+    exclusions: tuple[Exclusion, ...]
+    judge: Profile | None
+    apart_s: int | None
 
-    def days(self) -> list[dict[str, int]]:
-        """The window day by day."""
-        return self._between([*range(self.start, self.end, DAY_S), self.end])
+    @property
+    def end(self) -> int:
+        return min(day_start(self.period.last) + DAY_S, self.now)
 
-    def _between(self, edges: Sequence[int]) -> list[dict[str, int]]:
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """Of the statements, but for the slice's."""
+        metrics = sorted({rule.metric_name for rule in self.judge.thresholds} if self.judge else ())
+        hosts = {f"host_{at}": each.monitoring_host for at, each in enumerate(self._hosts)}
+        return {"newest": self.newest, "names": json.dumps(metrics), **hosts}
+
+    @property
+    def exists(self) -> str:
+        """The condition that a result is there for the report (availability rule 7)."""
+        return f"{_READ} AND NOT ({self.gone})" if self.gone else _READ
+
+    @property
+    def gone(self) -> str:
+        """The condition that an excluded monitoring host has measured a result."""
+        return " OR ".join(
+            f"monitoring_host = :host_{at} AND measured_at_s BETWEEN {each.start} AND {each.end}"
+            for at, each in enumerate(self._hosts)
+        )
+
+    @property
+    def _hosts(self) -> list[Exclusion]:
+        return [each for each in self.exclusions if each.kind == MONITORING_HOST]
+
+    def slices(self, parallelism: int) -> list[dict[str, int]]:
+        """Stretches of time of at most a day, at least one for each core."""
+        first = day_start(self.period.first)
+        # Thresholds judge each result, so the newest of a day is not known before.
+        edges = range(first - DAY_S if self.judge else first, self.end, DAY_S)
+        days = list(pairwise([*edges, self.end]))
+        each = -(-parallelism // max(len(days), 1))
         return [
-            {"start": low, "end": high, "last_id": self.last_id}
-            for low, high in pairwise(edges)
+            {"start": low, "end": high}
+            for start, end in days
+            for low, high in pairwise(start + (end - start) * at // each for at in range(each + 1))
             if low < high
         ]
+
+    def parts(self, parallelism: int) -> list[dict[str, int]]:
+        """The day before, by parts of the instances: of it only the last results are wanted."""
+        if self.judge:
+            return []
+        end = day_start(self.period.first)
+        window = {"start": end - DAY_S, "end": end}
+        return [{**window, "part": at, "parts": parallelism} for at in range(parallelism)]
 
 
 class Storage:
@@ -85,7 +134,6 @@ class Storage:
         self._spark = spark
         self._engine = engine
         self._parallelism = spark.sparkContext.defaultParallelism
-        spark.dataSource.register(SamSource)
 
     @property
     def partitions(self) -> int:
@@ -97,23 +145,37 @@ class Storage:
         with reading(self._engine) as connection:
             return connection.scalar(text(_NEWEST)) or 0
 
-    def results(self, window: Window, vo: str | None, fqan: str | None) -> DataFrame:
-        """Results of the window; of one VO and FQAN if given."""
-        columns = "host_name string, service_flavour string, metric_name string, packed bigint"
-        only = {name: value for name, value in (("vo", vo), ("fqan", fqan)) if value is not None}
-        conditions = "".join(f" AND {name} = :{name}" for name in only)
-        bound = [{**each, **only} for each in window.slices(_SLICES_PER_CORE * self._parallelism)]
-        return self._read(f"{_RESULTS} WHERE {self._within()}{conditions}", columns, bound)
+    def stretches(self, wanted: Reading) -> DataFrame:
+        """Stretches, and the last results of the day before (spark_jobs.reading.COLUMNS)."""
+        cut = [*wanted.slices(self._parallelism), *wanted.parts(self._parallelism)]
+        slices = [{**each, **wanted.parameters} for each in cut]
+        work = reading_results(_connection(self._engine), self._task(wanted), slices)
+        each = self._spark.range(0, len(slices), 1, len(slices))
+        return each.mapInArrow(work, results_reading.COLUMNS)
 
-    def tally(self, window: Window) -> DataFrame:
-        """The same of all VOs, summed up by the database: one row per UTC day and instance."""
-        columns = (
-            "day int, host_name string, service_flavour string, metric_name string, vo string,"
-            " fqan string, results bigint, last bigint, check_1 bigint, check_2 bigint"
+    def excluded(self, wanted: Reading) -> dict[int, int]:
+        """How many results of each day (since the epoch) excluded monitoring hosts have made."""
+        if not wanted.gone:
+            return {}
+        statement = (
+            f"SELECT measured_at_s / {DAY_S}, count(*) FROM report_result"
+            f" WHERE {WINDOW[self._engine.dialect.name]} AND {_READ} AND ({wanted.gone})"
+            f" GROUP BY measured_at_s / {DAY_S}"
         )
-        grouped = f"GROUP BY instance_id, measured_at_s / {DAY_S}"
-        statement = f"{_TALLY} WHERE {self._within()} {grouped}"
-        return self._read(statement, columns, window.days())
+        window = {"start": day_start(wanted.period.first), "end": wanted.end}
+        with reading(self._engine) as connection:
+            found = connection.execute(text(statement), {**wanted.parameters, **window})
+            return {int(number): int(count) for number, count in found}
+
+    def instances(self) -> DataFrame:
+        """The names of all metric instances."""
+        columns = (
+            "instance_id int, host_name string, service_flavour string, metric_name string,"
+            " vo string, fqan string"
+        )
+        schema = to_arrow_schema(_schema(columns))
+        work = reading_rows(_connection(self._engine), _INSTANCES, schema)
+        return self._spark.range(0, 1, 1, 1).mapInArrow(work, columns)
 
     def table(self, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
         """A small table made here, with columns as in "day int, site string"."""
@@ -127,30 +189,47 @@ class Storage:
         found: list[dict[str, Any]] = frame.toArrow().to_pylist()
         return found
 
-    def write(self, frame: DataFrame, table: str) -> None:
-        """Append the rows; `{level}` in the table's name is the row's level.
+    def write(self, frame: DataFrame, table: str) -> int:
+        """Append the rows; `{level}` in the table's name is the row's level. How many they are.
 
         They carry their run_id, so nobody sees them before that run is published.
         """
         if self._engine.dialect.name == "sqlite":
-            self._write_here(frame.toArrow(), table)
-        else:
-            options = {CONNECTION: json.dumps(_connection(self._engine)), "table": table}
-            frame.write.format(FORMAT).options(**options).mode("append").save()
+            rows = frame.toArrow()
+            self._write_here(rows, table)
+            return int(rows.num_rows)
+        counts = frame.mapInArrow(copying(_connection(self._engine), table), WRITTEN).toArrow()
+        return sum(counts.column("rows").to_pylist())
 
-    def _within(self) -> str:
-        return f"{WINDOW[self._engine.dialect.name]} AND result_id <= :last_id"
+    def _task(self, wanted: Reading) -> results_reading.Task:
+        dialect, judge = self._engine.dialect.name, wanted.judge
+        there = f"FROM report_result AS r WHERE {WINDOW[dialect]} AND {wanted.exists}"
+        judged = f"performance_data IS NOT NULL AND metric_name IN (SELECT {VALUES[dialect]})"
+        plain = f"{there} AND NOT ({judged})" if judge else there
+        last = (
+            f"SELECT {_PACKED} {there} AND r.instance_id = i.instance_id"
+            f" ORDER BY {_TIME[dialect]} DESC, status_code DESC LIMIT 1"
+        )
+        with reading(self._engine) as connection:
+            alone = list(connection.scalars(text(_ALONE)))
+        return results_reading.Task(
+            plain=self._compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
+            count=self._compiled(f"SELECT count(*) {plain}"),
+            last=self._compiled(
+                f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
+                " WHERE i.instance_id % :parts = :part"
+            ),
+            judged=self._compiled(f"SELECT {_JUDGED} {there} AND {judged}") if judge else None,
+            rules=judge.thresholds if judge else (),
+            alone=alone,
+            apart_s=wanted.apart_s,
+        )
 
-    def _read(self, statement: str, columns: str, slices: Sequence[Mapping[str, Any]]) -> DataFrame:
-        compiled = text(statement).compile(dialect=self._engine.dialect)
-        order = compiled.positiontup
-        bound = [[each[name] for name in order] if order else dict(each) for each in slices]
-        options = {
-            CONNECTION: json.dumps(_connection(self._engine)),
-            "statement": str(compiled),
-            "slices": json.dumps(bound),
-        }
-        return self._spark.read.format(FORMAT).schema(columns).options(**options).load()
+    def _compiled(self, statement: str) -> str:
+        """With parameters as the driver takes them, by name."""
+        if self._engine.dialect.name == "sqlite":
+            return str(text(statement).compile(dialect=sqlite.dialect(paramstyle="named")))
+        return str(text(statement).compile(dialect=self._engine.dialect))
 
     def _write_here(self, rows: pa.Table, table: str) -> None:
         with writing(self._engine) as connection:

@@ -1,38 +1,25 @@
 """What Spark's Python workers do: read slices of the database, and copy rows into it.
 
-Every worker process imports this module, so it imports little: no SQLAlchemy, nothing of Spark but
-the data source's interface.
+Each is a function of Arrow batches, for DataFrame.mapInArrow. Every worker process imports this
+module, so it imports little: no SQLAlchemy, nothing of Spark.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 
 from spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
+from spark_jobs.reading import Task, read_slice
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-    from pyspark.sql.types import StructType
-
-FORMAT = "sam"
-# The option's name makes Spark leave its value out of plans and logs: a password is in it.
-CONNECTION = "secret_connection"
 BATCH_ROWS = 20_000
+WRITTEN = "rows bigint"
 
 TIMES = ("start_time", "end_time")
 # The columns of each report table, as the frames have them.
@@ -40,68 +27,68 @@ TABLES = {
     "timeline_segment": ("run_id", "level", *ALL_NAMES, *TIMES, "status"),
     **{f"{level}_figure": ("run_id", *NAMES[level], *FIGURES) for level in WITH_FIGURES},
 }
-_TYPES = {"string": pa.string(), "integer": pa.int32(), "long": pa.int64()}
+
+Connection = Mapping[str, Any]
+"""A path (sqlite), or the arguments of psycopg2."""
+
+Batches = Iterator[pa.RecordBatch]
+Work = Callable[[Batches], Batches]
 
 
-class SamSource(DataSource):
-    """Statements of the database as a Spark source, and its report tables as a sink."""
+def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> Work:
+    """The rows of a statement; it is read once, whatever is asked."""
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+    def read(asked: Batches) -> Batches:
+        for _ in asked:
+            with closing(_connect(connection)) as database, closing(_cursor(database)) as cursor:
+                cursor.execute(statement)
+                while rows := cursor.fetchmany(BATCH_ROWS):
+                    columns = zip(*rows, strict=True)
+                    arrays = [
+                        pa.array(c, each.type) for c, each in zip(columns, schema, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(schema, self.options)
+    return read
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return _Writer(self.options)
+
+def reading_results(
+    connection: Connection, task: Task, slices: Sequence[Mapping[str, Any]]
+) -> Work:
+    """The stretches of the slices whose numbers (`id`) are asked for."""
+
+    def read(asked: Batches) -> Batches:
+        for batch in asked:
+            for number in batch.column("id").to_pylist():
+                with closing(_connect(connection)) as database:
+                    yield from read_slice(database, task, slices[number])
+
+    return read
+
+
+def copying(connection: Connection, table: str) -> Work:
+    """Copies rows into their tables, a task in one transaction (PostgreSQL); counts them."""
+
+    def copy(batches: Batches) -> Batches:
+        written = 0
+        with closing(_connect(connection)) as database, database, database.cursor() as cursor:
+            for batch in batches:
+                for name, rows in by_table(pa.Table.from_batches([batch]), table):
+                    _copy(cursor, name, rows)
+                    written += rows.num_rows
+        yield pa.RecordBatch.from_pydict({"rows": [written]})
+
+    return copy
 
 
 def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, with just its columns."""
+    """The rows of each table, with just its columns; `{level}` in the name is the row's level."""
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     for level in pc.unique(rows.column("level")).to_pylist():
         name = table.format(level=level)
         of_level = rows.filter(pc.equal(rows.column("level"), level))
         yield name, of_level.select(list(TABLES[name]))
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = pa.schema([(each.name, _TYPES[each.dataType.typeName()]) for each in schema])
-        self._connection = json.loads(options[CONNECTION])
-        self._statement = options["statement"]
-        self._slices = json.loads(options["slices"])
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(bound) for bound in self._slices]
-
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        with closing(_connect(self._connection)) as database, closing(_cursor(database)) as cursor:
-            cursor.execute(self._statement, partition.value)
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                yield self._batch(rows)
-
-    def _batch(self, rows: Sequence[Sequence[Any]]) -> RecordBatch:
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(c, each.type) for c, each in zip(columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-class _Writer(DataSourceArrowWriter):
-    """Copies the batches of a task in one transaction (PostgreSQL)."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._connection = json.loads(options[CONNECTION])
-        self._table = options["table"]
-
-    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        with closing(_connect(self._connection)) as database, database, database.cursor() as cursor:
-            for batch in iterator:
-                for name, rows in by_table(pa.Table.from_batches([batch]), self._table):
-                    _copy(cursor, name, rows)
-        return WriterCommitMessage()
 
 
 def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
@@ -122,7 +109,7 @@ def _with_timestamps(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _connect(arguments: Mapping[str, Any]) -> Any:
+def _connect(arguments: Connection) -> Any:
     if "sqlite" in arguments:
         path = quote(arguments["sqlite"])
         return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
@@ -132,7 +119,7 @@ def _connect(arguments: Mapping[str, Any]) -> Any:
 
 
 def _cursor(connection: Any) -> Any:
-    """A cursor that fetches as it goes, so that a slice never fills the memory."""
+    """A cursor that fetches as it goes, so that it never fills the memory."""
     if isinstance(connection, sqlite3.Connection):
         return connection.cursor()
     cursor = connection.cursor(name="sam_report")

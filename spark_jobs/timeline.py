@@ -20,10 +20,13 @@ from pyspark.sql import functions as F
 from spark_jobs.days import DAY_S
 from spark_jobs.levels import ALL_NAMES, ENDPOINT, FUNCTION, METRIC, NAMES, SERVICE, SITE
 from spark_jobs.profile import Profile
-from spark_jobs.status import DOWNTIME, FOLDED, MISSING, SETS
+from spark_jobs.status import DOWNTIME, EXCLUDED, FOLDED, MISSING, SETS, UNKNOWN
 
 KEYS = {level: ("day", *NAMES[level]) for level in (METRIC, ENDPOINT, SERVICE, FUNCTION, SITE)}
 SITE_KEYS, ENDPOINT_KEYS, METRIC_KEYS = KEYS[SITE], KEYS[ENDPOINT], KEYS[METRIC]
+
+# What is announced or excluded at a level, and the state it gives (rules 7 and 8).
+COVERED = {METRIC: EXCLUDED, ENDPOINT: DOWNTIME, SITE: UNKNOWN}
 
 _STATES = range(len(FOLDED))
 
@@ -46,27 +49,32 @@ def packed(at: Column, status: Column) -> Column:
 def metric_events(rows: DataFrame, profile: Profile, now: int) -> DataFrame:
     """The changes of each metric instance within its day.
 
-    Input: METRIC_KEYS and `packed`: the results of the day, the last one of the day before, and one
-    MISSING that is older than both. Source: rules 3, 4 and 5.
+    Input: METRIC_KEYS, `packed` and `last`: the stretches of the day, last results of the day
+    before, and one MISSING that is older than all. Source: rules 3, 4 and 5.
     """
-    results = Window.partitionBy(*METRIC_KEYS).orderBy("packed")
+    stretches = Window.partitionBy(*METRIC_KEYS).orderBy("packed")
     seen = rows.select(
         *METRIC_KEYS,
-        _time("packed").alias("measured"),
-        _status("packed").alias("status"),
-        F.lag("packed").over(results).alias("last"),
-        F.lead("packed").over(results).alias("next"),
+        _time(F.col("packed")).alias("first"),
+        _status(F.col("packed")).alias("status"),
+        "last",
+        _status(F.lag("packed").over(stretches)).alias("before"),
+        F.lag("last").over(stretches).alias("last_before"),
+        F.coalesce(_time(F.lead("packed").over(stretches)), day_end(now)).alias("next"),
     )
-    changes = _without_validity if _never_expire(profile) else _with_validity(profile, now)
+    changes = _without_validity if _never_expire(profile) else _with_validity(profile)
     return seen.transform(changes).withColumn("at", F.greatest("at", day_start()))
 
 
-def fold(events: DataFrame, keys: Sequence[str], operation: Column, answers: Column) -> DataFrame:
+def fold(
+    events: DataFrame, keys: Sequence[str], operation: Column, answers: Column, covered: int
+) -> DataFrame:
     """The merged changes of each parent: `keys`, at, status, before (null: the day begins).
 
-    Input: `keys`, at, status and before of a child that changes (null: nothing), and
-    `downtimes`: +1 where one starts, -1 where one ends. `operation` is the number of the parent's
-    operation, `answers` those of all operations one after the other. Source: rules 8, 9 and 10.
+    Input: `keys`, at, status and before of a child that changes (null: nothing), and `covers`: +1
+    where a time begins in which the parent is `covered` whatever its children are, -1 where it
+    ends. `operation` is the number of the parent's operation, `answers` those of all operations
+    one after the other. Source: rules 7 to 10.
     """
     parent = Window.partitionBy(*keys).orderBy("at")
     so_far = parent.rangeBetween(Window.unboundedPreceding, Window.currentRow)
@@ -75,9 +83,10 @@ def fold(events: DataFrame, keys: Sequence[str], operation: Column, answers: Col
         "at",
         operation.alias("operation"),
         *[F.sum(_moves(state)).over(so_far).alias(f"has_{state}") for state in _STATES],
-        F.sum("downtimes").over(so_far).alias("downtimes"),
+        F.sum("covers").over(so_far).alias("covers"),
     )
-    folded = counted.select(*keys, "at", _folded(answers).alias("status"))
+    status = F.when(F.col("covers") > 0, covered).otherwise(_folded(answers))
+    folded = counted.select(*keys, "at", status.alias("status"))
     return folded.withColumn("before", F.lag("status").over(parent)).where(
         F.col("before").isNull() | (F.col("before") != F.col("status"))
     )
@@ -85,26 +94,26 @@ def fold(events: DataFrame, keys: Sequence[str], operation: Column, answers: Col
 
 def timelines(
     rows: DataFrame,
-    downtimes: DataFrame,
+    covers: Mapping[str, DataFrame],
     profile: Profile,
     now: int,
     keep: Callable[[DataFrame], DataFrame],
 ) -> dict[str, DataFrame]:
-    """The changes of every level, from the metric rows and the downtime events.
+    """The changes of every level, from the metric rows and the covers of metrics, endpoints, sites.
 
     `keep` is called on what several levels read (to persist it).
     """
     answers = _all_answers(profile)
 
     def level(name: str, events: DataFrame, operation: Column) -> DataFrame:
-        return keep(fold(events, KEYS[name], operation, answers))
+        if name in covers:
+            events = events.unionByName(covers[name])
+        return keep(fold(events, KEYS[name], operation, answers, COVERED.get(name, EXCLUDED)))
 
     changes = metric_events(rows, profile, now)
     metric = level(METRIC, _as_events(changes, METRIC), _number(profile, "AND"))
     endpoint = level(
-        ENDPOINT,
-        _as_events(metric, ENDPOINT).unionByName(downtimes),
-        _number(profile, profile.metrics_operation),
+        ENDPOINT, _as_events(metric, ENDPOINT), _number(profile, profile.metrics_operation)
     )
     service = level(SERVICE, _as_events(endpoint, SERVICE), _operation_of_flavour(profile))
     offered = service.withColumn("function", F.explode(_functions_of_flavour(profile)))
@@ -115,14 +124,15 @@ def timelines(
 
 def segments(levels: Mapping[str, DataFrame], now: int) -> DataFrame:
     """All timelines as one table: level, day, names ('' where none), status, at, until."""
-    changes = reduce(DataFrame.unionAll, [_labelled(*each) for each in levels.items()])
-    each = Window.partitionBy("level", "day", *ALL_NAMES).orderBy("at")
-    return changes.withColumn("until", F.coalesce(F.lead("at").over(each), day_end(now)))
+    return reduce(DataFrame.unionAll, [_segments(*each, now) for each in levels.items()])
 
 
-def _labelled(level: str, timeline: DataFrame) -> DataFrame:
+def _segments(level: str, timeline: DataFrame, now: int) -> DataFrame:
+    # By the keys of the fold, so that nothing moves or is sorted again.
+    following = F.lead("at").over(Window.partitionBy(*KEYS[level]).orderBy("at"))
     names = [F.col(name) if name in KEYS[level] else F.lit("").alias(name) for name in ALL_NAMES]
-    return timeline.select(F.lit(level).alias("level"), "day", *names, "status", "at")
+    until = F.coalesce(following, day_end(now)).alias("until")
+    return timeline.select(F.lit(level).alias("level"), "day", *names, "status", "at", until)
 
 
 def _never_expire(profile: Profile) -> bool:
@@ -130,27 +140,26 @@ def _never_expire(profile: Profile) -> bool:
 
 
 def _without_validity(seen: DataFrame) -> DataFrame:
-    before = _status("last")
+    before = F.col("before")
     return seen.where(before.isNull() | (before != F.col("status"))).select(
-        *METRIC_KEYS, F.col("measured").alias("at"), "status", before.alias("before")
+        *METRIC_KEYS, F.col("first").alias("at"), "status", "before"
     )
 
 
-def _with_validity(profile: Profile, now: int) -> Callable[[DataFrame], DataFrame]:
+def _with_validity(profile: Profile) -> Callable[[DataFrame], DataFrame]:
     """Changes where a result is believed only so long: then the instance is MISSING (rule 5)."""
     validity = _validity_of_metric(profile)
 
     def changes(seen: DataFrame) -> DataFrame:
-        expired_before = (_status("last") != MISSING) & (
-            _time("last") + validity < F.col("measured")
+        expired_before = (F.col("before") != MISSING) & (
+            F.col("last_before") + validity < F.col("first")
         )
-        before = F.when(expired_before, MISSING).otherwise(_status("last"))
-        expiry = F.col("measured") + validity
-        next_time = F.coalesce(_time("next"), day_end(now))
-        expires = (F.col("status") != MISSING) & (expiry < next_time)
+        before = F.when(expired_before, MISSING).otherwise(F.col("before"))
+        expiry = F.col("last") + validity
+        expires = (F.col("status") != MISSING) & (expiry < F.col("next"))
         begins = F.when(
             before.isNull() | (before != F.col("status")),
-            _event(F.col("measured"), F.col("status"), before),
+            _event(F.col("first"), F.col("status"), before),
         )
         ends = F.when(expires, _event(expiry, F.lit(MISSING), F.col("status")))
         events = seen.select(*METRIC_KEYS, F.explode(F.array_compact(F.array(begins, ends))))
@@ -167,15 +176,15 @@ def _event(at: Column, status: Column, before: Column) -> Column:
 
 def _as_events(changes: DataFrame, level: str) -> DataFrame:
     """What moves the counters of a level: the changes of the one below."""
-    return changes.select(*KEYS[level], "at", "status", "before", F.lit(0).alias("downtimes"))
+    return changes.select(*KEYS[level], "at", "status", "before", F.lit(0).alias("covers"))
 
 
-def _time(column: str) -> Column:
-    return F.shiftright(column, 3)
+def _time(packed: Column) -> Column:
+    return F.shiftright(packed, 3)
 
 
-def _status(column: str) -> Column:
-    return F.col(column).bitwiseAND(F.lit(7)).cast("int")
+def _status(packed: Column) -> Column:
+    return packed.bitwiseAND(F.lit(7)).cast("int")
 
 
 def _moves(state: int) -> Column:
@@ -186,8 +195,7 @@ def _moves(state: int) -> Column:
 def _folded(answers: Column) -> Column:
     bits = [F.when(F.col(f"has_{state}") > 0, 1 << state).otherwise(0) for state in _STATES]
     present = reduce(Column.__add__, bits)
-    answer = F.get(answers, F.col("operation") * SETS + present)
-    return F.when(F.col("downtimes") > 0, DOWNTIME).otherwise(answer)
+    return F.get(answers, F.col("operation") * SETS + present)
 
 
 def _all_answers(profile: Profile) -> Column:

@@ -7,6 +7,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import make_url
 
@@ -15,6 +16,8 @@ from schema.errors import ConfigError
 from sql.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
+
+T = TypeVar("T")
 
 
 def _problem(url: str) -> str | None:
@@ -32,24 +35,46 @@ class DatabaseConfig:
     url: str = field(repr=False, metadata={"check": _problem})
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The same, where it may be that nothing is said."""
+
+    url: str | None = field(default=None, repr=False, metadata={"check": _problem})
+
+
 def load_database(args: argparse.Namespace) -> DatabaseConfig:
     """Where the database is.
 
     Raises:
         ConfigError: no or no good URL, in the file or the environment.
     """
-    found = config.load(
-        DatabaseConfig,
+    return DatabaseConfig(_url(args, _load(args, DatabaseConfig).url))
+
+
+def find_database(args: argparse.Namespace) -> DatabaseConfig | None:
+    """The same; None where no URL is configured.
+
+    Raises:
+        ConfigError: the URL is no good.
+    """
+    url = _load(args, _Found).url
+    return DatabaseConfig(_url(args, url)) if url else None
+
+
+def _load(args: argparse.Namespace, kind: type[T]) -> T:
+    return config.load(
+        kind,
         "database",
         flags={},
         path=args.config,
         environ=os.environ,
         parse_toml=tomllib.loads,
     )
+
+
+def _url(args: argparse.Namespace, url: str) -> str:
     file = config.find_file(args.config, os.environ)
-    if file is None or os.environ.get(VARIABLE):
-        return found
-    return DatabaseConfig(_beside(file, found.url))
+    return url if file is None or os.environ.get(VARIABLE) else _beside(file, url)
 
 
 def state_directory() -> Path:

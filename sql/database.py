@@ -6,7 +6,7 @@ import argparse
 
 from sqlalchemy import Engine
 
-from sql.config import load_database
+from sql.config import DatabaseConfig, find_database, load_database
 from sql.engine import make_engine
 from sql.version import require_current
 
@@ -20,6 +20,20 @@ def open_database(args: argparse.Namespace) -> Engine:
         SchemaMismatch: it has no schema, an older or a newer one.
         DatabaseAway: it can't be asked.
     """
-    engine = make_engine(load_database(args).url)
+    return _open(load_database(args))
+
+
+def open_if_configured(args: argparse.Namespace) -> Engine | None:
+    """The same; None where no URL is configured.
+
+    Raises:
+        ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
+    """
+    found = find_database(args)
+    return _open(found) if found else None
+
+
+def _open(database: DatabaseConfig) -> Engine:
+    engine = make_engine(database.url)
     require_current(engine)
     return engine

@@ -4,7 +4,8 @@ SqlError
 ├── DatabaseMissing       there is none of that name: configure or make one
 ├── SchemaMismatch        it has another schema than this program: both versions are named
 ├── DatabaseAway          wait and try again; nothing was committed
-│   └── DatabaseRefused   it is there and does not let us in: someone must act, then try again
+│   ├── DatabaseRefused   it is there and does not let us in: someone must act, then try again
+│   └── DatabaseFull      its disk is full: someone must make room, then try again
 ├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
 ├── CannotCreate          the SQLite file can't be made
 ├── BadInput              a file to import is missing, closed or bad: its exit code says which
@@ -25,7 +26,15 @@ import sqlite3
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from schema.command import BAD_DATA, CANNOT_CREATE, CONFIG, NO_PERMISSION, UNAVAILABLE, USAGE
+from schema.command import (
+    BAD_DATA,
+    CANNOT_CREATE,
+    CONFIG,
+    IO_ERROR,
+    NO_PERMISSION,
+    UNAVAILABLE,
+    USAGE,
+)
 from schema.errors import SamError
 
 
@@ -54,6 +63,10 @@ class DatabaseAway(SqlError):
 
 class DatabaseRefused(DatabaseAway):
     exit_code = NO_PERMISSION
+
+
+class DatabaseFull(DatabaseAway):
+    exit_code = IO_ERROR
 
 
 class StatementFailed(SqlError):
@@ -148,6 +161,7 @@ SQLSTATES = {
 """By SQLSTATE or its first two characters, all of PostgreSQL's; one of a trigger's own making,
 which is not here, is the record's fault."""
 
+DISK_FULL = "53100"
 PERMISSION_DENIED = "42501"
 
 SQLITE_NAMES = {
@@ -254,6 +268,8 @@ def away(error: Exception, database: str) -> SqlError:
         return DatabaseMissing(f"{database}: {text}")
     if _REFUSED.search(text) or _is_denied(error):
         return DatabaseRefused(f"{database}: {text}")
+    if _is_full(error):
+        return DatabaseFull(f"{database}: {text}; make room, then try again")
     return DatabaseAway(f"{database}: {text}")
 
 
@@ -263,6 +279,13 @@ def _of_driver(error: Exception) -> BaseException:
 
 def _is_denied(error: Exception) -> bool:
     return getattr(_of_driver(error), "pgcode", None) == PERMISSION_DENIED
+
+
+def _is_full(error: Exception) -> bool:
+    found = _of_driver(error)
+    if isinstance(found, sqlite3.Error):
+        return _sqlite_name(found) == "SQLITE_FULL"
+    return getattr(found, "pgcode", None) == DISK_FULL
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,27 +6,42 @@ judges, and without a thought for speed beyond what `bytes` gives: what it says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from itertools import groupby
+from functools import cache, reduce
 
-from tests.world.model import Downtime, Endpoint, Profile, Result, SiteGroup, World, midnight
+from tests.world.model import (
+    Downtime,
+    Endpoint,
+    Exclusion,
+    Profile,
+    Result,
+    SiteGroup,
+    Threshold,
+    World,
+    midnight,
+)
 
 DAY_S = 86_400
-# Rule 10. A state is a byte: its place in AND; `OR_RANK` maps it to its place in OR and back.
+# Rule 10. EXCLUDED is in neither: every fold skips it.
 AND = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 OR = ("MISSING", "DOWNTIME", "UNKNOWN", "CRITICAL", "WARNING", "OK")
-CODE = {status: code for code, status in enumerate(AND)}
-TO_OR = bytes.maketrans(bytes(range(6)), bytes(OR.index(status) for status in AND))
-FROM_OR = bytes.maketrans(bytes(range(6)), bytes(AND.index(status) for status in OR))
+STATUSES = (*AND, "EXCLUDED")
 UP = ("OK", "WARNING")
-NOT_KNOWN = ("UNKNOWN", "MISSING")
+NOT_KNOWN = ("UNKNOWN", "MISSING", "EXCLUDED")
+# A state is one bit of a byte, EXCLUDED is none: those of several children add up to a set.
+CODE = {**{status: 1 << place for place, status in enumerate(AND)}, "EXCLUDED": 0}
+STATUS_OF = {code: status for status, code in CODE.items()}
 
 States = bytes
 """One code per second of the day."""
+
+Table = tuple[tuple[str, str, str], ...]
+"""An operation as triples (a, b, result)."""
 
 Key = tuple[str, ...]
 """(site, flavour, host) of an endpoint, (site, flavour), (site, function), (site,)."""
@@ -48,11 +63,11 @@ class Figures:
 
     @property
     def exact_availability(self) -> Fraction | None:
-        return _percent(self._sum(UP), self._sum(AND) - self._sum(NOT_KNOWN))
+        return _percent(self._sum(UP), self._sum(STATUSES) - self._sum(NOT_KNOWN))
 
     @property
     def exact_reliability(self) -> Fraction | None:
-        known = self._sum(AND) - self._sum(NOT_KNOWN)
+        known = self._sum(STATUSES) - self._sum(NOT_KNOWN)
         return _percent(self._sum(UP), known - self.seconds["DOWNTIME"])
 
     def _sum(self, statuses: Sequence[str]) -> int:
@@ -79,6 +94,15 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Trend:
+    """Rule 14: how often the state changed on a day, when first and when last."""
+
+    changes: int
+    first_change: datetime | None
+    last_change: datetime | None
+
+
+@dataclass(frozen=True)
 class DayReport:
     """All levels of one day; `metrics` are keyed (site, flavour, host, metric)."""
 
@@ -91,7 +115,7 @@ class DayReport:
     groups: Mapping[tuple[str, str], GroupFigures]
 
     def figures(self, level: str) -> dict[Key, Figures]:
-        """By the level's name: endpoints, services, functions or sites."""
+        """By the level's name: metrics, endpoints, services, functions or sites."""
         states: Mapping[Key, States] = getattr(self, level)
         return {key: figures_of(value) for key, value in states.items()}
 
@@ -104,60 +128,106 @@ def day_report(
     world: World, profile: Profile, day: date, until: datetime | None = None
 ) -> DayReport:
     """What a report on `world` must say about one day; `until` ends a day that is still open."""
-    seconds = DAY_S if until is None else int((until - midnight(day)).total_seconds())
+    seconds = DAY_S if until is None else second_of(until, day)
+    found = counting_results(world, profile)
     expected = _expected_endpoints(world.endpoints, profile, day)
-    metrics = {
-        (*key, metric): _metric_states(world.results, key, metric, profile, day)[:seconds]
-        for key in expected
-        for metric in profile.flavours[key[1]].metrics
-    }
+    metrics: dict[Key, States] = {}
+    for site, flavour, host in expected:
+        for metric in profile.flavours[flavour].metrics:
+            results = found.get((host, flavour, metric), ())
+            states = _metric_states(results, _validity(profile, metric), day)
+            key = (site, flavour, host, metric)
+            metrics[key] = _with_exclusions(states, key, world.exclusions, day)[:seconds]
     in_force = _downtimes_in_force(world.downtimes, profile)
+    operations = {"AND": ranked(AND), "OR": ranked(OR), **profile.operations}
+
+    def folded(operation: str, children: Sequence[States]) -> States:
+        return fold(operations[operation], children)
+
     endpoints = {
         key: _with_downtimes(
-            fold(profile.metrics_operation, _children(metrics, key)), in_force, key, day
+            folded(profile.metrics_operation, _children(metrics, key)), in_force, key, day
         )
         for key in expected
     }
-    services = _services(endpoints, profile)
-    functions = _functions(services, profile)
-    sites: dict[Key, States] = {
-        (site,): fold(profile.functions_operation, _children(functions, (site,)))
-        for site in sorted({site for site, _ in functions})
-    }
+    services = _services(endpoints, profile, folded)
+    functions = _functions(services, profile, folded)
+    sites: dict[Key, States] = {}
+    for site in sorted({site for site, _ in functions}):
+        states = folded(profile.functions_operation, _children(functions, (site,)))
+        sites[site,] = _with_exclusions(states, (site,), world.exclusions, day)
     groups = _groups(world.site_groups, sites, day)
     return DayReport(day, metrics, endpoints, services, functions, sites, groups)
 
 
 def period(figures: Iterable[Figures]) -> Figures:
     """Rule 12: sum the seconds, then divide."""
-    total = dict.fromkeys(AND, 0)
+    total = dict.fromkeys(STATUSES, 0)
     for one in figures:
         for status, seconds in one.seconds.items():
             total[status] += seconds
     return Figures(total)
 
 
-def fold(operation: str, children: Sequence[States]) -> States:
-    """Rule 10, second by second."""
-    if operation == "AND":
-        return bytes(map(max, zip(*children, strict=True)))
-    ranks = [states.translate(TO_OR) for states in children]
-    return bytes(map(max, zip(*ranks, strict=True))).translate(FROM_OR)
+def ranked(order: Sequence[str]) -> Table:
+    """Rule 10: of two statuses the later in the order."""
+    return tuple((a, b, max(a, b, key=order.index)) for a in order for b in order)
+
+
+def fold(operation: Table, children: Sequence[States]) -> States:
+    """Rules 7 and 10, second by second: the operation answers the set of the children's states."""
+    present = 0
+    for states in children:
+        present |= int.from_bytes(states)
+    return present.to_bytes(len(children[0])).translate(_answers(operation))
+
+
+@cache
+def _answers(operation: Table) -> bytes:
+    """The code of the result for each set of codes; of none at all it is EXCLUDED."""
+    result = {(a, b): r for one, other, r in operation for a, b in ((one, other), (other, one))}
+    answers = bytearray(256)
+    for present in range(1, 1 << len(AND)):
+        children = [status for status in AND if CODE[status] & present]
+        answers[present] = CODE[reduce(lambda a, b: result[a, b], children)]
+    return bytes(answers)
 
 
 def figures_of(states: States) -> Figures:
-    return Figures({status: states.count(code) for status, code in CODE.items()})
+    seconds = dict.fromkeys(STATUSES, 0)
+    for status, length in _runs(states):
+        seconds[status] += length
+    return Figures(seconds)
 
 
 def segments(states: States, day: date) -> tuple[Segment, ...]:
     """Neighbours of one status merged."""
     found = []
     at = midnight(day)
-    for code, run in groupby(states):
-        end = at + timedelta(seconds=len(list(run)))
-        found.append(Segment(at, end, AND[code]))
+    for status, length in _runs(states):
+        end = at + timedelta(seconds=length)
+        found.append(Segment(at, end, status))
         at = end
     return tuple(found)
+
+
+def trend(timeline: Sequence[Segment]) -> Trend:
+    changes = [segment.start for segment in timeline[1:]]
+    return Trend(len(changes), min(changes, default=None), max(changes, default=None))
+
+
+_RUN = re.compile(b"|".join(re.escape(bytes([code])) + b"+" for code in STATUS_OF), re.DOTALL)
+
+
+def _runs(states: States) -> Iterator[tuple[str, int]]:
+    """(status, seconds) as long as it stays the same."""
+    for run in _RUN.finditer(states):
+        yield STATUS_OF[states[run.start()]], run.end() - run.start()
+
+
+def second_of(moment: datetime, day: date) -> int:
+    """The second of the day: below 0 before it, from 86 400 on after it."""
+    return int((moment - midnight(day)).total_seconds())
 
 
 def rounded(value: Fraction | None) -> Decimal | None:
@@ -187,31 +257,128 @@ def _expected_endpoints(endpoints: Iterable[Endpoint], profile: Profile, day: da
     )
 
 
+def counting_results(world: World, profile: Profile) -> dict[Key, list[tuple[datetime, str]]]:
+    """Of each (host, flavour, metric): when it was measured and what is then its status."""
+    found: dict[Key, list[tuple[datetime, str]]] = {}
+    for result in _kept(world.results):
+        if (
+            profile.vo in (None, result.vo)
+            and profile.fqan in (None, result.fqan)
+            and not _is_dropped(result, world.exclusions)
+        ):
+            key = (result.host, result.flavour, result.metric)
+            found.setdefault(key, []).append((result.measured_at, judged(result, profile)))
+    return found
+
+
+def _kept(results: Iterable[Result]) -> list[Result]:
+    """Of two copies of one run of a probe the database keeps the worse, whole."""
+    kept: dict[tuple[object, ...], Result] = {}
+    for each in sorted(results, key=lambda result: AND.index(result.status)):
+        run = (each.host, each.flavour, each.metric, each.vo, each.fqan, each.gathered_at)
+        kept[*run, each.measured_at] = each
+    return list(kept.values())
+
+
+def judged(result: Result, profile: Profile) -> str:
+    """Rule 6: of the rules that name a label of the result the most specific speaks for it."""
+    values = performance_values(result.performance_data)
+    speaking: dict[str, Threshold] = {}
+    for rule in sorted(profile.thresholds, key=lambda rule: (rule.host != "", rule.flavour != "")):
+        if (
+            rule.metric == result.metric
+            and rule.host in ("", result.host)
+            and rule.flavour in ("", result.flavour)
+        ):
+            speaking[rule.label] = rule
+    rules = [(rule, values[label]) for label, rule in speaking.items() if label in values]
+    if any(rule.critical and is_outside(rule.critical, value) for rule, value in rules):
+        return "CRITICAL"
+    if any(rule.warning and is_outside(rule.warning, value) for rule, value in rules):
+        return "WARNING"
+    return result.status
+
+
+def performance_values(performance_data: str) -> dict[str, Fraction]:
+    """The numbers by label, without units: `time=2.5s;;; 'free space'=10%`."""
+    found = re.findall(r"(?:'([^']+)'|(\S+?))=([-+]?[0-9.]+)\S*", performance_data)
+    return {quoted or plain: Fraction(number) for quoted, plain, number in found}
+
+
+def is_outside(limits: str, value: Fraction) -> bool:
+    """Whether a value is outside `10` (0 to 10), `10:`, `~:10`, `10:20`, or inside `@10:20`."""
+    low, colon, high = limits.removeprefix("@").partition(":")
+    if not colon:
+        low, high = "0", low
+    is_inside = (low == "~" or Fraction(low) <= value) and (not high or value <= Fraction(high))
+    return is_inside if limits.startswith("@") else not is_inside
+
+
+def _is_dropped(result: Result, exclusions: Iterable[Exclusion]) -> bool:
+    """Rule 7: what an excluded monitoring host measured does not exist; both ends included."""
+    return any(
+        each.kind == "monitoring-host"
+        and each.monitoring_host == result.monitoring_host
+        and each.start <= result.measured_at <= each.end
+        for each in exclusions
+    )
+
+
 def _metric_states(
-    results: Iterable[Result], endpoint: Key, metric: str, profile: Profile, day: date
+    results: Iterable[tuple[datetime, str]], validity_s: int | None, day: date
 ) -> States:
-    """Rules 3 and 4: each result paints over all later seconds, the worse of a moment last."""
-    _, flavour, host = endpoint
-    start = midnight(day)
-    mine = [
-        (int((result.measured_at - start).total_seconds()), CODE[result.status])
-        for result in results
-        if (result.host, result.flavour, result.metric) == (host, flavour, metric)
-        and (profile.vo is None or result.vo == profile.vo)
-    ]
+    """Rules 3, 4 and 5: each result paints over all later seconds, the worse of a moment last."""
     states = bytearray([CODE["MISSING"]]) * DAY_S
-    for second, code in sorted(mine):
-        if -DAY_S <= second < DAY_S:
-            first = max(second, 0)
-            states[first:] = bytes([code]) * (DAY_S - first)
+    found = [(second_of(measured_at, day), CODE[status]) for measured_at, status in results]
+    for second, code in sorted(found):
+        if second >= -DAY_S:
+            _paint(states, second, DAY_S, code)
+            if validity_s is not None:
+                _paint(states, second + validity_s, DAY_S, CODE["MISSING"])
     return bytes(states)
+
+
+def _validity(profile: Profile, metric: str) -> int | None:
+    return profile.validity_of.get(metric, profile.validity_s)
+
+
+def _paint(states: bytearray, first: int, last: int, code: int) -> None:
+    """The seconds [first, last), as far as they are in the day, get the code."""
+    first, last = (min(max(second, 0), len(states)) for second in (first, last))
+    states[first:last] = bytes([code]) * (last - first)
+
+
+def _with_exclusions(
+    states: States, key: Key, exclusions: Iterable[Exclusion], day: date
+) -> States:
+    """Rule 7: a metric (site, flavour, host, metric) is EXCLUDED, a group (site,) UNKNOWN."""
+    painted = bytearray(states)
+    for each in exclusions:
+        if each.kind == "group" and key == (each.site,):
+            code = CODE["UNKNOWN"]
+        elif each.kind == "metric" and len(key) == 4 and _matches(_selectors(each), key):
+            code = CODE["EXCLUDED"]
+        else:
+            continue
+        _paint(painted, second_of(each.start, day), second_of(each.end, day), code)
+    return bytes(painted)
+
+
+def _selectors(exclusion: Exclusion) -> Key:
+    return (exclusion.site, exclusion.flavour, exclusion.host, exclusion.metric)
+
+
+def _matches(selectors: Key, key: Key) -> bool:
+    """An absent selector ('') means any."""
+    return all(wanted in ("", name) for wanted, name in zip(selectors, key, strict=True))
 
 
 def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list[Downtime]:
     """Rule 8: the newest announcement of each, if it is of a kind that counts."""
-    newest: dict[Key, Downtime] = {}
-    for downtime in sorted(downtimes, key=lambda downtime: downtime.announced_at):
-        newest[downtime.downtime_id, downtime.site, downtime.host, downtime.flavour] = downtime
+    newest: dict[tuple[object, ...], Downtime] = {}
+    for each in sorted(downtimes, key=lambda downtime: downtime.announced_at):
+        name = each.downtime_id or each.start  # without an id its start tells it from others
+        newest[name, each.site, each.host, each.flavour] = each
     return [
         downtime
         for downtime in newest.values()
@@ -222,32 +389,31 @@ def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list
 def _with_downtimes(
     states: States, downtimes: Iterable[Downtime], endpoint: Key, day: date
 ) -> States:
-    site, flavour, host = endpoint
     painted = bytearray(states)
-    for downtime in downtimes:
-        if (
-            downtime.site in ("", site)
-            and downtime.host in ("", host)
-            and downtime.flavour in ("", flavour)
-        ):
-            first, last = (
-                min(max(int((moment - midnight(day)).total_seconds()), 0), len(painted))
-                for moment in (downtime.start, downtime.end)
-            )
-            painted[first:last] = bytes([CODE["DOWNTIME"]]) * (last - first)
+    for each in downtimes:
+        if _matches((each.site, each.flavour, each.host), endpoint):
+            _paint(painted, second_of(each.start, day), second_of(each.end, day), CODE["DOWNTIME"])
     return bytes(painted)
 
 
-def _services(endpoints: Mapping[Key, States], profile: Profile) -> dict[Key, States]:
+Folding = Callable[[str, Sequence[States]], States]
+"""The operation's name and the children."""
+
+
+def _services(
+    endpoints: Mapping[Key, States], profile: Profile, folded: Folding
+) -> dict[Key, States]:
     """Rule 9: a flavour of a site."""
     keys = sorted({key[:2] for key in endpoints})
     return {
-        key: fold(profile.flavours[key[1]].endpoints_operation, _children(endpoints, key))
+        key: folded(profile.flavours[key[1]].endpoints_operation, _children(endpoints, key))
         for key in keys
     }
 
 
-def _functions(services: Mapping[Key, States], profile: Profile) -> dict[Key, States]:
+def _functions(
+    services: Mapping[Key, States], profile: Profile, folded: Folding
+) -> dict[Key, States]:
     """Rule 9: without functions in the profile, every flavour is one of its own name."""
     if not profile.functions:
         return dict(services)
@@ -260,7 +426,7 @@ def _functions(services: Mapping[Key, States], profile: Profile) -> dict[Key, St
                 if member_site == site and flavour in function.flavours
             ]
             if members:
-                functions[site, name] = fold(function.flavours_operation, members)
+                functions[site, name] = folded(function.flavours_operation, members)
     return functions
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from tests.oracle import Figures, GroupFigures, Segment
+from tests.oracle import STATUSES, Figures, GroupFigures, Segment
 
 Key = tuple[str, ...]
 VIEW_KEYS: Mapping[str, Sequence[str]] = {
@@ -23,7 +23,6 @@ TIMELINE_KEYS: Mapping[str, Sequence[str]] = {
     "metrics": ("site", "service_flavour", "host_name", "metric_name"),
     **VIEW_KEYS,
 }
-STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 
 
 class StoredReport:

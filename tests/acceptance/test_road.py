@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.commands import Answer, Workplace
-from tests.acceptance.stored import STATUSES, StoredReport, percentages, query
-from tests.oracle import DayReport, day_report, period
+from tests.acceptance.stored import StoredReport, percentages, query
+from tests.oracle import STATUSES, DayReport, day_report, period
 from tests.services.postgres import fresh_database
 from tests.world.model import World
 from tests.world.profile_file import to_toml

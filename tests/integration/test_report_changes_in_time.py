@@ -281,7 +281,7 @@ class Announced:
             change_no = take_changes(connection)
         now = day_start(TODAY)
         job.run(
-            spark, self.engine, self.profile, period, change_no, lambda: now, lambda stage: None
+            spark, self.engine, [self.profile], period, change_no, lambda: now, lambda stage: None
         )
 
     def due(self) -> list[date]:

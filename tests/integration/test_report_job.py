@@ -48,7 +48,8 @@ def run(
     period: Period = ONE_DAY,
     now: int = LATER,
 ) -> Summary:
-    return job.run(spark, grid.reporter, using, period, 0, lambda: now, lambda stage: None)
+    [summary] = job.run(spark, grid.reporter, [using], period, 0, lambda: now, lambda stage: None)
+    return summary
 
 
 def seconds(grid: Grid, level: str, period: Period = ONE_DAY) -> dict[str, Seconds]:
@@ -126,7 +127,7 @@ def test_a_recomputed_day_tells_what_changed(
 
     summary = run(spark, grid, profile(tmp_path))
 
-    assert summary.changes == 4
+    assert summary.published.changes == 4
     assert seconds(grid, "site")["A"] == Seconds(ok=12 * HOUR, critical=12 * HOUR)
     [change] = rows(grid, "SELECT names, old, new, reason FROM report_change WHERE level = 'site'")
     assert json.loads(str(change[0])) == {"site": "A"}
@@ -147,7 +148,7 @@ def test_what_fails_leaves_the_old_report_whole(
     run(spark, small_grid, profile(tmp_path))
     before = rows(small_grid, "SELECT * FROM site_availability")
     small_grid.result("SRM h1 put", "12:00", "CRITICAL")
-    monkeypatch.setattr(run_record, "_SWITCH", "broken")
+    monkeypatch.setattr(run_record, "_TURN", "broken")
 
     with pytest.raises(Exception, match="broken"):
         run(spark, small_grid, profile(tmp_path))
@@ -166,7 +167,7 @@ def test_a_run_that_was_overtaken_publishes_nothing(
     small_grid.result("SRM h1 put", "00:00", "OK")
     publish = run_record.publish
 
-    def publish_after_another(*args: object) -> int:
+    def publish_after_another(*args: object) -> run_record.Published:
         monkeypatch.setattr(run_record, "publish", publish)
         run(spark, small_grid, profile(tmp_path))
         return publish(*args)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     job.run(
         spark,
         grid.reporter,
-        profile(directory),
+        [profile(directory)],
         Period(DAY, NEXT),
         0,
         lambda: now,

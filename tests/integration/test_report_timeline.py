@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S
+from spark_jobs.inputs import cover_events
+from spark_jobs.levels import ENDPOINT, METRIC, NAMES, SITE
 from spark_jobs.profile import Flavour, Function, Profile, Targets
 from spark_jobs.status import AND, OR, STATUSES, own_operation
-from spark_jobs.timeline import segments, timelines
+from spark_jobs.timeline import COVERED, METRIC_KEYS, segments, timelines
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600
@@ -67,7 +69,8 @@ class Case:
     name: str
     results: Sequence[tuple[str, float, str]]  # "flavour host metric", hour, status
     timelines: dict[str, Spans]  # "level names": spans
-    downtimes: Sequence[tuple[str, float, float]] = ()  # "flavour host", from, to
+    # "flavour host" is in downtime, "flavour host metric" or "" (the site) excluded, from, to.
+    covers: Sequence[tuple[str, float, float]] = ()
     day: int = DAY
     expected: Sequence[str] = field(default_factory=tuple)  # instances without a result
 
@@ -157,13 +160,40 @@ CASES = [
                 (11, 24, "OK"),
             ],
         },
-        downtimes=[("CE h1", 2, 6), ("CE h1", 4, 8), ("CE h1", 8, 9)],
+        covers=[("CE h1", 2, 6), ("CE h1", 4, 8), ("CE h1", 8, 9)],
     ),
     Case(
         "a downtime may last the whole day",
         [(PING, 3, "OK")],
         {"site": [(0, 24, "DOWNTIME")]},
-        downtimes=[("CE h1", 0, 24)],
+        covers=[("CE h1", 0, 24)],
+    ),
+    Case(
+        "an excluded metric is skipped",
+        [(PING, 0, "CRITICAL"), (SUBMIT, 0, "OK")],
+        {
+            "metric CE h1 ping": [(0, 2, "CRITICAL"), (2, 6, "EXCLUDED"), (6, 24, "CRITICAL")],
+            "endpoint CE h1": [(0, 2, "CRITICAL"), (2, 6, "OK"), (6, 24, "CRITICAL")],
+        },
+        covers=[("CE h1 ping", 2, 6)],
+    ),
+    Case(
+        "what has only excluded metrics is excluded, but for its downtimes",
+        [(PUT, 0, "OK")],
+        {
+            "endpoint SRM h1": [(0, 2, "OK"), (2, 3, "EXCLUDED"), (3, 24, "DOWNTIME")],
+            "site": [(0, 2, "OK"), (2, 3, "EXCLUDED"), (3, 24, "DOWNTIME")],
+        },
+        covers=[(PUT, 2, 24), ("SRM h1", 3, 24)],
+    ),
+    Case(
+        "an excluded site is unknown; its parts keep their states",
+        [(PUT, 0, "OK"), (PUT, 5, "CRITICAL")],
+        {
+            "function storage": [(0, 5, "OK"), (5, 24, "CRITICAL")],
+            "site": [(0, 3, "OK"), (3, 7, "UNKNOWN"), (7, 24, "CRITICAL")],
+        },
+        covers=[("", 3, 7)],
     ),
     Case(
         "a result is believed as long as it is valid",
@@ -202,11 +232,14 @@ CASES = [
 def told(spark: SparkSession) -> dict[tuple[str, str], Spans]:
     """The timelines of all cases: (case, "level names") to spans in hours."""
     rows = [row for case in CASES for row in _metric_rows(case)]
-    events = [event for case in CASES for event in _downtime_events(case)]
-    keys = ["day", "site", "service_flavour", "host_name"]
+    covers = _table(
+        spark,
+        [cover for case in CASES for cover in _covers(case)],
+        ["day", "level", *NAMES[METRIC], "start", "end"],
+    )
     levels = timelines(
-        _table(spark, rows, [*keys, "metric_name", "packed"]),
-        _table(spark, events, [*keys, "at", "status", "before", "downtimes"]),
+        _table(spark, rows, [*METRIC_KEYS, "packed", "last"]),
+        {level: cover_events(covers, level, NOW) for level in COVERED},
         PROFILE,
         NOW,
         keep=lambda frame: frame.persist(),
@@ -270,22 +303,24 @@ def _metric_rows(case: Case) -> list[tuple[Any, ...]]:
     instances = {instance for instance, _, _ in case.results} | set(case.expected)
     known = [*case.results, *((instance, NEVER, "MISSING") for instance in instances)]
     return [
-        (case.day, case.name, *instance.split(), _second(hour, case.day) * 8 + _code(status))
+        (case.day, case.name, *instance.split(), second * 8 + _code(status), second)
         for instance, hour, status in known
+        for second in [_second(hour, case.day)]
     ]
 
 
-def _downtime_events(case: Case) -> list[tuple[Any, ...]]:
+def _covers(case: Case) -> list[tuple[Any, ...]]:
+    levels = {0: SITE, 2: ENDPOINT, 3: METRIC}
     return [
-        (case.day, case.name, *endpoint.split(), _second(hour, case.day), None, None, step)
-        for endpoint, start, end in case.downtimes
-        for hour, step in ((start, 1), (end, -1))
-        if hour < 24
+        (case.day, levels[len(names)], case.name, *names, *[""] * (3 - len(names)), *times)
+        for thing, *hours in case.covers
+        for names in [thing.split()]
+        for times in [[_second(hour, case.day) for hour in hours]]
     ]
 
 
 def _table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], names: list[str]) -> DataFrame:
-    whole = {"packed", "at", "status", "before", "downtimes", "until"}
+    whole = {"packed", "last", "start", "end", "at", "status", "until"}
     types = {"day": pa.int32(), **dict.fromkeys(whole, pa.int64())}
     arrays = [
         pa.array(column, types.get(name, pa.string()))

@@ -125,15 +125,48 @@ def test_a_profile_with_an_unknown_key_exits_78(
     assert f"{bad}:1: metric_operation: unknown key" in error_of(capsys)
 
 
-def test_a_good_profile_is_told_in_one_line(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("gone", ["[database]", "sam.db"])
+def test_good_profiles_are_told_in_a_line_each_without_a_database_too(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], gone: str
 ) -> None:
-    good = tmp_path / "good.toml"
+    good, other = tmp_path / "good.toml", tmp_path / "other.toml"
+    other.write_text(PROFILE.replace('"x"', '"y"').replace('["a"]', '["a", "b"]'))
+    if gone == "[database]":
+        config.write_text("")
+    else:
+        (tmp_path / "sam.db").unlink()
+    command = ["profile", "check", str(good), str(other), "--config", str(config)]
 
-    assert main(["profile", "check", str(good)]) == 0
-    assert capsys.readouterr().out == (f"{good}: OK, report x: 1 flavour, 1 metric, 1 function\n")
-    assert main(["profile", "check", str(good), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["name"] == "x"
+    assert main(command) == 0
+    first, second, reason = capsys.readouterr().out.splitlines()
+    assert first == f"{good}: OK, report x: 1 flavour, 1 metric, 1 function"
+    assert second == f"{other}: OK, report y: 1 flavour, 2 metrics, 1 function"
+    assert gone in reason and "only the files were checked" in reason
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["observed"]) for each in told] == [("x", None), ("y", None)]
+
+
+def test_problems_of_several_profiles_are_told_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"vos = 1\n{PROFILE}".replace('"x"', f'"{name}"'))
+
+    assert main(["profile", "check", str(tmp_path / "one"), str(tmp_path / "two")]) == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split(": ")[2] for line in captured.err.splitlines()] == [
+        f"{tmp_path}/{name}:1" for name in ("one", "two")
+    ]
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "x", "10000"])
+def test_a_bad_number_of_days_is_a_usage_error(days: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["profile", "check", "x.toml", "--days", days])
+
+    assert caught.value.code == 64
 
 
 @pytest.mark.parametrize("command", ["show", "run"])

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.database_inputs import Downtime, Membership
+from spark_jobs.database_inputs import (
+    MONITORING_HOST,
+    Downtime,
+    Exclusion,
+    Membership,
+)
 from spark_jobs.days import DAY_S, day_start
-from spark_jobs.expected import Endpoint, Span, expect
+from spark_jobs.expected import Cover, expect
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profile
 
@@ -42,14 +48,27 @@ def downtime(**changes: Any) -> Downtime:
 
 
 def endpoints(profile: Profile, *memberships: Membership) -> list[str]:
-    expected = expect(DAY, memberships, [], profile, LATER)
+    expected = expect(DAY, memberships, [], [], profile, LATER)
     return [f"{each.site} {each.service_flavour} {each.host_name}" for each in expected.endpoints]
 
 
 def spans(profile: Profile, *downtimes: Downtime, now: int = LATER) -> list[tuple[int, int]]:
-    expected = expect(DAY, [membership()], downtimes, profile, now)
-    assert all(span.endpoint == Endpoint("A", "CE", "h1") for span in expected.spans)
-    return [(span.start - START, span.end - START) for span in expected.spans]
+    expected = expect(DAY, [membership()], downtimes, [], profile, now)
+    assert all(each[:5] == ("endpoint", "A", "CE", "h1", "") for each in expected.covers)
+    return [(each.start - START, each.end - START) for each in expected.covers]
+
+
+def exclusion(kind: str, **changes: Any) -> Exclusion:
+    plain = Exclusion(1, kind, "", "", "", "", "", START + 100, START + 200, "why", "who")
+    return dataclasses.replace(plain, **changes)
+
+
+def covers(profile: Profile, *exclusions: Exclusion) -> list[str]:
+    """What is excluded, of two metrics on two endpoints of a site."""
+    members = [membership(), membership(host_name="h2")]
+    expected = expect(DAY, members, [], exclusions, profile, LATER)
+    assert all((each.start, each.end) == (START + 100, START + 200) for each in expected.covers)
+    return [" ".join(filter(None, each[:5])) for each in expected.covers]
 
 
 def test_an_endpoint_is_expected_from_the_first_midnight_of_its_validity(profile: Profile) -> None:
@@ -95,7 +114,7 @@ def test_an_endpoint_at_two_sites_is_expected_at_both(profile: Profile) -> None:
 
 
 def test_each_expected_metric_is_an_instance(profile: Profile) -> None:
-    expected = expect(DAY, [membership(), membership(site="B")], [], profile, LATER)
+    expected = expect(DAY, [membership(), membership(site="B")], [], [], profile, LATER)
 
     assert expected.instances(profile) == 4
 
@@ -132,13 +151,53 @@ def test_a_downtime_is_cut_to_the_day_and_to_now(profile: Profile) -> None:
     assert spans(profile, downtime(start=END, end=END + 500)) == []
 
 
+@pytest.mark.parametrize(
+    ("named", "covered"),
+    [
+        ({"metric_name": "a"}, ["metric A CE h1 a", "metric A CE h2 a"]),
+        ({"metric_name": "a", "host_name": "h2"}, ["metric A CE h2 a"]),
+        ({"metric_name": "a", "site": "A", "host_name": "h1"}, ["metric A CE h1 a"]),
+        ({"metric_name": "a", "service_flavour": "SRM"}, []),
+        ({"metric_name": "a", "site": "B"}, []),
+        ({"metric_name": "unknown"}, []),
+    ],
+)
+def test_an_excluded_metric_covers_what_its_selectors_fit(
+    profile: Profile, named: dict[str, str], covered: list[str]
+) -> None:
+    assert covers(profile, exclusion(METRIC, **named)) == covered
+
+
+def test_an_excluded_group_covers_its_site_alone(profile: Profile) -> None:
+    assert covers(profile, exclusion(GROUP, site="A"), exclusion(GROUP, site="B")) == ["site A"]
+
+
+def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
+    def digest(*exclusions: Exclusion) -> str:
+        return expect(DAY, [membership()], [], exclusions, profile, LATER).exclusions_digest
+
+    gone = exclusion(MONITORING_HOST, monitoring_host="m1", start=START - 100, end=START - 50)
+
+    assert digest(gone) != digest()
+    assert digest(dataclasses.replace(gone, start=START - 2 * DAY_S, end=START - DAY_S)) != digest()
+    assert digest(dataclasses.replace(gone, end=START - DAY_S - 1)) == digest()
+    assert covers(profile, gone) == []
+
+
+def test_an_exclusion_of_another_day_changes_nothing(profile: Profile) -> None:
+    before = exclusion(METRIC, metric_name="a", start=START - 100, end=START)
+    after = exclusion(METRIC, metric_name="a", start=END, end=END + 1)
+
+    assert covers(profile, before, after) == []
+
+
 def test_digests_do_not_depend_on_order(profile: Profile) -> None:
     members = [membership(), membership(site="B")]
     announced = [downtime(), downtime(start=START, end=START + 5)]
-    one = expect(DAY, members, announced, profile, LATER)
-    two = expect(DAY, members[::-1], announced[::-1], profile, LATER)
+    one = expect(DAY, members, announced, [], profile, LATER)
+    two = expect(DAY, members[::-1], announced[::-1], [], profile, LATER)
 
     assert one.topology_digest == two.topology_digest
     assert one.downtimes_digest == two.downtimes_digest
-    assert one.spans[0] == Span(Endpoint("A", "CE", "h1"), START, START + 5)
-    assert expect(DAY, members[:1], [], profile, LATER).topology_digest != one.topology_digest
+    assert one.covers[0] == Cover("endpoint", "A", "CE", "h1", "", START, START + 5)
+    assert expect(DAY, members[:1], [], [], profile, LATER).topology_digest != one.topology_digest

@@ -35,7 +35,7 @@ class SiteGroup:
 
 @dataclass(frozen=True)
 class Downtime:
-    """An announcement; the newest one of a `downtime_id` counts."""
+    """An announcement; the newest one of a `downtime_id` (without one: of a start) counts."""
 
     downtime_id: str
     start: datetime
@@ -47,6 +47,20 @@ class Downtime:
     classification: str = "SCHEDULED"
     severity: str = "OUTAGE"
     description: str = ""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A time that shall not count (rule 7); `kind`: monitoring-host, metric or group (a site)."""
+
+    kind: str
+    start: datetime
+    end: datetime
+    monitoring_host: str = ""
+    metric: str = ""
+    site: str = ""
+    flavour: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,7 @@ class Result:
     fqan: str = ""
     site: str = ""
     gathered_at: str = "wn01.example.org"
+    monitoring_host: str = ""
     summary: str = ""
     details: str = ""
     performance_data: str = ""
@@ -84,8 +99,23 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """A rule on a value of the performance data; ranges as plugins write them ('' for none)."""
+
+    metric: str
+    label: str
+    warning: str = ""
+    critical: str = ""
+    host: str = ""
+    flavour: str = ""
+
+
+@dataclass(frozen=True)
 class Profile:
-    """What makes a site available; `to_toml` in `profile_file` writes it as people do."""
+    """What makes a site available; `to_toml` in `profile_file` writes it as people do.
+
+    `operations` are own tables: triples (a, b, result). A validity of None is "off".
+    """
 
     name: str
     flavours: Mapping[str, Flavour]
@@ -93,6 +123,11 @@ class Profile:
     metrics_operation: str = "AND"
     functions_operation: str = "AND"
     vo: str | None = None
+    fqan: str | None = None
+    validity_s: int | None = None
+    validity_of: Mapping[str, int | None] = field(default_factory=dict)
+    operations: Mapping[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
+    thresholds: tuple[Threshold, ...] = ()
     downtimes: tuple[str, ...] = ("SCHEDULED/OUTAGE",)
 
 
@@ -106,6 +141,7 @@ class World:
     site_groups: tuple[SiteGroup, ...]
     downtimes: tuple[Downtime, ...]
     results: tuple[Result, ...]
+    exclusions: tuple[Exclusion, ...] = ()
 
     @property
     def all_days(self) -> tuple[date, ...]:

@@ -90,6 +90,7 @@ def result_record(result: Result) -> dict[str, str]:
         metricName=result.metric,
         summaryData=result.summary,
         gatheredAt=result.gathered_at,
+        monitoringHost=result.monitoring_host,
         timestamp=wire_time(result.measured_at),
         voName=result.vo,
         voFqan=result.fqan,

@@ -1,0 +1,133 @@
+"""Many worlds in one report: each with names of its own, and what the oracle says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tests.oracle import Figures, Segment, day_report, trend
+from tests.world.drawn import drawn, worlds
+from tests.world.drawn_setting import Setting, all_settings
+from tests.world.model import (
+    Downtime,
+    Endpoint,
+    Exclusion,
+    Profile,
+    Result,
+    SiteGroup,
+    World,
+    midnight,
+)
+
+LEVELS = ("metrics", "endpoints", "services", "functions", "sites")
+FIGURE_LEVELS = LEVELS[1:]
+THRESHOLDS_AND_EXCLUSIONS = False
+
+Facts = dict[tuple[str, ...], object]
+"""What a report says of a world: (what, day, names …) to a timeline, figures, a trend, a mean."""
+
+Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Worlds that one report is made of; a world's place gives it its name."""
+
+    setting: Setting
+    worlds: Sequence[World]
+
+    @property
+    def named(self) -> dict[str, World]:
+        return {name: named(each, name) for name, each in self._by_name()}
+
+    @property
+    def profile(self) -> Profile:
+        """A rule on a host is one on that host of each world."""
+        given = self.setting.profile
+        thresholds = [
+            replace(rule, host=host)
+            for rule in given.thresholds
+            for host in (
+                [f"{rule.host}.{name}" for name, _ in self._by_name()] if rule.host else [""]
+            )
+        ]
+        return replace(given, thresholds=tuple(thresholds))
+
+    def oracle_facts(self) -> dict[str, Facts]:
+        """By the worlds' names."""
+        profile = self.profile
+        return {name: _facts(self.setting, profile, each) for name, each in self.named.items()}
+
+    def _by_name(self) -> list[tuple[str, World]]:
+        return [(f"w{place:03}", each) for place, each in enumerate(self.worlds)]
+
+
+def drawn_batch(seed: int, number: int, size: int) -> Batch:
+    """One of the batches of a seed; the last of a few settings, as the first are the plainest."""
+    own = 10_000 * seed + number
+    setting = drawn(all_settings(), 3, own)[-1]
+    if THRESHOLDS_AND_EXCLUSIONS:
+        return Batch(setting, drawn(worlds(setting), size, own))
+    profile = replace(setting.profile, thresholds=())
+    plain = replace(setting, exclusions=(), profile=profile)
+    return Batch(plain, [replace(each, exclusions=()) for each in drawn(worlds(plain), size, own)])
+
+
+def named(world: World, name: str) -> World:
+    """The world with names that no other one has: sites and groups `w001-A`, hosts `h1.w001`."""
+    of_sites, of_hosts = ("site", "group_name"), ("host", "monitoring_host")
+
+    def renamed(row: Row) -> Row:
+        changes: dict[str, Any] = {
+            **{each: f"{name}-{old}" for each in of_sites if (old := getattr(row, each, ""))},
+            **{each: f"{old}.{name}" for each in of_hosts if (old := getattr(row, each, ""))},
+        }
+        return replace(row, **changes)
+
+    return replace(
+        world,
+        endpoints=tuple(map(renamed, world.endpoints)),
+        site_groups=tuple(map(renamed, world.site_groups)),
+        downtimes=tuple(map(renamed, world.downtimes)),
+        results=tuple(map(renamed, world.results)),
+        exclusions=tuple(map(renamed, world.exclusions)),
+    )
+
+
+def told(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, str], ...]:
+    """Seconds after the first midnight of the report."""
+    second = timedelta(seconds=1)
+    return tuple(
+        ((each.start - start) // second, (each.end - start) // second, each.status)
+        for each in timeline
+    )
+
+
+def _facts(setting: Setting, profile: Profile, world: World) -> Facts:
+    facts: Facts = {}
+    start = midnight(setting.first_day)
+    shared = replace(world, exclusions=(*world.exclusions, *setting.exclusions))
+    for day in setting.days:
+        is_open = setting.until < midnight(day) + timedelta(days=1)
+        report = day_report(shared, profile, day, setting.until if is_open else None)
+        for level in LEVELS:
+            for key, timeline in report.timelines(level).items():
+                facts["timeline", level, str(day), *key] = told(timeline, start)
+                changes = trend(timeline)
+                facts["trend", level, str(day), *key] = (
+                    changes.changes,
+                    changes.first_change,
+                    changes.last_change,
+                )
+        for level in FIGURE_LEVELS:
+            for key, figures in report.figures(level).items():
+                facts["figures", level, str(day), *key] = _told_figures(figures)
+        for group, means in report.groups.items():
+            facts["group", str(day), *group] = means
+    return facts
+
+
+def _told_figures(figures: Figures) -> tuple[object, ...]:
+    return (dict(figures.seconds), figures.availability, figures.reliability)

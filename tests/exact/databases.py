@@ -1,0 +1,50 @@
+"""Empty databases of both dialects, quickly, one after the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from sql.engine import make_engine, writing
+from sql.version import upgrade
+from tests.integration.conftest import EMPTY_ALL_TABLES
+
+DIALECTS = ("sqlite", "postgresql")
+
+
+class Databases:
+    """Makes the schema once per dialect: a SQLite file to copy, and a database to empty.
+
+    `directory` is for files, `postgres_url` an empty database.
+    """
+
+    def __init__(self, directory: Path, postgres_url: str) -> None:
+        self.directory = directory
+        self._template = directory / "template.db"
+        self._postgres_url = postgres_url
+        for url in (f"sqlite:///{self._template}", postgres_url):
+            engine = make_engine(url, create=True)
+            upgrade(engine)
+            engine.dispose()
+
+    @contextmanager
+    def empty(self, dialect: str) -> Iterator[Engine]:
+        """An empty database; on PostgreSQL always the same one."""
+        if dialect == "sqlite":
+            path = self.directory / "worlds.db"
+            shutil.copy(self._template, path)
+            engine = make_engine(f"sqlite:///{path}")
+        else:
+            engine = make_engine(self._postgres_url)
+            with writing(engine) as connection:
+                connection.execute(EMPTY_ALL_TABLES)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+            for left in self.directory.glob("worlds.db*"):
+                left.unlink()

@@ -1,0 +1,136 @@
+"""Lines of the places of a TOML text."""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.toml_lines import lines_of
+
+TEXT = '''\
+# name = 0
+name = "a # no comment = 1"
+"quoted key" = 1.5e3 # [not.a.table]
+a.b."c.d" = 1979-05-27 07:32:00
+list = [
+  1, # one = 1
+  [2,
+   3],
+  """
+[no.table]
+no_key = 1""""",
+  { x = 4, y.z = [5] }, 6
+]
+empty = []
+text = \'\'\'
+[[rules]]
+name = 2\'\'\'
+
+[plain]
+name = 1
+[ "x.y" . z ]
+name = 1
+
+[[rules]]
+name = 1
+[rules.more]
+deep = 1
+[[rules]]
+name = 1
+  [[rules.inner]]
+  name = 1
+  [[rules.inner]]
+  name = 1
+[last]
+name = \'c:\\\'
+'''
+
+
+def test_each_place_has_its_line() -> None:
+    tomllib.loads(TEXT)
+
+    assert lines_of(TEXT) == {
+        ("name",): 2,
+        ("quoted key",): 3,
+        ("a",): 4,
+        ("a", "b"): 4,
+        ("a", "b", "c.d"): 4,
+        ("list",): 5,
+        ("list", 1): 6,
+        ("list", 2): 7,
+        ("list", 2, 1): 7,
+        ("list", 2, 2): 8,
+        ("list", 3): 9,
+        ("list", 4): 12,
+        ("list", 4, "x"): 12,
+        ("list", 4, "y"): 12,
+        ("list", 4, "y", "z"): 12,
+        ("list", 4, "y", "z", 1): 12,
+        ("list", 5): 12,
+        ("empty",): 14,
+        ("text",): 15,
+        ("plain",): 19,
+        ("plain", "name"): 20,
+        ("x.y",): 21,
+        ("x.y", "z"): 21,
+        ("x.y", "z", "name"): 22,
+        ("rules",): 24,
+        ("rules", 1): 24,
+        ("rules", 1, "name"): 25,
+        ("rules", 1, "more"): 26,
+        ("rules", 1, "more", "deep"): 27,
+        ("rules", 2): 28,
+        ("rules", 2, "name"): 29,
+        ("rules", 2, "inner"): 30,
+        ("rules", 2, "inner", 1): 30,
+        ("rules", 2, "inner", 1, "name"): 31,
+        ("rules", 2, "inner", 2): 32,
+        ("rules", 2, "inner", 2, "name"): 33,
+        ("last",): 34,
+        ("last", "name"): 35,
+    }
+
+
+STRINGS = ['""', "''", '"\\""', "'\\'", '"""a""""', "'''b'''''", '"""\n[t]\nx = 1\\""" """']
+SCALARS = [*STRINGS, "1", "-1.5e3", "true", "1979-05-27T07:32:00Z", "1979-05-27 07:32:00"]
+scalars = st.sampled_from(SCALARS)
+arrays = st.lists(scalars).map(lambda items: "[ # ]\n" + ",\n".join(items) + "\n]")
+tables = st.lists(st.sampled_from(["1", "''", "[2, 3]", "{}"])).map(
+    lambda values: "{" + ", ".join(f"k{at} = {value}" for at, value in enumerate(values)) + "}"
+)
+noise = st.sampled_from(["", "\n", "# [table]\n# key = 1\n", "\t\n  # '''\n"])
+keys = st.sampled_from(["key{}", '"key {}"', "'key=[{}]'", "key{}.inner", '"" . key{}', "{}"])
+pairs = st.tuples(noise, keys, st.one_of(scalars, arrays, tables))
+headers = st.sampled_from(["", "[table{}]", "[ 'table {}' . more ]", "[[array]]", "[[array]] # {}"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(headers, st.lists(pairs, max_size=5)), max_size=6))
+def test_any_text_gives_each_key_its_line(
+    blocks: list[tuple[str, list[tuple[str, str, str]]]],
+) -> None:
+    numbers, text, wanted = count(), "", set()
+    for header, block in blocks:
+        if header:
+            text += header.format(next(numbers)) + "\n"
+        for before, key, value in block:
+            text += before
+            number = next(numbers)
+            wanted.add((number, text.count("\n") + 1))
+            text += f"{key.format(number)} = {value} # comment\n"
+        if not header:
+            text += f"[end{next(numbers)}]\n"  # dotted keys of two blocks don't meet
+
+    tomllib.loads(text)
+    found = {
+        (int("".join(filter(str.isdigit, part))), line)
+        for place, line in lines_of(text).items()
+        for part in place[-1:]
+        if isinstance(part, str)
+        if "key" in part or part.isdigit()
+    }
+
+    assert wanted <= found
