@@ -54,3 +54,4 @@ def test_a_night_computes_what_is_new_and_what_has_changed(place: Workplace) -> 
     assert (late["first_day"], late["last_day"]) == (str(FIRST), str(touched))
     assert (excluded["first_day"], excluded["last_day"]) == (str(YESTERDAY), str(YESTERDAY))
     assert late["figures_changed"] > 0
+    assert excluded["figures_changed"] > 0
