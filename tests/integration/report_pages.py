@@ -10,8 +10,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from spark_jobs.database_inputs import GROUP, METRIC, MONITORING_HOST, Downtime, Exclusion
+from spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion
 from spark_jobs.days import DAY_S, Period, day_start
+from spark_jobs.levels import GROUP, METRIC
 from spark_jobs.page_files import PageFiles
 from spark_jobs.page_month import Month, month_view
 from spark_jobs.page_site import site_view
