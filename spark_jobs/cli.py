@@ -29,6 +29,7 @@ from spark_jobs.exclusion_command import add_exclusion
 from spark_jobs.explain_command import add_explain
 from spark_jobs.levels import NAMES, SITE
 from spark_jobs.now_command import add_now
+from spark_jobs.observed import never_seen
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profiles
 from spark_jobs.run_lock import run_lock
@@ -188,6 +189,9 @@ def _run_alone(
             tasks = due_tasks(connection, profiles, today)
         else:
             tasks = asked_tasks(connection, profiles, asked, force=args.force)
+        for name, profile in {task.profile.name: task.profile for task in tasks}.items():
+            if unseen := never_seen(connection, profile):
+                logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
     _tell_idle(args, profiles, tasks)
     if not tasks:
         return OK

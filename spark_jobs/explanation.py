@@ -14,7 +14,7 @@ from spark_jobs.figures import Seconds, rounded
 from spark_jobs.grouping import Failure
 from spark_jobs.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from spark_jobs.profile import Profile
-from spark_jobs.site_results import Ignored, Instance, InstanceResults, by_instance
+from spark_jobs.site_results import Ignored, Instance, InstanceResults, JudgedResult, by_instance
 from spark_jobs.stored import Names, Run, Segment
 
 FINE = "OK"
@@ -325,13 +325,20 @@ def _failures(thing: Thing) -> Iterator[Failure]:
             if each.status == "MISSING":
                 yield Failure(*about, each.start, NO_RESULT, "")
             for result in _within(reason, each.results):
-                yield Failure(*about, result.measured, result.summary, result.message_id)
+                yield Failure(*about, result.measured, _summary(result), result.message_id)
 
 
 def _within(reason: Reason, results: Sequence[Result]) -> list[Result]:
     """The results of a segment: the one that held when it began, and those in it."""
     before = [each for each in results if each.measured <= reason.start]
     return [*before[-1:], *(each for each in results if reason.start < each.measured < reason.end)]
+
+
+def _summary(result: Result) -> str:
+    """What the probe said; where a threshold judged otherwise, that first."""
+    if isinstance(result, JudgedResult):
+        return f"threshold on {result.value.label}: {result.summary}"
+    return result.summary
 
 
 def _seconds(segments: Iterable[Segment]) -> Seconds:

@@ -43,9 +43,9 @@ def publish(
                 seconds_of[names["site"]] = seconds
         _groups(connection, run_id, members, seconds_of)
         key = {"report": profile.name, "day": str(day), "run_id": run_id}
-        connection.execute(
-            text("DELETE FROM published_run WHERE report = :report AND day = :day"), key
-        )
+        of_day = "WHERE report = :report AND day = :day AND run_id < :run_id"
+        connection.execute(text(f"UPDATE run SET state = 'superseded' {of_day}"), key)
+        connection.execute(text(f"DELETE FROM published_run {of_day}"), key)
         _insert(connection, "published_run", **key)
     return run_id
 

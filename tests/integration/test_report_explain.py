@@ -19,13 +19,14 @@ from spark_jobs.cli import main
 from spark_jobs.database_inputs import MONITORING_HOST, Exclusion
 from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.evidence import Evidence
+from spark_jobs.exclusions import add
 from spark_jobs.explain import Question, as_text, read_site_days, site_causes
 from spark_jobs.explanation import SiteDay
 from spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from spark_jobs.profile import Profile
 from spark_jobs.site_results import _RESULTS, JudgedResult, read_results
 from spark_jobs.stored import Run, day_figures
-from sql.engine import reading
+from sql.engine import reading, writing
 from tests.integration.report_database import DAY, Grid, profile
 from tests.services.postgres import fresh_database
 
@@ -61,8 +62,13 @@ def grid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grid:
     made.downtime("04:00", "09:00", siteName="A", downtimeId="GOC-1", description="all\nof it")
     made.downtime("08:00", "12:00", siteName="B", hostName="ce1.b", serviceFlavour="CE")
     made.downtime("00:00", "23:59", siteName="C", classification="UNSCHEDULED")
+    with writing(made.reporter) as connection:
+        for each in EXCLUSIONS:
+            add(connection, each, NOW)
     using = profile(
-        directory, ('validity_s = "off"', 'validity_s = 10800\nfunctions_operation = "OR"')
+        directory,
+        ('validity_s = "off"', 'validity_s = 10800\nfunctions_operation = "OR"'),
+        ("[functions.compute]", f"{THRESHOLD}[functions.compute]"),
     )
     job.run(spark, made.reporter, [using], PERIOD, 0, lambda: NOW, lambda stage: None)
     (directory / "sam.toml").write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
@@ -183,7 +189,8 @@ def test_the_causes_hold_every_failure_once(days: list[SiteDay]) -> None:
     for site_day in days:
         for cause in site_causes(site_day, Question(site_day.site)):
             assert cause.first <= cause.last < site_day.end
-            assert cause.text in (f"{cause.status} says <{cause.metric_name}>", "no result")
+            said = f"{cause.status} says <{cause.metric_name}>"
+            assert cause.text in (said, "no result") or cause.text.startswith("threshold on time:")
             assert 1 <= cause.endpoints <= 2
 
 
