@@ -137,3 +137,18 @@ def test_without_spark_a_run_exits_69_and_readers_read(tmp_path: Path) -> None:
     assert "error: Spark is missing (pyspark" in refused.err
     assert "pip install 'sam-pipeline[reports]'" in refused.err
     place.succeed("sam-report", "show", "--day", str(YESTERDAY))
+
+
+def test_a_downtime_that_ends_before_it_begins_never_reaches_a_report(tmp_path: Path) -> None:
+    place = embedded(tmp_path)
+    times = f"startTime: {YESTERDAY}T16:00:00Z\nendTime: {YESTERDAY}T14:00:00Z\n"
+    record = f"siteName: A\n{times}classification: SCHEDULED\nseverity: OUTAGE\nEOT\n"
+    place.succeed("sam-publish", "send", "--class", "downtime", stdin=record)
+
+    loaded = place.run("sam-consume", "run", "--drain")
+
+    assert loaded.code == 65, str(loaded)
+    [letter] = place.succeed("sam-consume", "dead-letter", "list", "--json").json
+    assert letter["reason"] == "refused-by-database"
+    assert "endTime: is before startTime" in letter["error"]
+    assert query(place.database, "SELECT * FROM report_downtime") == []
