@@ -10,7 +10,7 @@ from tests.exact.databases import Databases
 from tests.services.postgres import PostgresServer, fresh_database
 
 SEED = 7
-BATCHES, SIZE = 5, 100
+BATCHES, SIZE = 4, 125  # 500 worlds
 
 
 @pytest.fixture(scope="module")
