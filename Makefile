@@ -12,10 +12,11 @@ PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
+BROWSER := chromium=chromium
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume soak soak-reports fuzz
+.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,7 +45,7 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(BROWSER)
 	@$(BIN)/python -m tests.services.activemq
 	@$(BIN)/python -m tests.services.activemq5
 	@$(BIN)/python -m tests.services.artemis
@@ -81,6 +82,10 @@ bench-load: $(VENV)/.tested ## how quickly rows get into the database, beside pl
 bench-consume: $(VENV)/.tested ## how quickly, how late and in how much memory the consumer loads (QUICK=1: a look)
 	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
+
+bench-report: $(VENV)/.tested ## how quickly reports are made, beside Spark that only reads and DuckDB (QUICK=1: a look)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
+	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ from typing import NamedTuple
 # of quotes takes forever.
 _LABEL = r"'(?:[^'\n]|''){1,250}'(?==)"
 _WORD = re.compile(rf"{_LABEL}\S*|\S+")
+_QUOTED = re.compile(_LABEL)
 _ITEM = re.compile(rf"(?:{_LABEL}|[^\s'=]+)=(?:U|[-+]?\.?[0-9])\S*")
 _NUMBER = r"[-+]?(?:[0-9]{1,400}(?:[.,][0-9]{0,400})?|[.,][0-9]{1,400})(?:[eE][-+]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"""({_NUMBER})([^\d;'"=\s]*)(?:;\S*)?""")
@@ -49,8 +50,10 @@ def measured(text: str) -> Iterator[Measured]:
 
 def _split(word: str) -> tuple[str, str]:
     """The label, out of its quotes, and what follows it; no label where a quote stays open."""
-    quoted = re.match(_LABEL, word)
-    if quoted:
-        return word[1 : quoted.end() - 1].replace("''", "'"), word[quoted.end() + 1 :]
-    label, _, value = word.partition("=")
-    return ("" if "'" in label else label), value
+    if not word.startswith("'"):
+        label, _, value = word.partition("=")
+        return ("" if "'" in label else label), value
+    quoted = _QUOTED.match(word)
+    if quoted is None:
+        return "", ""
+    return word[1 : quoted.end() - 1].replace("''", "'"), word[quoted.end() + 1 :]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from datetime import date
+import time
+from datetime import UTC, date, datetime
 from typing import Any
 
 from spark_jobs.days import Period, month_of
@@ -67,6 +68,10 @@ def asked_period(args: argparse.Namespace, today: date) -> Period:
     if period.last > today:
         raise ReportUsage(f"{period.last} lies in the future: today is {today} (UTC)")
     return period
+
+
+def utc_today() -> date:
+    return datetime.fromtimestamp(time.time(), UTC).date()
 
 
 def day_argument(text: str) -> date:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,29 @@ from typing import Any
 from sqlalchemy import Engine
 
 from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import explain, profile_command, show
+from spark_jobs import export_command, profile_command, show, trends_command
 from spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
-    day_argument,
+    utc_today,
 )
 from spark_jobs.config import load_report
 from spark_jobs.days import Period
 from spark_jobs.due import Task, asked_tasks, due_tasks
 from spark_jobs.errors import ReportUsage, SparkMissing
 from spark_jobs.exclusion_command import add_exclusion
+from spark_jobs.explain_command import add_explain
 from spark_jobs.levels import NAMES, SITE
+from spark_jobs.now_command import add_now
+from spark_jobs.observed import never_seen
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import read_profiles
 from spark_jobs.run_lock import run_lock
 from spark_jobs.seal import waiting
 from spark_jobs.seal_command import add_seal
+from spark_jobs.spreadsheet import csv_table
 from sql.database import open_database
 from sql.engine import reading, writing
 from sql.news import take_changes
@@ -43,6 +46,7 @@ examples:
   sam-report profile check critical.toml
   sam-report run --profile critical.toml --from 2026-11-01 --to 2026-11-07
   sam-report show --month 2026-11
+  sam-report now --site SITE-A
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
   sam-report exclusion add --group SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
@@ -65,11 +69,7 @@ examples:
   sam-report show --level group --month 2026-11 --report critical
 
 Of several days the seconds are added up, then divided. Groups: the mean of their sites.
-"""
-EXPLAIN_EXAMPLES = """\
-examples:
-  sam-report explain --day 2026-11-07 --site SITE-A
-  sam-report explain --day 2026-11-07 --site SITE-A --flavour CE --host ce01.example.org
+unknown: percent of the time nobody knows about; missing: the part of it without any result.
 """
 SITE_EXAMPLES = """\
 examples:
@@ -99,11 +99,14 @@ def make_parser() -> CommandParser:
     for add in (
         _add_run,
         _add_show,
-        _add_explain,
+        add_now,
+        add_explain,
         _add_site,
         profile_command.add,
         add_exclusion,
         add_seal,
+        export_command.add,
+        trends_command.add,
     ):
         add(commands, common)
     return parser
@@ -147,18 +150,6 @@ def _add_show(commands: Any, common: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=_show)
 
 
-def _add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "explain", parents=[common], help="tell what made a site's figures", epilog=EXPLAIN_EXAMPLES
-    )
-    command.add_argument("--day", type=day_argument, required=True, metavar="YYYY-MM-DD")
-    command.add_argument("--site", required=True)
-    command.add_argument("--flavour", help="only this service flavour")
-    command.add_argument("--host", help="only this host")
-    _add_report(command)
-    command.set_defaults(handler=_explain)
-
-
 def _add_site(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "site", parents=[common], help="write an offline HTML site", epilog=SITE_EXAMPLES
@@ -198,6 +189,9 @@ def _run_alone(
             tasks = due_tasks(connection, profiles, today)
         else:
             tasks = asked_tasks(connection, profiles, asked, force=args.force)
+        for name, profile in {task.profile.name: task.profile for task in tasks}.items():
+            if unseen := never_seen(connection, profile):
+                logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
     _tell_idle(args, profiles, tasks)
     if not tasks:
         return OK
@@ -230,23 +224,14 @@ def _show(args: argparse.Namespace) -> int:
             logger.warning(words)
     _warn_if_empty(bool(shown), period)
     style = args.format or ("json" if args.json else "table")
+    if style != "table":  # which says it below the figures
+        for each in shown:
+            if each.days_missing:
+                logger.warning("%s: not computed: %s", each.report, ", ".join(each.days_missing))
     if style == "json":
         print(to_json(show.as_rows(shown)))
     elif shown:
-        print(show.as_csv(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
-    return OK
-
-
-def _explain(args: argparse.Namespace) -> int:
-    period = _period(args)
-    question = explain.Question(args.site, args.flavour, args.host)
-    with reading(open_database(args)) as connection:
-        days = explain.read_site_days(connection, args.report, args.site, period.first)
-    _warn_if_empty(bool(days), period)
-    if args.json:
-        print(to_json([explain.as_json(each, question) for each in days]))
-    elif days:
-        print("\n\n".join(explain.as_text(each, question) for each in days))
+        print(csv_table(show.as_rows(shown)) if style == "csv" else show.as_text(shown))
     return OK
 
 
@@ -266,7 +251,7 @@ def _period(args: argparse.Namespace) -> Period:
 
 
 def _today() -> date:
-    return datetime.fromtimestamp(time.time(), UTC).date()
+    return utc_today()
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:

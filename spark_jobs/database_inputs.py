@@ -164,15 +164,18 @@ def results(
     ]
 
 
-def memberships(connection: Connection, period: Period) -> list[Membership]:
-    """The topology of the period."""
+def memberships(
+    connection: Connection, period: Period, site: str | None = None
+) -> list[Membership]:
+    """The topology of the period, of all sites or of one."""
+    only = "" if site is None else " AND site = :site"
     found = connection.execute(
         text(
             "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
             " valid_to_s FROM report_topology"
-            " WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"
+            f" WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start){only}"
         ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
+        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S, "site": site},
     )
     return [Membership(*row) for row in found]
 

@@ -20,6 +20,14 @@ class Period:
     def days(self) -> Iterator[date]:
         return (self.first + timedelta(days=at) for at in range((self.last - self.first).days + 1))
 
+    def months(self) -> Iterator[Period]:
+        """The parts of the period that lie in one month each."""
+        first = self.first
+        while first <= self.last:
+            following = (first.replace(day=1) + timedelta(days=31)).replace(day=1)
+            yield Period(first, min(self.last, following - timedelta(days=1)))
+            first = following
+
     def __str__(self) -> str:
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 

@@ -8,6 +8,8 @@ SamError
 ├── JavaMissing         Spark can't start
 ├── SparkMissing        Spark isn't installed
 ├── SparkFailed         Spark gave up in the middle
+├── CannotMakeFile      a file that we write has no place: its directory is closed, or is none
+├── CannotWriteFile     a file that we write finds no room; what was there before still is
 └── AnotherRun          another run of the same day took over; nothing of ours was published
 """
 
@@ -61,3 +63,15 @@ class AnotherRun(SamError):
     """A later run of the same report and day published first; try again."""
 
     exit_code = command.TRY_LATER
+
+
+class CannotMakeFile(SamError):
+    """There is no place for a file: a directory can't be made, or is closed to us."""
+
+    exit_code = command.CANNOT_CREATE
+
+
+class CannotWriteFile(SamError):
+    """Writing failed, as when the disk is full; the old file is still there, whole."""
+
+    exit_code = command.IO_ERROR

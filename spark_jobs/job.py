@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from spark_jobs import database_inputs, inputs, run_record
 from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S, Period, day_number, day_start
-from spark_jobs.errors import MixedVOs
+from spark_jobs.errors import MixedVOs, SparkFailed
 from spark_jobs.expected import DayExpectation, expect
 from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC
@@ -355,6 +355,9 @@ def _write(
         F.get(F.lit(list(STATUSES)), F.col("status")).alias("status"),
     )
     written = storage.write(timeline, "timeline_segment")
+    # A cluster repeats the task of a worker that died, even if its rows were committed.
+    if storage.segments_of(run_ids.values()) != written:
+        raise SparkFailed("a task was repeated after it had stored its rows: run it again")
     progress(f"{profile.name}: adding up {written} segments")
     summed = figures(found.where(F.col("level") != METRIC)).withColumn("run_id", run_id)
     storage.write(summed, "{level}_figure")

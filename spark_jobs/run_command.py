@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,6 +23,7 @@ from spark_jobs.due import Task
 from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
 from spark_jobs.profile import Profile
+from spark_jobs.stages import Stages
 from sql.engine import reading
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
@@ -75,25 +75,6 @@ def _results(engine: Engine, tasks: Sequence[Task]) -> int:
             count_results(connection, period, at_most=session.MANY_RESULTS)
             for period in {task.period for task in tasks}
         )
-
-
-class Stages:
-    """Tells on a terminal what is being done, and how long each step took."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._began: float | None = None
-
-    def __call__(self, text: str) -> None:
-        self.end()
-        self._began = time.monotonic()
-        if self._shown:
-            print(f"  {text} … ", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown and self._began is not None:
-            print(f"{time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
-        self._began = None
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -95,11 +95,22 @@ def _conf(master: str, settings: Mapping[str, str], results: int) -> SparkConf:
     if results < FEW_RESULTS:
         own.update(_NO_CODE)
     own["spark.driver.defaultJavaOptions"] = java_options
-    if under_spark_submit():  # spark-submit has a master and settings of its own
-        return SparkConf().setAll([("spark.sql.session.timeZone", "UTC"), *settings.items()])
+    if under_spark_submit():
+        return _submitted_conf(own, settings)
     if master.startswith("local"):
         own.update(LOCAL_DEFAULTS)
     return SparkConf().setAll([("spark.master", master), *{**own, **settings}.items()])
+
+
+def _submitted_conf(own: Mapping[str, str], settings: Mapping[str, str]) -> SparkConf:
+    """What spark-submit was given, completed by what of ours concerns plans, not processes."""
+    from pyspark import SparkConf
+
+    conf = SparkConf()
+    for key, value in own.items():
+        if key.startswith(("spark.sql.", "spark.python.")):
+            conf.setIfMissing(key, value)
+    return conf.set("spark.sql.session.timeZone", "UTC").setAll(list(settings.items()))
 
 
 def _quiet_gateway(conf: SparkConf) -> object:

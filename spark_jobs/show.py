@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +11,11 @@ from sqlalchemy import Connection
 from schema import command
 from schema.times import format_time
 from spark_jobs.days import Period, moment
-from spark_jobs.figures import rounded, short
+from spark_jobs.figures import percent, rounded, short
 from spark_jobs.levels import GROUP, NAMES, SECONDS
 from spark_jobs.profile import Targets
 from spark_jobs.stored import Run, published_reports, published_runs
 from spark_jobs.summary import Figure, period_figures
-
-# What a spreadsheet would take for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,11 @@ class Shown:
     def targets(self) -> Targets:
         """Those of the newest day's profile."""
         return self.runs[-1].profile.targets if self.runs else Targets()
+
+    @property
+    def until(self) -> int | None:
+        """How far the last day goes, if it is still open."""
+        return max((run.until for run in self.runs if run.until is not None), default=None)
 
     @property
     def days_missing(self) -> list[str]:
@@ -66,16 +66,6 @@ def as_rows(shown: Sequence[Shown]) -> list[dict[str, Any]]:
     return [_row(each, figure) for each in shown for figure in each.figures]
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows with a header; a cell that a spreadsheet would calculate gets a quote in front."""
-    body = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(body, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-    return body.getvalue().rstrip("\n")
-
-
 def as_text(shown: Sequence[Shown]) -> str:
     """A table for each report, then who misses which target."""
     return "\n\n".join("\n".join(_told(each)) for each in shown)
@@ -94,6 +84,7 @@ def _row(shown: Shown, figure: Figure) -> dict[str, Any]:
     if shown.level == GROUP:
         row["sites_expected"] = figure.sites_expected
         row["sites_known"] = figure.sites_known
+        row["until"] = _time(shown.until)
     elif figure.seconds:
         row["unknown"] = rounded(figure.unknown)
         row["days"] = figure.days
@@ -101,14 +92,6 @@ def _row(shown: Shown, figure: Figure) -> dict[str, Any]:
         row["until"] = _time(figure.until)
     row["missed"] = [miss.what for miss in figure.misses(shown.targets)]
     return row
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, list):
-        return " ".join(value)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
 
 
 def _told(shown: Shown) -> Iterator[str]:
@@ -129,19 +112,21 @@ def _told(shown: Shown) -> Iterator[str]:
 
 
 def _columns(shown: Shown) -> list[str]:
-    known = "sites" if shown.level == GROUP else "unknown"
-    return [*NAMES[shown.level], "availability", "reliability", known, "target"]
+    known = ["sites"] if shown.level == GROUP else ["unknown", "missing"]
+    return [*NAMES[shown.level], "availability", "reliability", *known, "target"]
 
 
 def _cells(shown: Shown, figure: Figure) -> list[object]:
-    known: object = short(figure.unknown)
-    if shown.level == GROUP:
-        known = f"{figure.sites_known} of {figure.sites_expected}"
+    if figure.seconds:
+        missing = percent(figure.seconds.missing, figure.seconds.total)
+        known = [short(figure.unknown), short(missing)]
+    else:
+        known = [f"{figure.sites_known} of {figure.sites_expected}"]
     return [
         *figure.names,
         short(figure.availability),
         short(figure.reliability),
-        known,
+        *known,
         _verdict(figure, shown.targets),
     ]
 
@@ -161,8 +146,7 @@ def _targets(targets: Targets, missed: bool) -> str:
 
 
 def _until(shown: Shown) -> str:
-    open_until = max((run.until for run in shown.runs if run.until is not None), default=None)
-    return f" (until {_time(open_until)})" if open_until is not None else ""
+    return "" if shown.until is None else f" (until {_time(shown.until)})"
 
 
 def _time(second: int | None) -> str | None:

@@ -1,102 +1,101 @@
-"""`sam-report site`: an offline HTML site from stored figures. No scripts, no outside sources."""
+"""`sam-report site`: an offline HTML site from stored figures. No scripts, no outside sources.
+
+    index.html                       every report and month
+    REPORT/2026-11/index.html        sites by day
+    REPORT/2026-11/SITE.html#DAY     a site, and what made a day of it
+    REPORT/2026-11/groups/KIND.html  federations, regions, VOs
+    REPORT/2026-11/trends.html       what changed its status most often
+    REPORT/2026-11/changes.html      figures that a later run changed
+
+A month's pages follow from what is published of it within the asked period, so links stay valid.
+A site is read, written and forgotten before the next; the pages that point to others come last.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
 
-from spark_jobs.database_inputs import downtimes, results
 from spark_jobs.days import Period
-from spark_jobs.drawing import HOURS
-from spark_jobs.explanation import explain_site
-from spark_jobs.figures import Seconds, short
-from spark_jobs.levels import GROUP, SITE
-from spark_jobs.pages import ReportView, SiteView, report_view, site_link, site_view
-from spark_jobs.status import FOLDED
-from spark_jobs.stored import Segment, day_figures, published_reports, published_runs, timeline
-from spark_jobs.summary import period_figures
-from spark_jobs.verdict import LEGEND
-
-TEMPLATES = Path(__file__).parent / "templates"
+from spark_jobs.levels import ENDPOINT, SITE
+from spark_jobs.page_changes import changes_view
+from spark_jobs.page_failures import failing_instances
+from spark_jobs.page_files import PageFiles
+from spark_jobs.page_groups import group_totals, group_views
+from spark_jobs.page_links import CHANGES, INDEX, TRENDS, month_path, site_page
+from spark_jobs.page_month import Month, by_site, month_view
+from spark_jobs.page_reading import seals, site_results, site_segments
+from spark_jobs.page_site import site_view
+from spark_jobs.page_start import MonthRow, ReportView, month_row
+from spark_jobs.page_trends import trends_view
+from spark_jobs.stored import (
+    DayFigure,
+    day_figures,
+    day_members,
+    published_reports,
+    published_runs,
+    trends,
+)
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
-    """Write the pages into `out`; their paths there.
+    """Write the pages into `out`; their paths there, the start page first.
 
-    A page is replaced at once, so a reader never sees half of one.
+    Raises:
+        CannotMakeFile, CannotWriteFile: see files.replacing.
     """
-    names = published_reports(connection, report, period)
-    written = []
-    views = []
-    for name in names:
-        view = _report_view(connection, name, period)
-        views.append(view)
-        for page in _site_views(connection, view, period):
-            path = site_link(name, page.site)
-            _write(out / path, "site.html", view=page, up="../", period=period)
-            written.append(path)
-    _write(out / "index.html", "index.html", reports=views, up="", period=period)
-    return ["index.html", *written]
-
-
-def _report_view(connection: Connection, name: str, period: Period) -> ReportView:
-    return report_view(
-        name,
-        period,
-        published_runs(connection, name, period),
-        list(day_figures(connection, name, SITE, period)),
-        period_figures(connection, name, GROUP, period),
-    )
-
-
-def _site_views(connection: Connection, view: ReportView, period: Period) -> Iterator[SiteView]:
-    announced = downtimes(connection, period)
-    bad = results(connection, period, view.runs[-1].profile, only_bad=True)
-    figures = list(day_figures(connection, view.name, SITE, period))
-    for row in view.sites:
-        found = timeline(connection, view.name, period, site=row.site)
-        by_day = {day: list(each) for day, each in groupby(found, key=_day_of)}
-        days = [
-            explain_site(view.name, row.site, run, by_day.get(run.day, []), bad, announced)
-            for run in view.runs
+    files = PageFiles(out)
+    reports = []
+    for name in published_reports(connection, report, period):
+        months = [
+            _write_month(connection, month, files) for month in _months(connection, name, period)
         ]
-        own = [each for each in figures if each.names == (row.site,)]
-        yield site_view(view.name, row.site, view.runs, own, days)
+        reports.append(ReportView(name, months[::-1]))
+    files.write(INDEX, "start.html", reports=reports, period=period)
+    return [INDEX, *files.written[:-1]]
 
 
-def _day_of(segment: Segment) -> object:
-    return segment.day
+def _months(connection: Connection, report: str, period: Period) -> list[Month]:
+    """The report's months with published days, oldest first."""
+    sealed = seals(connection, report)
+    found = [(month, published_runs(connection, report, month)) for month in period.months()]
+    return [
+        Month(
+            report,
+            month,
+            month_path(report, month.first),
+            runs,
+            sealed.get(f"{month.first:%Y-%m}", ""),
+        )
+        for month, runs in found
+        if runs
+    ]
 
 
-def _write(path: Path, template: str, **values: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = _environment().get_template(template).render(**values)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
+    figures = by_site(list(day_figures(connection, month.report, SITE, month.period)))
+    for site, days in figures.items():
+        _write_site_page(connection, month, site, days, files)
+    members = list(day_members(connection, month.report, month.period))
+    totals = group_totals(members, figures)
+    view = month_view(month, figures, totals)
+    for groups, kind in zip(group_views(month, totals, members, figures), view.kinds, strict=True):
+        files.write(f"{month.path}/{kind.link}", "groups.html", view=groups, month=month)
+    trend = trends_view(trends(connection, month.report, ENDPOINT, month.period))
+    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trend, month=month)
+    changes = changes_view(connection, month)
+    files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
+    files.write(f"{month.path}/{INDEX}", "month.html", view=view, month=month)
+    return month_row(view)
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.globals.update(
-        legend=LEGEND, statuses=FOLDED, hours=HOURS, short=short, hours_of=_hours_of
-    )
-    return environment
-
-
-def _hours_of(seconds: Seconds, status: str) -> str:
-    """Hours with two decimals; nothing where there were none."""
-    held: int = getattr(seconds, status.lower())
-    return f"{held / 3600:.2f}" if held else ""
+def _write_site_page(
+    connection: Connection, month: Month, site: str, days: Sequence[DayFigure], files: PageFiles
+) -> None:
+    segments = site_segments(connection, month.report, month.period, site)
+    failing = {each for found in segments.values() for each in failing_instances(found)}
+    results = site_results(connection, month.runs, month.period, failing) if failing else {}
+    view = site_view(month, days, segments, results)
+    files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)

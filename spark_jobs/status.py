@@ -67,7 +67,8 @@ def own_operation(
         if (a, b) not in given and (b, a) not in given
     ]
     if missing:
-        return None, [(0, f"not complete: {'; '.join(missing)}")]
+        more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return None, [(0, f"not complete: {'; '.join(missing[:3])}{more}")]
     problem = _not_commutative(given) or _not_idempotent(given) or _not_associative(given)
     return (None, [(0, problem)]) if problem else (Operation(name, _both_ways(given)), [])
 

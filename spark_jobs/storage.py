@@ -8,7 +8,7 @@ PostgreSQL the tasks write, too; on SQLite the driver is the single writer.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -200,6 +200,13 @@ class Storage:
             return int(rows.num_rows)
         counts = frame.mapInArrow(copying(_connection(self._engine), table), WRITTEN).toArrow()
         return sum(counts.column("rows").to_pylist())
+
+    def segments_of(self, run_ids: Iterable[int]) -> int:
+        """How many segments these runs have stored."""
+        numbers = ", ".join(str(int(run_id)) for run_id in run_ids)
+        statement = f"SELECT count(*) FROM timeline_segment WHERE run_id IN ({numbers})"
+        with reading(self._engine) as connection:
+            return int(connection.scalar(text(statement)) or 0)
 
     def _task(self, wanted: Reading) -> results_reading.Task:
         dialect, judge = self._engine.dialect.name, wanted.judge

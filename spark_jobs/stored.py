@@ -20,10 +20,10 @@ from spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
 from spark_jobs.profile import Profile
 from spark_jobs.profile_file import recorded_profile
 
-Names = tuple[str, ...]
+# Of a long answer, how many rows are in memory at a time.
+_BATCH_ROWS = 10_000
 
-# What a run of before schema 0004 has read, which did not say.
-_ALL_RESULTS = 2**63 - 1
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,28 @@ class DayFigure:
     names: Names
     seconds: Seconds
     until: int | None = None
+
+
+@dataclass(frozen=True)
+class Total:
+    """The seconds of one thing on all its days together; `until` where one was still open."""
+
+    names: Names
+    seconds: Seconds
+    days: int
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How often a thing changed within its days, and the first and last change of them all."""
+
+    names: Names
+    changes: int
+    first_change: int | None
+    last_change: int | None
+    days: int
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -53,7 +75,7 @@ class Run:
     """The published run of a day.
 
     It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
-    touched the day, also those that changed nothing.
+    touched the day, also those that changed nothing. A run of before schema 0004 did not say: None.
     """
 
     run_id: int
@@ -67,7 +89,7 @@ class Run:
     software_version: str
     who: str
     profile: Profile
-    newest_result: int
+    newest_result: int | None
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
 
@@ -157,15 +179,62 @@ def day_figures(
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
 
 
-def metric_figures(connection: Connection, report: str, period: Period) -> Iterator[DayFigure]:
-    """The same for single metrics, integrated from their timelines."""
-    totals: dict[tuple[date, Names], dict[str, int]] = {}
-    for segment in timeline(connection, report, period, level=METRIC):
-        held = totals.setdefault((segment.day, segment.names), {})
-        status = segment.status.lower()
-        held[status] = held.get(status, 0) + segment.end - segment.start
-    for (day, names), held in totals.items():
-        yield DayFigure(day, names, Seconds(**held))
+def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Total]:
+    """The seconds of every thing of a level, added up by the database, ordered by names."""
+    names = NAMES[level]
+    sums = ", ".join(f"sum({name})" for name in SECONDS)
+    if level == METRIC:  # figures are stored of the others
+        source, until, condition = "status_trend", "NULL", " AND level = 'metric'"
+    else:
+        source, until, condition = f"{level}_availability", "max(until)", ""
+    found = connection.execute(
+        text(
+            f"SELECT count(*), {until}, {sums}, {', '.join(names)} FROM {source}"
+            f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
+            f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
+        ),
+        {"report": report, **_bounds(period)},
+        execution_options={"yield_per": _BATCH_ROWS},
+    )
+    return (_total(tuple(row)) for row in found)
+
+
+def trends(connection: Connection, report: str, level: str, period: Period) -> Iterator[Trend]:
+    """How often every thing of a level changed its status."""
+    sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
+    names = NAMES[level]
+    found = connection.execute(
+        text(
+            f"SELECT count(*), min(first_change), max(last_change), {sums}, {', '.join(names)}"
+            " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
+            f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
+        ),
+        {"report": report, "level": level, **_bounds(period)},
+        execution_options={"yield_per": _BATCH_ROWS},
+    )
+    return (_trend(tuple(row)) for row in found)
+
+
+def group_site_totals(
+    connection: Connection, report: str, period: Period, top: tuple[str, str]
+) -> Iterator[Total]:
+    """The same of sites on the days they were in a group; the names begin with the group's.
+
+    Days on which a site was in none are those of the group `top`, its type and name.
+    """
+    sums = ", ".join(f"sum(s.{name})" for name in SECONDS)
+    found = connection.execute(
+        text(
+            f"SELECT count(*), max(s.until), {sums}, coalesce(g.group_type, :top_type),"
+            " coalesce(g.group_name, :top_name), s.site FROM site_availability AS s"
+            " LEFT JOIN report_group_site AS g"
+            " ON g.report = s.report AND g.day = s.day AND g.site = s.site"
+            " WHERE s.report = :report AND s.day BETWEEN :first AND :last"
+            " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
+        ),
+        {"report": report, "top_type": top[0], "top_name": top[1], **_bounds(period)},
+    )
+    return (_total(tuple(row)) for row in found)
 
 
 def day_members(
@@ -203,6 +272,7 @@ def timeline(
             f"{only} ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
         ),
         {"report": report, "site": site, "level": level, **_bounds(period)},
+        execution_options={"yield_per": _BATCH_ROWS},
     )
     return (_segment(tuple(row)) for row in found)
 
@@ -225,9 +295,26 @@ def _run(row: tuple[Any, ...]) -> Run:
         software_version=row[8] or "",
         who=row[9] or "",
         profile=recorded_profile(row[10]),
-        newest_result=_ALL_RESULTS if row[11] is None else row[11],
+        newest_result=row[11],
         downtimes=[Downtime(**each) for each in json.loads(row[12] or "[]")],
         exclusions=[Exclusion(**each) for each in json.loads(row[13] or "[]")],
+    )
+
+
+def _total(row: tuple[Any, ...]) -> Total:
+    end = 2 + len(SECONDS)
+    return Total(row[end:], Seconds(*map(int, row[2:end])), row[0], _second_or_none(row[1]))
+
+
+def _trend(row: tuple[Any, ...]) -> Trend:
+    end = 4 + len(SECONDS)
+    return Trend(
+        names=row[end:],
+        changes=int(row[3]),
+        first_change=_second_or_none(row[1]),
+        last_change=_second_or_none(row[2]),
+        days=row[0],
+        seconds=Seconds(*map(int, row[4:end])),
     )
 
 
@@ -235,19 +322,20 @@ def _segment(row: tuple[Any, ...]) -> Segment:
     level = row[1]
     named = dict(zip(ALL_NAMES, row[2:7], strict=True))
     names = tuple(named[name] for name in NAMES[level])
-    return Segment(as_day(row[0]), level, names, _second(row[7]), _second(row[8]), row[9])
+    return Segment(as_day(row[0]), level, names, second_of(row[7]), second_of(row[8]), row[9])
 
 
 def _bounds(period: Period) -> dict[str, str]:
     return {"first": period.first.isoformat(), "last": period.last.isoformat()}
 
 
-def _second(value: str | datetime) -> int:
+def second_of(value: str | datetime) -> int:
+    """The epoch second of a time as a view gives it: text on SQLite, a datetime on PostgreSQL."""
     return int(as_moment(value).timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:
-    return None if value is None else _second(value)
+    return None if value is None else second_of(value)
 
 
 def _told(value: str | datetime | None) -> str:

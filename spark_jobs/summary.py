@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from spark_jobs.days import Period
 from spark_jobs.figures import Seconds, short
 from spark_jobs.groups import GroupFigure, Member, group_figures
-from spark_jobs.levels import GROUP, METRIC, SITE
+from spark_jobs.levels import GROUP, SITE
 from spark_jobs.profile import Targets
-from spark_jobs.stored import DayFigure, Names, day_figures, day_members, metric_figures
+from spark_jobs.stored import DayFigure, Names, day_figures, day_members, totals
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,11 @@ def period_figures(connection: Connection, report: str, level: str, period: Peri
     """The figures of every thing of a level over the period (availability rules 12 and 13)."""
     if level == GROUP:
         return _groups(connection, report, period)
-    if level == METRIC:
-        return list(added_up(metric_figures(connection, report, period)))
-    return list(added_up(day_figures(connection, report, level, period)))
+    found = totals(connection, report, level, period)
+    return sorted(
+        (_figure(each.names, each.seconds, each.days, each.until) for each in found),
+        key=lambda figure: figure.names,
+    )
 
 
 def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
@@ -90,7 +92,9 @@ def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
     for each in days:
         by_names.setdefault(each.names, []).append(each)
     for names in sorted(by_names):
-        yield _figure(names, by_names[names])
+        own = by_names[names]
+        until = max((each.until for each in own if each.until is not None), default=None)
+        yield _figure(names, sum((each.seconds for each in own), Seconds()), len(own), until)
 
 
 def group_means(
@@ -107,10 +111,8 @@ def group_means(
     return group_figures(newest.values(), {newest[key]: totals[key] for key in newest})
 
 
-def _figure(names: Names, days: list[DayFigure]) -> Figure:
-    total = sum((each.seconds for each in days), Seconds())
-    until = max((each.until for each in days if each.until is not None), default=None)
-    return Figure(names, total.availability, total.reliability, total, len(days), until)
+def _figure(names: Names, total: Seconds, days: int, until: int | None) -> Figure:
+    return Figure(names, total.availability, total.reliability, total, days, until)
 
 
 def _groups(connection: Connection, report: str, period: Period) -> list[Figure]:

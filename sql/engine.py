@@ -94,6 +94,15 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def reading_at_once(engine: Engine) -> Iterator[Connection]:
+    """As `reading`; all statements see the database as it was at the first (SQLite: always so)."""
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with reading(engine) as connection:
+        yield connection
+
+
+@contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """As `reading`, for a transaction that is going to write; committed on leaving the block."""
     with _translated(engine), write_transaction(engine) as connection:

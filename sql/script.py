@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from alembic import op
 from sqlalchemy import Connection
 
 HERE = Path(__file__).parent
@@ -18,6 +17,8 @@ _VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 
 def run_version(connection: Connection, revision: str) -> None:
     """Run the frozen step to `revision`, or print it, where Alembic only prints."""
+    from alembic import op  # slow to import, and only upgrades need it
+
     migration = op.get_context()
     file = HERE / "versions" / revision / f"{migration.dialect.name}.sql"
     script = file.read_text(encoding="utf-8")

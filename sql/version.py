@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from schema.errors import ConfigError
 from sql.engine import name_of, reading, writing
@@ -27,6 +23,9 @@ from sql.roles import (
 )
 from sql.script import HERE
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 # Two upgrades at once: the second waits.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"
 
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 def wanted_version() -> str:
     """The version this program works with."""
-    return str(ScriptDirectory.from_config(_alembic()).get_current_head())
+    return versions()[-1]
 
 
 def current_version(engine: Engine) -> str | None:
@@ -66,6 +65,8 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
         ConfigError: the user works in another schema than ours.
         DatabaseRefused: the schema belongs to somebody else.
     """
+    from alembic import command  # slow to import, and only upgrades need it
+
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             _prepare(connection)
@@ -82,6 +83,8 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
 def upgrade_script(dialect: str, start: str | None = None) -> str:
     """What `upgrade` does, on paper: the steps after version `start`, or all."""
+    from alembic import command
+
     steps = io.StringIO()
     config = _alembic(output_buffer=steps, dialect=dialect)
     command.upgrade(config, f"{start or 'base'}:head", sql=True)
@@ -97,8 +100,7 @@ def access_script() -> str:
 
 def versions() -> list[str]:
     """All versions this program knows, the oldest first."""
-    scripts = ScriptDirectory.from_config(_alembic())
-    return [script.revision for script in scripts.walk_revisions()][::-1]
+    return sorted(path.name for path in (HERE / "versions").glob("[0-9]*"))
 
 
 def _prepare(connection: Connection) -> None:
@@ -124,7 +126,10 @@ def _in_one_transaction(*scripts: str) -> str:
 
 
 def _version(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
 
 
 def _mismatch(found: str | None, wanted: str) -> str:
@@ -137,6 +142,8 @@ def _mismatch(found: str | None, wanted: str) -> str:
 
 def _alembic(output_buffer: TextIO | None = None, **attributes: object) -> Config:
     """Alembic, told in code what an alembic.ini would say."""
+    from alembic.config import Config
+
     config = Config(output_buffer=output_buffer, attributes=attributes)
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

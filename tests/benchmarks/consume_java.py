@@ -64,15 +64,15 @@ def java_consumer(kind: str, broker: Any, database: str) -> Iterator[JavaConsume
         process.communicate()
 
 
-def fetch_jars() -> Path:
-    """The directory of the jars, filled by Maven the first time."""
-    done = JARS / "pom.xml"
-    if not done.exists() or done.read_text() != POM.read_text():
-        shutil.rmtree(JARS, ignore_errors=True)  # of other versions
-        command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), PLUGIN]
-        subprocess.run([*command, f"-DoutputDirectory={JARS}"], check=True)
-        shutil.copy(POM, done)  # only when all are there
-    return JARS
+def fetch_jars(pom: Path = POM, into: Path = JARS) -> Path:
+    """The directory of the jars that the POM names, filled by Maven the first time."""
+    done = into / "pom.xml"
+    if not done.exists() or done.read_text() != pom.read_text():
+        shutil.rmtree(into, ignore_errors=True)  # of other versions
+        command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), PLUGIN]
+        subprocess.run([*command, f"-DoutputDirectory={into}"], check=True)
+        shutil.copy(pom, done)  # only when all are there
+    return into
 
 
 def _broker_url(kind: str, broker: Any) -> str:

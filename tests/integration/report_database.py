@@ -70,9 +70,16 @@ class Grid:
         self._insert("downtime", {**times, **kind, **more})
 
     def result(
-        self, instance: str, time: str, status: str, *, vo: str = "ops", day: date = DAY
+        self,
+        instance: str,
+        time: str,
+        status: str,
+        *,
+        vo: str = "ops",
+        day: date = DAY,
+        **more: str,
     ) -> None:
-        """`instance` is "flavour host metric", `time` hh:mm on the day."""
+        """`instance` is "flavour host metric", `time` hh:mm on the day, `more` its attributes."""
         flavour, host, metric = instance.split()
         self._insert(
             "metricOutput",
@@ -86,6 +93,7 @@ class Grid:
                 "gatheredAt": "wn1",
                 "summaryData": f"{status} says <{metric}>",
                 "messageId": f"message-{time}",
+                **more,
             },
         )
 

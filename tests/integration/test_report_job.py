@@ -148,7 +148,7 @@ def test_what_fails_leaves_the_old_report_whole(
     run(spark, small_grid, profile(tmp_path))
     before = rows(small_grid, "SELECT * FROM site_availability")
     small_grid.result("SRM h1 put", "12:00", "CRITICAL")
-    monkeypatch.setattr(run_record, "_SWITCH", "broken")
+    monkeypatch.setattr(run_record, "_TURN", "broken")
 
     with pytest.raises(Exception, match="broken"):
         run(spark, small_grid, profile(tmp_path))

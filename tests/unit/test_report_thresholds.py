@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import permutations
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from schema.performance_data import Measured
 from spark_jobs.profile import Range, Threshold
 from spark_jobs.thresholds import Verdict, judged, read_range, triggers, verdict_of
+from tests import oracle
+from tests.world import model
 
 METRIC, HOST, FLAVOUR = "org.sam.SRM-Put", "se01.example.org", "SRM"
 
@@ -174,6 +177,30 @@ def test_the_verdict_tells_the_rule_and_the_value() -> None:
         "WARNING", second, Measured("b", "9", "ms")
     )
     assert verdict_of([first], HOST, FLAVOUR, METRIC, "OK", "b=9ms") == Verdict("OK", None, None)
+
+
+RANGES = ["", "10", "10:", "~:5", "-1:2.5", "@3:7", "@~:0"]
+VALUES = ["0", "2.5s", "-1%", "7.001", "10", "U", ""]
+
+
+@given(
+    st.lists(
+        st.tuples(*map(st.sampled_from, (RANGES, RANGES, "ab", ["", HOST], ["", FLAVOUR, "CE"]))),
+        max_size=5,
+        unique_by=lambda each: each[2:],
+    ),
+    st.dictionaries(st.sampled_from(["a", "b", "c d"]), st.sampled_from(VALUES)),
+    st.sampled_from(["OK", "WARNING", "CRITICAL", "UNKNOWN"]),
+)
+def test_a_second_reading_of_the_rule_agrees(
+    rules: list[tuple[str, ...]], values: dict[str, str], status: str
+) -> None:
+    data = " ".join(f"'{label}'={value};1;2" for label, value in values.items())
+    told = [model.Threshold(METRIC, each[2], each[0], each[1], each[3], each[4]) for each in rules]
+    result = model.Result(HOST, FLAVOUR, METRIC, status, datetime.now(UTC), performance_data=data)
+    profile = model.Profile("x", {}, thresholds=tuple(told))
+
+    assert judge([rule(*each) for each in rules], data, status) == oracle.judged(result, profile)
 
 
 def test_a_range_without_bounds_holds_every_value() -> None:

@@ -1,0 +1,286 @@
+"""A published month of a large grid, written straight into the tables: figures, timelines, results.
+
+Deterministic: most sites are well, some fail now and then, some are silent or in downtime. What
+fails is one endpoint, and with it its service, its function and its site.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from spark_jobs.days import DAY_S, Period, day_start, moment
+from spark_jobs.figures import Seconds, rounded
+from spark_jobs.levels import METRIC, NAMES
+from spark_jobs.profile import Profile
+from spark_jobs.stored import Segment
+
+METRICS = {"CE": ("ping", "submit"), "SRM": ("put",)}
+FUNCTIONS = {"CE": "compute", "SRM": "storage"}
+# Of ten sites; the share of endpoint days on which something happens.
+_KINDS = [0.01] * 6 + [0.15] * 2 + [0.8] * 2
+_BAD = ("CRITICAL",) * 6 + ("UNKNOWN", "MISSING", "DOWNTIME", "WARNING")
+
+_ODD_SITES = {0: "index", 1: "=SUM(A1) <b>&/../x", 2: "ÉCOLE " + 50 * "é"}
+_TIMES = {"start_time", "end_time", "started_at", "finished_at", "sealed_at", "until"}
+
+Stretch = tuple[int, int, str]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Every endpoint changes its status `flapping` times a day, if given."""
+
+    sites: int
+    days: int
+    endpoints: int
+    flapping: int = 0
+
+
+def site_name(number: int) -> str:
+    return _ODD_SITES.get(number, f"SITE-{number:03d}")
+
+
+def write_month(connection: Connection, profile: Profile, first: date, size: Size) -> Period:
+    """Publish the days of the report; the period that they make."""
+    period = Period(first, first + timedelta(days=size.days - 1))
+    for run_id, day in enumerate(period.days(), 1):
+        _run(connection, profile, run_id, day)
+        rows: dict[str, list[Row]] = {}
+        for site in range(size.sites):
+            for table, row in _site_day(day, site, size):
+                rows.setdefault(table, []).append({"run_id": run_id, **row})
+        for table, row in _groups(size.sites):
+            rows.setdefault(table, []).append({"run_id": run_id, **row})
+        for table, found in rows.items():
+            insert(connection, table, found)
+    return period
+
+
+def write_results(connection: Connection, period: Period, size: Size) -> int:
+    """The results behind every stretch that is not OK, through the view; how many."""
+    rows = [
+        row
+        for day in period.days()
+        for site in range(size.sites)
+        for number, stretches in enumerate(_endpoints(day, site, size))
+        for row in _said(day, site, number, stretches)
+    ]
+    connection.execute(
+        text(
+            f"INSERT INTO metricOutput ({', '.join(rows[0])}) VALUES"
+            f" ({', '.join(f':{name}' for name in rows[0])})"
+        ),
+        rows,
+    )
+    return len(rows)
+
+
+def site_seconds(day: date, site: int, size: Size) -> Seconds:
+    """The figure of a site's day."""
+    return _seconds(max(_endpoints(day, site, size), key=_not_ok))
+
+
+def site_segments(day: date, site: int, size: Size) -> list[Segment]:
+    """A site's day as pages read it: of the metrics only what is not OK."""
+    rows = (row for table, row in _site_day(day, site, size) if table == "timeline_segment")
+    return [
+        Segment(
+            day,
+            row["level"],
+            tuple(row[name] for name in NAMES[row["level"]]),
+            row["start_time"],
+            row["end_time"],
+            row["status"],
+        )
+        for row in rows
+        if row["level"] != METRIC or row["status"] != "OK"
+    ]
+
+
+def _run(connection: Connection, profile: Profile, run_id: int, day: date) -> None:
+    finished = day_start(day) + DAY_S + 3600
+    insert(
+        connection,
+        "run",
+        [
+            {
+                "run_id": run_id,
+                "report": profile.name,
+                "day": str(day),
+                "started_at": finished - 60,
+                "finished_at": finished,
+                "state": "published",
+                "results_read": 4_800_000,
+                "results_ignored": '{"not in the profile": 7}',
+                "instances": 100_000,
+                "input_digest": f"{run_id:064x}",
+                "profile": profile.document,
+                "software_version": "1",
+                "who": "nightly",
+            }
+        ],
+    )
+    insert(
+        connection, "published_run", [{"report": profile.name, "day": str(day), "run_id": run_id}]
+    )
+
+
+def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
+    """Rows of the figures and the timelines, and their tables."""
+    by_endpoint = _endpoints(day, site, size)
+    worst = max(by_endpoint, key=_not_ok)
+    lanes: list[tuple[str, Row, Sequence[Stretch]]] = [("site", {}, worst)]
+    for flavour in sorted({_flavour(number) for number in range(size.endpoints)}):
+        is_worst = flavour == _flavour(by_endpoint.index(worst))
+        stretches = worst if is_worst else [(0, DAY_S, "OK")]
+        lanes.append(("function", {"function": FUNCTIONS[flavour]}, stretches))
+        lanes.append(("service", {"service_flavour": flavour}, stretches))
+    for number, stretches in enumerate(by_endpoint):
+        named = {"service_flavour": _flavour(number), "host_name": _host(site, number)}
+        lanes.append(("endpoint", named, stretches))
+        lanes += [
+            ("metric", {**named, "metric_name": metric}, _measured(stretches))
+            for metric in METRICS[_flavour(number)]
+        ]
+    start = day_start(day)
+    for level, names, stretches in lanes:
+        if level != "metric":
+            yield f"{level}_figure", {"site": site_name(site), **names, **_figures(stretches)}
+        for begin, end, status in stretches:
+            yield (
+                "timeline_segment",
+                {
+                    "level": level,
+                    "site": site_name(site),
+                    **dict.fromkeys(
+                        ("service_flavour", "host_name", "metric_name", "function"), ""
+                    ),
+                    **names,
+                    "start_time": start + begin,
+                    "end_time": start + end,
+                    "status": status,
+                },
+            )
+
+
+def _measured(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Of a metric of an endpoint: downtimes are the endpoint's own."""
+    return [
+        (start, end, "OK" if status == "DOWNTIME" else status) for start, end, status in stretches
+    ]
+
+
+def _not_ok(stretches: Sequence[Stretch]) -> int:
+    return sum(end - start for start, end, status in stretches if status != "OK")
+
+
+def _endpoints(day: date, site: int, size: Size) -> list[list[Stretch]]:
+    """What each endpoint of the site did on the day."""
+    chance = random.Random(f"{day} {site}")
+    bad_share = _KINDS[site % len(_KINDS)]
+    return [
+        _flaps(size.flapping) if size.flapping else _stretches(chance, bad_share)
+        for _ in range(size.endpoints)
+    ]
+
+
+def _stretches(chance: random.Random, bad_share: float) -> list[Stretch]:
+    if chance.random() >= bad_share:
+        return [(0, DAY_S, "OK")]
+    start = chance.randrange(0, DAY_S - 7200)
+    end = min(DAY_S, start + chance.randrange(600, 50_000))
+    status = chance.choice(_BAD)
+    whole = [(0, start, "OK"), (start, end, status), (end, DAY_S, "OK")]
+    return [each for each in whole if each[0] < each[1]]
+
+
+def _flaps(changes: int) -> list[Stretch]:
+    step = DAY_S // (changes + 1)
+    cuts = [*range(0, step * (changes + 1), step), DAY_S]
+    return [
+        (start, end, "CRITICAL" if at % 2 else "OK")
+        for at, (start, end) in enumerate(pairwise(cuts))
+        if start < end
+    ]
+
+
+def _said(
+    day: date, site: int, number: int, stretches: Sequence[Stretch]
+) -> Iterator[dict[str, Any]]:
+    for start, end, status in stretches:
+        if status in ("OK", "MISSING", "DOWNTIME"):
+            continue
+        for metric in METRICS[_flavour(number)]:
+            for at in range(start, end, 1800):
+                second = day_start(day) + at
+                yield {
+                    "hostName": _host(site, number),
+                    "serviceFlavour": _flavour(number),
+                    "metricName": metric,
+                    "metricStatus": status,
+                    "timestamp": f"{moment(second):%Y-%m-%dT%H:%M:%SZ}",
+                    "voName": "ops",
+                    "gatheredAt": "wn1",
+                    "summaryData": f"{status}: <script>alert({at})</script> no answer",
+                    "messageId": f"m-{second}-{number}-{metric}",
+                }
+
+
+def _groups(sites: int) -> Iterator[tuple[str, Row]]:
+    groups = [("federation", f"FEDERATION-{site // 10:02d}", site) for site in range(sites)]
+    groups += [("region", f"REGION-{site % 7}", site) for site in range(sites)]
+    for kind, group, site in groups:
+        named = {"group_type": kind, "group_name": group}
+        yield "group_site", {**named, "site": site_name(site), "weight": site % 5}
+
+
+def _figures(stretches: Sequence[Stretch]) -> Row:
+    seconds = _seconds(stretches)
+    return {
+        "availability": _told(seconds.availability),
+        "reliability": _told(seconds.reliability),
+        **{f"{name}_s": held for name, held in asdict(seconds).items()},
+    }
+
+
+def _seconds(stretches: Sequence[Stretch]) -> Seconds:
+    held = Counter[str]()
+    for start, end, status in stretches:
+        held[status.lower()] += end - start
+    return Seconds(**held)
+
+
+def _told(value: Any) -> float | None:
+    figure = rounded(value)
+    return None if figure is None else float(figure)
+
+
+def _flavour(number: int) -> str:
+    return "SRM" if number % 5 == 4 else "CE"
+
+
+def _host(site: int, number: int) -> str:
+    return f"{_flavour(number).lower()}{number:02d}.site{site:03d}.example.org"
+
+
+def insert(connection: Connection, table: str, rows: Sequence[Row]) -> None:
+    """Insert rows with the columns of the first; times are epoch seconds on both databases."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    marks = [
+        f"to_timestamp(:{name})" if name in _TIMES and not is_sqlite else f":{name}"
+        for name in rows[0]
+    ]
+    numbered = "" if is_sqlite else "OVERRIDING SYSTEM VALUE "
+    connection.execute(
+        text(f"INSERT INTO {table} ({', '.join(rows[0])}) {numbered}VALUES ({', '.join(marks)})"),
+        rows,
+    )

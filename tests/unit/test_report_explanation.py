@@ -1,0 +1,397 @@
+"""Each segment that is not OK names what made it: children, results, downtimes, exclusions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.cli import make_parser
+from spark_jobs.database_inputs import Downtime, Exclusion, Result
+from spark_jobs.days import DAY_S, day_start
+from spark_jobs.explain import Question, as_text, causes_text, explain_command
+from spark_jobs.explain_json import causes_json, day_json
+from spark_jobs.explanation import SiteDay, explain_site, failures
+from spark_jobs.grouping import causes
+from spark_jobs.levels import ENDPOINT, NAMES
+from spark_jobs.profile import Profile, Range, Threshold
+from spark_jobs.profile_file import read_profile
+from spark_jobs.stored import Run, Segment
+from spark_jobs.ticket import ticket
+
+DAY = date(2026, 11, 14)
+MIDNIGHT = day_start(DAY)
+ALL = Question("A")
+PROFILE = """
+name = "test"
+validity_s = "off"
+[flavours.CE]
+metrics = ["ping", "submit"]
+[flavours.SRM]
+metrics = ["put"]
+[functions.compute]
+flavours = ["CE"]
+[functions.storage]
+flavours = ["SRM"]
+"""
+DOWNTIME = Downtime("GOC-1", "A", "h1", "", 0, 0, "SCHEDULED", "OUTAGE", "new\nkernel")
+EXCLUSION = Exclusion(7, "metric", "", "submit", "", "CE", "", 0, 0, "probe was\nbroken", "ada")
+
+
+class Told:
+    """A day of site A as a run has stored it, told in a few words."""
+
+    def __init__(self, tmp_path: Path, *changes: tuple[str, str]) -> None:
+        document = PROFILE
+        for old, new in changes:
+            assert old in document
+            document = document.replace(old, new)
+        (tmp_path / "profile.toml").write_text(document)
+        self.profile: Profile = read_profile(tmp_path / "profile.toml")
+        self.segments: list[Segment] = []
+        self.results: list[Result] = []
+        self.downtimes: list[Downtime] = []
+        self.exclusions: list[Exclusion] = []
+
+    def segment(self, level: str, names: str, *stretches: str) -> None:
+        """`names` below the site; stretches "06:00-24:00 OK"."""
+        keys = ("A", *names.split())
+        assert len(keys) == len(NAMES[level])
+        for stretch in stretches:
+            times, status = stretch.split()
+            start, end = map(at, times.split("-"))
+            self.segments.append(Segment(DAY, level, keys, start, end, status))
+
+    def everywhere(self, *stretches: str) -> None:
+        """The same at all levels above metric submit of the one CE; ping is OK."""
+        self.segment("metric", "CE h1 ping", "00:00-24:00 OK")
+        self.segment("endpoint", "CE h1", *stretches)
+        self.segment("service", "CE", *stretches)
+        self.segment("function", "compute", *stretches)
+        self.segment("site", "", *stretches)
+
+    def result(self, instance: str, time: str, status: str, **more: str) -> None:
+        flavour, host, metric = instance.split()
+        values = {"summary": f"{status} says {metric}", "message_id": f"m-{time}"}
+        values |= {"performance_data": "", "monitoring_host": "nagios", **more}
+        self.results.append(Result(host, flavour, metric, at(time), status, **values))
+
+    def day(self) -> SiteDay:
+        run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, None, (), ())
+        found = (self.segments, self.results, self.downtimes, self.exclusions)
+        return explain_site("test", "A", run, *found)
+
+    def text(self, question: Question = ALL) -> str:
+        return as_text(self.day(), question)
+
+
+def at(time: str) -> int:
+    """hh:mm of the day; with a minus in front, of the day before."""
+    before = time.startswith("~")
+    hours, minutes = time.removeprefix("~").split(":")
+    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - (DAY_S if before else 0)
+
+
+def lines(text: str) -> Sequence[str]:
+    return [line.strip() for line in text.splitlines()]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_a_sites_segment_leads_down_to_the_metric(told: Told) -> None:
+    told.everywhere("00:00-06:00 OK", "06:00-07:00 CRITICAL", "07:00-24:00 OK")
+    told.segment(
+        "metric", "CE h1 submit", "00:00-06:00 OK", "06:00-07:00 CRITICAL", "07:00-24:00 OK"
+    )
+    told.result("CE h1 submit", "06:00", "CRITICAL")
+    told.result("CE h1 submit", "06:30", "CRITICAL")
+
+    text = told.text()
+
+    way = "because function compute is CRITICAL: service CE: endpoint h1: metric submit"
+    site = lines(text)
+    assert site[site.index("06:00:00-07:00:00 CRITICAL") + 1] == way
+    assert "because service CE is CRITICAL: endpoint h1: metric submit" in site
+    assert "2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00)" in site
+    assert "availability = 100 x (OK 82800 + WARNING 0) / (86400 - not known 0) = 95.83333" in text
+    assert text.count("= 95.83333") == 8  # both figures of site, function, service, endpoint
+
+
+def test_only_the_children_that_decide_are_named_and_when(told: Told) -> None:
+    told.segment("site", "", "00:00-08:00 CRITICAL", "08:00-24:00 OK")
+    told.segment("function", "compute", "00:00-04:00 CRITICAL", "04:00-24:00 OK")
+    told.segment("function", "storage", "00:00-04:00 WARNING", "04:00-08:00 CRITICAL")
+    told.segment("function", "storage", "08:00-24:00 OK")
+
+    [site, *_] = told.day().things
+
+    assert [(each.names[-1], each.start) for each in site.reasons[0].deciding] == [
+        ("compute", at("00:00")),
+        ("storage", at("04:00")),
+    ]
+    assert "because function storage is CRITICAL 04:00:00-08:00:00" in told.text()
+
+
+def test_a_status_that_no_child_has_names_all_children_that_were_not_ok(told: Told) -> None:
+    # A profile's own operation may answer WARNING to one CRITICAL of two.
+    told.segment("site", "", "00:00-24:00 WARNING")
+    told.segment("function", "compute", "00:00-24:00 CRITICAL")
+    told.segment("function", "storage", "00:00-24:00 OK")
+
+    [site, *_] = told.day().things
+
+    assert [each.names[-1] for each in site.reasons[0].deciding] == ["compute"]
+
+
+def test_missing_by_validity_tells_the_last_result_and_since_when(tmp_path: Path) -> None:
+    told = Told(tmp_path, ('validity_s = "off"', "validity_s = 7200"))
+    told.everywhere("00:00-08:00 OK", "08:00-09:00 MISSING", "09:00-24:00 OK")
+    told.segment("metric", "CE h1 submit", "00:00-08:00 OK", "08:00-09:00 MISSING")
+    told.result("CE h1 submit", "05:00", "OK")
+    told.result("CE h1 submit", "06:00", "OK")
+    told.result("CE h1 submit", "09:00", "OK")
+
+    assert (
+        "no result for 3 h; the last one at 2026-11-14T06:00:00Z OK OK says submit (m-06:00) is"
+        " believed for 2 h: MISSING since 2026-11-14T08:00:00Z"
+    ) in lines(told.text())
+
+
+def test_missing_from_the_beginning_tells_how_far_back_nothing_was_found(told: Told) -> None:
+    told.everywhere("00:00-24:00 MISSING")
+    told.segment("metric", "CE h1 submit", "00:00-24:00 MISSING")
+
+    assert "no result since 2026-11-13T00:00:00Z, as far as a report looks back" in lines(
+        told.text()
+    )
+
+
+def test_a_state_of_the_day_before_is_told_by_its_result(told: Told) -> None:
+    told.everywhere("00:00-24:00 CRITICAL")
+    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    told.result("CE h1 submit", "~21:00", "CRITICAL")
+    told.result("CE h1 submit", "~22:00", "CRITICAL")
+
+    text = told.text()
+
+    assert "2026-11-13T22:00:00Z CRITICAL CRITICAL says submit (m-~22:00)" in lines(text)
+    assert "21:00:00Z" not in text
+
+
+def test_a_threshold_tells_what_it_changed_and_by_which_rule(told: Told) -> None:
+    limits = Range(Fraction(0), Fraction(30)), Range(None, Fraction("60.5"))
+    rules = (Threshold("submit", "time", *limits),)
+    told.profile = replace(told.profile, thresholds=rules)
+    told.everywhere("00:00-24:00 CRITICAL")
+    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    told.result("CE h1 submit", "00:00", "OK", performance_data="time=72s")
+
+    assert (
+        "2026-11-14T00:00:00Z CRITICAL (sent as OK; time=72s triggers the threshold critical ~:60.5"
+        " of submit) OK says submit (m-00:00)"
+    ) in lines(told.text())
+    [endpoint] = day_json(told.day(), told.day().of_level(ENDPOINT))["things"]
+    [result] = endpoint["reasons"][0]["metrics"][0]["results"]
+    assert (result["status"], result["original_status"]) == ("CRITICAL", "OK")
+    assert result["threshold"]["critical"] == "~:60.5"
+
+
+def test_an_excluded_metric_names_its_exclusion(told: Told) -> None:
+    told.everywhere("00:00-24:00 OK")
+    told.segments = [each for each in told.segments if each.level != "endpoint"]
+    told.segment("endpoint", "CE h1", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
+    told.segment("metric", "CE h1 submit", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
+    told.exclusions = [
+        replace(EXCLUSION, start=at("00:00"), end=at("02:00")),
+        replace(EXCLUSION, exclusion_id=8, host_name="h9", start=at("00:00"), end=at("02:00")),
+    ]
+
+    text = told.text()
+
+    words = (
+        "exclusion 7 of metric submit at CE, 2026-11-14T00:00:00Z to 2026-11-14T02:00:00Z,"
+        " by ada: probe was broken"
+    )
+    assert lines(text).count(words) == 2  # at the metric, and in the list
+    assert "exclusion 8" not in text
+
+
+def test_an_excluded_site_names_its_exclusion_and_no_function(told: Told) -> None:
+    told.segment("site", "", "00:00-02:00 UNKNOWN", "02:00-24:00 OK")
+    told.segment("function", "compute", "00:00-02:00 CRITICAL", "02:00-24:00 OK")
+    told.exclusions = [
+        Exclusion(9, "group", "", "", "A", "", "", at("00:00"), at("02:00"), "flood", "ada")
+    ]
+
+    [site, *_] = told.day().things
+
+    assert site.reasons[0].deciding == []
+    assert [each.exclusion_id for each in site.reasons[0].exclusions] == [9]
+    assert "exclusion 9 of site A," in told.text()
+
+
+def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(told: Told) -> None:
+    told.everywhere("00:00-12:00 MISSING", "12:00-24:00 OK")
+    told.segment("metric", "CE h1 submit", "00:00-12:00 MISSING", "12:00-24:00 OK")
+    told.result("CE h1 submit", "06:00", "CRITICAL")
+    told.result("CE h1 submit", "08:00", "CRITICAL")
+    told.result("CE h1 submit", "08:01", "OK", monitoring_host="other")
+    told.exclusions = [
+        Exclusion(
+            3, "monitoring-host", "nagios", "", "", "", "", at("06:00"), at("08:00"), "x", "y"
+        )
+    ]
+
+    day = told.day()
+
+    assert [each.result.message_id for each in day.ignored] == ["m-06:00", "m-08:00"]
+    assert (
+        "ignored: CE h1 submit 2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00),"
+        " measured by nagios (exclusion 3)"
+    ) in lines(told.text())
+
+
+def test_downtimes_that_count_make_segments_and_the_others_say_so(told: Told) -> None:
+    told.everywhere("00:00-02:00 DOWNTIME", "02:00-24:00 OK")
+    told.segment("metric", "CE h1 submit", "00:00-01:00 CRITICAL", "01:00-24:00 OK")
+    told.result("CE h1 submit", "00:00", "CRITICAL")
+    told.downtimes = [
+        replace(DOWNTIME, start=at("00:00"), end=at("02:00")),
+        replace(
+            DOWNTIME, downtime_id="GOC-2", severity="WARNING", start=at("05:00"), end=at("9:00")
+        ),
+        replace(DOWNTIME, downtime_id="GOC-3", host_name="h9", start=at("00:00"), end=at("02:00")),
+        replace(DOWNTIME, downtime_id="GOC-4", start=at("~00:00"), end=at("00:00")),
+    ]
+
+    text = told.text()
+
+    [endpoint] = told.day().of_level(ENDPOINT)
+    assert [each.downtime_id for each in endpoint.reasons[0].downtimes] == ["GOC-1"]
+    assert endpoint.reasons[0].deciding == []
+    assert "because function compute is DOWNTIME: service CE: endpoint h1: in downtime" in text
+    assert "besides, submit CRITICAL 00:00:00-01:00:00" in lines(text)
+    assert "2026-11-14T02:00:00Z: new kernel (counts)" in text
+    assert "(does not count)" in text
+    assert "GOC-3" not in text
+    assert "GOC-4" not in text
+    assert list(failures(told.day().things)) == []  # nothing failed that counted
+
+
+def test_a_failure_is_told_once_though_it_is_behind_several_segments(told: Told) -> None:
+    told.everywhere(
+        "00:00-06:00 CRITICAL", "06:00-07:00 DOWNTIME", "07:00-12:00 CRITICAL", "12:00-24:00 OK"
+    )
+    told.segment("metric", "CE h1 submit", "00:00-12:00 CRITICAL", "12:00-24:00 OK")
+    for time in ("~23:00", "05:00", "06:10", "06:30", "08:00"):
+        told.result("CE h1 submit", time, "CRITICAL")
+    told.downtimes = [replace(DOWNTIME, start=at("06:00"), end=at("07:00"))]
+
+    # 06:10 was in the downtime; 06:30, too, but it still held after it.
+    assert [each.message_id for each in failures(told.day().things)] == [
+        "m-~23:00",
+        "m-05:00",
+        "m-06:30",
+        "m-08:00",
+    ]
+
+
+@pytest.fixture
+def three_causes(told: Told) -> Told:
+    """Sixty failures of three causes."""
+    told.everywhere("00:00-20:00 CRITICAL", "20:00-24:00 OK")
+    told.segment("metric", "CE h1 submit", "00:00-20:00 CRITICAL", "20:00-24:00 OK")
+    for number in range(60):
+        text = (f"timed out after {number} s", f"no route to ce{number}.a.org", "{<b>\n{x}")[
+            number % 3
+        ]
+        time = f"{number // 3}:{number % 3 * 20:02}"
+        told.result("CE h1 submit", time, "CRITICAL", summary=text)
+    return told
+
+
+def test_a_line_for_each_cause(three_causes: Told) -> None:
+    text = causes_text(three_causes.day(), ALL)
+
+    heading, *found = lines(text)
+    assert heading == "test, 2026-11-14: A: 60 failures, 3 causes"
+    assert [line.partition("; e.g. ")[0] for line in found] == [
+        "20 x CRITICAL CE submit 00:20:00-19:20:00 at h1: no route to *",
+        "20 x CRITICAL CE submit 00:00:00-19:00:00 at h1: timed out after * s",
+        "20 x CRITICAL CE submit 00:40:00-19:40:00 at h1: {<b> {x}",
+    ]
+    assert found[0].endswith("; e.g. h1 2026-11-14T19:20:00Z (m-19:20)")
+    day = three_causes.day()
+    document = causes_json(day, causes(failures(day.things)))
+    assert [each["count"] for each in document["causes"]] == [20, 20, 20]
+    assert document["causes"][2]["example"]["summary"] == "{<b>\n{x}"
+
+
+def test_a_ticket_names_site_day_figure_causes_and_what_to_run(three_causes: Told) -> None:
+    told = ticket(three_causes.day(), ALL)
+
+    assert told[0] == "A on 2026-11-14 (UTC), report test"
+    assert told[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
+    assert told[2].startswith("targets missed: availability 16.67 is below 80; reliability 16.67")
+    assert "  00:00:00-20:00:00 CRITICAL: function compute: service CE: endpoint h1:" in told[5]
+    assert sum("20 x CRITICAL" in line for line in told) == 3
+    assert told[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
+
+
+def test_a_ticket_is_short_whatever_happened(told: Told) -> None:
+    clock = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60 + 1, 30)]
+    statuses = ["CRITICAL", "WARNING"] * 24
+    stretches = [
+        f"{start}-{end} {status}"
+        for start, end, status in zip(clock[:-1], clock[1:], statuses, strict=True)
+    ]
+    told.everywhere(*stretches)
+    told.segment("metric", "CE h1 submit", *stretches)
+    for number, (time, status) in enumerate(zip(clock[:-1], statuses, strict=True)):
+        letter = chr(ord("a") + number % 26)
+        told.result("CE h1 submit", time, status, summary=f"{letter} is {'long ' * 2000}")
+    told.downtimes = [
+        replace(DOWNTIME, downtime_id=f"GOC-{n}" * 30, start=at("00:00"), end=at("24:00"))
+        for n in range(20)
+    ]
+
+    for question in (ALL, Question("A", "CE", "h1")):
+        written = ticket(told.day(), question)
+
+        assert max(map(len, written)) <= 100
+        assert 30 < len(written) <= 40
+        assert any(line.strip().startswith("… and ") for line in written)
+        assert "sam-report explain" in written[-1]
+
+
+def test_one_flavour_or_host_can_be_asked_for(told: Told) -> None:
+    told.everywhere("00:00-24:00 CRITICAL")
+    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    told.segment("endpoint", "SRM h2", "00:00-24:00 CRITICAL")
+    told.segment("service", "SRM", "00:00-24:00 CRITICAL")
+    told.segment("function", "storage", "00:00-24:00 CRITICAL")
+
+    text = told.text(Question("A", "SRM"))
+
+    assert "SRM h2 (AND of its metrics)" in lines(text)
+    assert "CE h1 (AND of its metrics)" not in lines(text)
+    assert "because function compute is CRITICAL" in text  # the site is always told whole
+
+
+@pytest.mark.parametrize("site", ["SITE-A", "=SUM(A1) <b>&/../x", "-x", "it's", "$(reboot)", "ä b"])
+def test_the_command_line_is_what_a_shell_reads_back(site: str) -> None:
+    line = explain_command("my report", site, DAY, "CE", "-h1")
+
+    program, *words = shlex.split(line)
+    args = make_parser().parse_args(words)
+    assert program == "sam-report"
+    assert (args.report, args.site, args.day) == ("my report", site, DAY)
+    assert (args.flavour, args.host) == ("CE", "-h1")

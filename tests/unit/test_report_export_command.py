@@ -1,0 +1,86 @@
+"""Export: where files go, which months are whole, and what a spreadsheet is spared."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from spark_jobs.days import Period
+from spark_jobs.errors import CannotWriteFile
+from spark_jobs.export import WRITERS
+from spark_jobs.export_command import FORMATS
+from spark_jobs.export_run import covered_months
+from spark_jobs.files import path_part, replacing
+from spark_jobs.spreadsheet import csv_lines, csv_table
+from spark_jobs.trends_command import _number
+
+TODAY = date(2026, 11, 20)
+
+
+def test_every_format_has_a_writer() -> None:
+    assert tuple(WRITERS) == FORMATS
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "months"),
+    [
+        (date(2026, 10, 1), date(2026, 10, 31), ["2026-10"]),
+        (date(2026, 10, 2), date(2026, 10, 31), []),
+        (date(2026, 9, 30), date(2026, 11, 19), ["2026-10"]),
+        (date(2026, 10, 31), TODAY, ["2026-11"]),  # as far as the running month goes
+        (date(2024, 2, 1), date(2024, 2, 28), []),
+        (date(2026, 12, 31), date(2027, 1, 31), ["2027-01"]),
+    ],
+)
+def test_a_month_counts_when_all_of_it_is_asked(first: date, last: date, months: list[str]) -> None:
+    found = covered_months(Period(first, last), TODAY)
+
+    assert [f"{month.first:%Y-%m}" for month in found] == months
+
+
+@pytest.mark.parametrize("name", ["critical", "..", ".", "a/b", "ü %", "a=b", "~", "*?", "C:\\x"])
+def test_a_name_becomes_one_part_of_a_path_and_comes_back(name: str) -> None:
+    part = path_part(name)
+
+    assert "/" not in part and not part.startswith(".")
+    assert unquote(part) == name
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "below" / "file"
+    with replacing(path) as file:
+        file.write(b"old")
+
+    with pytest.raises(ValueError, match="in the middle"), replacing(path) as file:
+        file.write(b"half")
+        raise ValueError("in the middle")
+
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(CannotWriteFile, match="make room"), replacing(tmp_path / "file"):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_formula_is_shown_not_calculated(formula: str) -> None:
+    assert csv_lines([[formula]]).strip('"\n').startswith("'")
+
+
+def test_csv_quotes_and_joins() -> None:
+    rows = [{"name": 'a "b", c', "missed": ["availability", "unknown"], "n": None, "x": -1.5}]
+
+    assert csv_table(rows) == 'name,missed,n,x\n"a ""b"", c",availability unknown,,-1.5'
+    assert csv_table([]) == ""
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²"])
+def test_top_is_a_number_from_one_on(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="want one from 1 on"):
+        _number(text)

@@ -1,0 +1,178 @@
+"""Failures of one cause are one line, whatever probes write into their texts."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from string import ascii_letters, digits
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.grouping import Failure, causes, masked
+
+FAILURE = Failure("CE", "ce01.example.org", "submit", "CRITICAL", 1000, "down", "message-1")
+
+
+def test_500_failures_with_three_causes_are_three_lines() -> None:
+    rng = random.Random(7)
+
+    def host() -> str:
+        return f"ce{rng.randrange(20):02}.site-{rng.randrange(9)}.example.org"
+
+    def text(cause: int) -> str:
+        if cause == 0:
+            clock = f"2026-11-14T{rng.randrange(24):02}:{rng.randrange(60):02}:00Z"
+            seconds = rng.uniform(1, 90)
+            return f"{clock} {host()}:{rng.randrange(65536)} timed out after {seconds:.3f} s"
+        if cause == 1:
+            uuid = UUID(int=rng.getrandbits(128), version=4)
+            return f"job https://{host()}:9000/{drawn(rng)} aborted: [{uuid}] no free slots"
+        inode = f"inode 0x{rng.getrandbits(48):x} on 192.0.2.{rng.randrange(256)}"
+        return f"cannot write /tmp/{drawn(rng)}/out.{rng.randrange(10**6)} ({inode})"
+
+    failures = [
+        replace(FAILURE, host_name=host(), at=60 * number, text=text(cause))
+        for number, cause in enumerate(rng.choices(range(3), weights=(1, 2, 3), k=500))
+    ]
+
+    found = causes(failures)
+
+    assert [each.text for each in found] == [
+        "cannot write /tmp/* (inode * on *)",
+        "job https://*/* aborted: [*] no free slots",
+        "* timed out after * s",
+    ]
+    assert sum(each.count for each in found) == 500
+    assert min(each.first for each in found) == 0
+    assert max(each.last for each in found) == 60 * 499
+
+
+def drawn(rng: random.Random) -> str:
+    """An id in base 64."""
+    return "".join(rng.choices(ascii_letters + digits, k=22))
+
+
+def test_a_cause_tells_how_often_when_where_and_the_newest_message() -> None:
+    failures = [
+        replace(FAILURE, at=3000, message_id="", host_name="ce03.example.org"),
+        replace(FAILURE, at=2000, message_id="message-2", host_name="ce02.example.org"),
+        replace(FAILURE, at=1000),
+        replace(FAILURE, at=1500),
+    ]
+
+    [cause] = causes(failures)
+
+    assert (cause.count, cause.first, cause.last, cause.endpoints) == (4, 1000, 3000, 3)
+    assert cause.example == failures[1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(FAILURE, service_flavour="SRM"),
+        replace(FAILURE, metric_name="ping"),
+        replace(FAILURE, status="UNKNOWN"),
+        replace(FAILURE, text="up"),
+    ],
+)
+def test_causes_differ_by_flavour_metric_status_and_text(other: Failure) -> None:
+    assert len(causes([FAILURE, other])) == 2
+
+
+def test_the_most_harmful_comes_first_then_the_most_frequent() -> None:
+    seen = [
+        *[replace(FAILURE, status="WARNING")] * 9,
+        *[replace(FAILURE, status="MISSING", text="no result")] * 2,
+        *[replace(FAILURE, text="rare")],
+        *[replace(FAILURE, text="frequent")] * 3,
+    ]
+
+    assert [each.text for each in causes(seen)] == ["frequent", "rare", "no result", "down"]
+    assert causes([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("timed out after 30 s", "timed out after * s"),
+        ("load is 3.14, 12% of 1e6", "load is * of *"),
+        ("connect to ce01.example.org:8443: refused", "connect to *: refused"),
+        ("connect to CE01.EXAMPLE.ORG failed", "connect to * failed"),
+        ("host alpha.example.org is down.", "host * is down."),
+        ("no route to 192.0.2.17", "no route to *"),
+        ("no route to [2001:db8::17]:443 or fe80::1%eth0", "no route to [*]:* or *"),
+        ("since 2026-11-14T09:12:03.123456+01:00", "since *"),
+        ("since 2026-11-14 09:12:03 UTC!", "since *!"),
+        ("since Sat Nov 14 09:12:03 CET 2026 only", "since * only"),
+        ("since Saturday, 14 November 2026", "since *"),
+        ("id 6ba7b810-9dad-11d1-80b4-00c04fd430c8 unknown", "id * unknown"),
+        ("commit deadbeefcafe and 0xdeadbeef", "commit * and *"),
+        ("job 4711.ce01.example.org held", "job * held"),
+        (
+            "job https://wms.example.org:9000/aBcDeFgHiJkLmNoPqRsTuV aborted",
+            "job https://*/* aborted",
+        ),
+        ("CREAM123456789 is purged", "CREAM* is purged"),
+        ("cannot read /tmp/tmpAbCdEf/result", "cannot read /tmp/*"),
+        ("cannot read /data/run_17/out.3: denied", "cannot read /data/run_*/out.*: denied"),
+        ("user bob@ui7.example.org", "user bob@*"),
+        ("/DC=org/DC=example/CN=Robot 17", "/DC=org/DC=example/CN=Robot *"),
+        ("files 1 2 3, 4", "files *"),
+        ("java.lang.NullPointerException in MyJobSubmissionService", None),
+        ("could not find file.txt: No such file or directory", None),
+        ("HTTP 503 Service Unavailable", None),
+        ("HTTP/1.1 404 not found, exit code 137", None),
+        ("killed by signal 9", None),
+        ("Décembre: süß, 東京 ≠ 大阪 🙂", None),
+        ("{} {0} %s %(name)s \\1 \\g<0>", "{} {*} %s %(name)s \\* \\g<*>"),
+        ("<script>alert('x')</script>", None),
+        ("* and ** stay", None),
+        ("", None),
+    ],
+)
+def test_what_differs_by_occasion_is_masked_and_the_rest_stays(text: str, told: str | None) -> None:
+    assert masked(text) == (text if told is None else told)
+
+
+def test_an_endpoint_is_masked_by_its_own_name_even_a_short_one() -> None:
+    assert masked("alpha refused: ALPHA.grid is full", "alpha.grid") == "* refused: * is full"
+    assert masked("alpha refused") == "alpha refused"
+
+
+def test_a_text_of_several_lines_is_one_line() -> None:
+    assert masked("first\nsecond\r\n\tthird\x00\x1b[31m\u2028last\n") == (
+        "first second third [* last"
+    )
+
+
+def test_a_long_text_is_cut() -> None:
+    told = masked("out of memory " * 700)
+
+    assert len(told) == 200
+    assert told.endswith("…")
+    assert masked("x" * 200) == "x" * 200
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a_", "a.", "a-", "1", "*,", "* . ", "::", "0f", "aA", "/", "Mon ", "exit ", "ab:", "("],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    began = time.process_time()
+
+    for _ in range(5):
+        masked(piece * (10_000 // len(piece)) + "!")
+
+    assert time.process_time() - began < 1
+
+
+@given(st.text(), st.text(max_size=20))
+def test_any_text_is_masked_to_one_short_line(text: str, host: str) -> None:
+    told = masked(text, host)
+
+    assert len(told) <= 200
+    assert not any(each in told for each in "\n\r\t\0\x1b\u2028")
