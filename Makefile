@@ -12,6 +12,7 @@ PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
+BROWSER := chromium=chromium
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
@@ -44,7 +45,7 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(BROWSER)
 	@$(BIN)/python -m tests.services.activemq
 	@$(BIN)/python -m tests.services.activemq5
 	@$(BIN)/python -m tests.services.artemis

@@ -11,13 +11,12 @@ from sqlalchemy import Connection, text
 from schema.command import to_json
 from spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
 
-# The parts of a run's input, as SQL, and what to call a change of each.
+# The parts of a run's input, and what to call a change of each.
 _INPUTS = {
     "results_digest": "results changed",
     "topology_digest": "topology changed",
     "downtimes_digest": "downtimes changed",
-    # A run of before there were exclusions has neither; no exclusions have no digest.
-    "coalesce(CASE WHEN exclusions <> '[]' THEN exclusions_digest END, '')": "exclusions changed",
+    "exclusions_digest": "exclusions changed",
     "profile_digest": "profile changed",
     "until": "the day went on",
     "software_version": "software changed",
@@ -48,10 +47,14 @@ def note_changes(connection: Connection, old: int, new: int) -> int:
 
 def _reason(connection: Connection, old: int, new: int) -> str:
     """Which inputs of the two runs differ, in words."""
-    statement = text(f"SELECT {', '.join(_INPUTS)} FROM run WHERE run_id = :run_id")
-    before, after = (connection.execute(statement, {"run_id": r}).one() for r in (old, new))
-    words = _INPUTS.values()
-    return ", ".join(w for w, a, b in zip(words, before, after, strict=True) if a != b)
+    statement = text(f"SELECT {', '.join(_INPUTS)}, exclusions FROM run WHERE run_id = :run_id")
+    runs = (connection.execute(statement, {"run_id": run_id}) for run_id in (old, new))
+    before, after = (run.mappings().one() for run in runs)
+    changed = [name for name in _INPUTS if before[name] != after[name]]
+    # A run of before schema 0004 knew no exclusions.
+    if before["exclusions_digest"] is None and after["exclusions"] == "[]":
+        changed.remove("exclusions_digest")
+    return ", ".join(_INPUTS[name] for name in changed)
 
 
 def _differences(

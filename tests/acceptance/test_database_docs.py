@@ -110,7 +110,9 @@ def hosts(database: str) -> list[str]:
 HOSTS = ["host0.example.org", "host1.example.org", "host2.example.org"]
 
 
-@pytest.mark.parametrize("section", ["What it promises", "vacuum", "how big", "who loaded"])
+@pytest.mark.parametrize(
+    "section", ["What it promises", "vacuum", "how big", "who loaded", "was excluded"]
+)
 def test_every_query_is_answered(sam: Workplace, section: str) -> None:
     for statements in texts(section, "sql"):
         assert psql(sam, statements).out

@@ -13,7 +13,7 @@ from tests.services.postgres import fresh_database
 
 # One moment for all: midnight may pass while the tests run.
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
-FIRST = YESTERDAY - timedelta(days=2)
+FIRST = YESTERDAY - timedelta(days=3)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -41,13 +41,17 @@ def test_a_night_computes_what_is_new_and_what_has_changed(place: Workplace) -> 
     idle_night = run_due(place)
     grid.result("SRM h1 put", "12:00", "CRITICAL", day=FIRST)
     grid.engine.dispose()
+    times = ("--start", f"{YESTERDAY}T00:00Z", "--end", f"{YESTERDAY}T12:00Z")
+    place.succeed("sam-report", "exclusion", "add", "--group", "A", *times, "--reason", "x")
     third_night = run_due(place, "--json")
 
     assert first_night.code == 0, str(first_night)
     assert first_night.out.startswith(f"test {FIRST} to {YESTERDAY}: 1 results")
     assert (idle_night.code, idle_night.out) == (0, "test: nothing is due\n")
     assert third_night.code == 0, str(third_night)
-    [task] = third_night.json
+    late, excluded = third_night.json
     touched = FIRST + timedelta(days=1)  # a result holds until the next day's first
-    assert (task["first_day"], task["last_day"]) == (str(FIRST), str(touched))
-    assert task["figures_changed"] > 0
+    assert (late["first_day"], late["last_day"]) == (str(FIRST), str(touched))
+    assert (excluded["first_day"], excluded["last_day"]) == (str(YESTERDAY), str(YESTERDAY))
+    assert late["figures_changed"] > 0
+    assert excluded["figures_changed"] > 0

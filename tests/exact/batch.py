@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tests.oracle import Figures, Segment, day_report, trend
+from tests.oracle import DayReport, Segment, day_report, trend
 from tests.world.drawn import drawn, worlds
 from tests.world.drawn_setting import Setting, all_settings
 from tests.world.model import (
@@ -17,16 +17,16 @@ from tests.world.model import (
     Profile,
     Result,
     SiteGroup,
+    Threshold,
     World,
     midnight,
 )
 
 LEVELS = ("metrics", "endpoints", "services", "functions", "sites")
 FIGURE_LEVELS = LEVELS[1:]
-THRESHOLDS_AND_EXCLUSIONS = False
 
 Facts = dict[tuple[str, ...], object]
-"""What a report says of a world: (what, day, names …) to a timeline, figures, a trend, a mean."""
+"""What reports say of a world: (what, report, day, names …) to a timeline, figures, a trend."""
 
 Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
 
@@ -43,22 +43,22 @@ class Batch:
         return {name: named(each, name) for name, each in self._by_name()}
 
     @property
-    def profile(self) -> Profile:
+    def profiles(self) -> tuple[Profile, ...]:
         """A rule on a host is one on that host of each world."""
-        given = self.setting.profile
-        thresholds = [
-            replace(rule, host=host)
-            for rule in given.thresholds
-            for host in (
-                [f"{rule.host}.{name}" for name, _ in self._by_name()] if rule.host else [""]
-            )
-        ]
-        return replace(given, thresholds=tuple(thresholds))
+        return tuple(
+            replace(each, thresholds=tuple(self._everywhere(each.thresholds)))
+            for each in self.setting.profiles
+        )
 
     def oracle_facts(self) -> dict[str, Facts]:
         """By the worlds' names."""
-        profile = self.profile
-        return {name: _facts(self.setting, profile, each) for name, each in self.named.items()}
+        profiles = self.profiles
+        return {name: _facts(self.setting, profiles, each) for name, each in self.named.items()}
+
+    def _everywhere(self, thresholds: Iterable[Threshold]) -> Iterator[Threshold]:
+        for rule in thresholds:
+            for name, _ in self._by_name() if rule.host else [("", None)]:
+                yield replace(rule, host=rule.host and f"{rule.host}.{name}")
 
     def _by_name(self) -> list[tuple[str, World]]:
         return [(f"w{place:03}", each) for place, each in enumerate(self.worlds)]
@@ -68,11 +68,7 @@ def drawn_batch(seed: int, number: int, size: int) -> Batch:
     """One of the batches of a seed; the last of a few settings, as the first are the plainest."""
     own = 10_000 * seed + number
     setting = drawn(all_settings(), 3, own)[-1]
-    if THRESHOLDS_AND_EXCLUSIONS:
-        return Batch(setting, drawn(worlds(setting), size, own))
-    profile = replace(setting.profile, thresholds=())
-    plain = replace(setting, exclusions=(), profile=profile)
-    return Batch(plain, [replace(each, exclusions=()) for each in drawn(worlds(plain), size, own)])
+    return Batch(setting, drawn(worlds(setting), size, own))
 
 
 def named(world: World, name: str) -> World:
@@ -105,29 +101,31 @@ def told(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, 
     )
 
 
-def _facts(setting: Setting, profile: Profile, world: World) -> Facts:
+def _facts(setting: Setting, profiles: Iterable[Profile], world: World) -> Facts:
     facts: Facts = {}
-    start = midnight(setting.first_day)
     shared = replace(world, exclusions=(*world.exclusions, *setting.exclusions))
     for day in setting.days:
         is_open = setting.until < midnight(day) + timedelta(days=1)
-        report = day_report(shared, profile, day, setting.until if is_open else None)
-        for level in LEVELS:
-            for key, timeline in report.timelines(level).items():
-                facts["timeline", level, str(day), *key] = told(timeline, start)
-                changes = trend(timeline)
-                facts["trend", level, str(day), *key] = (
-                    changes.changes,
-                    changes.first_change,
-                    changes.last_change,
-                )
-        for level in FIGURE_LEVELS:
-            for key, figures in report.figures(level).items():
-                facts["figures", level, str(day), *key] = _told_figures(figures)
-        for group, means in report.groups.items():
-            facts["group", str(day), *group] = means
+        for profile in profiles:
+            report = day_report(shared, profile, day, setting.until if is_open else None)
+            facts |= _of_a_day(report, profile.name, midnight(setting.first_day))
     return facts
 
 
-def _told_figures(figures: Figures) -> tuple[object, ...]:
-    return (dict(figures.seconds), figures.availability, figures.reliability)
+def _of_a_day(report: DayReport, name: str, start: datetime) -> Facts:
+    facts: Facts = {}
+    of = (name, str(report.day))
+    for level in LEVELS:
+        for key, timeline in report.timelines(level).items():
+            facts["timeline", level, *of, *key] = told(timeline, start)
+            facts["trend", level, *of, *key] = trend(timeline)
+    for level in FIGURE_LEVELS:
+        for key, figures in report.figures(level).items():
+            facts["figures", level, *of, *key] = (
+                figures.seconds,
+                figures.availability,
+                figures.reliability,
+            )
+    for group, means in report.groups.items():
+        facts["group", *of, *group] = means
+    return facts

@@ -36,7 +36,7 @@ class Checker:
             shuffled=number,
             copies=number % 3 / 4,
             partitions=1 + number % 4,
-            slices_per_core=1 + number % 3,
+            cores=1 + number % 3,
             compiled=number % 5 == 4,
         )
         dialect = DIALECTS[number % 2]
@@ -93,7 +93,7 @@ def told(batch: Batch, spark: dict[str, Facts]) -> str:
     answers = sorted(
         fact for fact in {*oracle, *spark[name]} if oracle.get(fact) != spark[name].get(fact)
     )
-    lines = [to_toml(batch.profile), f"run at {wire_time(batch.setting.until)}"]
+    lines = [*map(to_toml, batch.profiles), f"run at {wire_time(batch.setting.until)}"]
     lines += [_row(row) for row in batch.setting.exclusions]
     lines += [_row(row) for kind in ROWS for row in getattr(world, kind)]
     for fact in answers[:12]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine, text
 
 from schema.message import Message
-from spark_jobs import job, storage
+from spark_jobs import job
 from spark_jobs.days import Period
 from spark_jobs.profile_file import read_profile
 from spark_jobs.session import _NO_CODE, PARTITIONS
@@ -24,7 +26,7 @@ from sql.catalogue import Catalogue
 from sql.engine import reading, writing
 from sql.load import load
 from tests.exact.batch import FIGURE_LEVELS, Batch, Facts, told
-from tests.oracle import STATUSES, GroupFigures, Segment
+from tests.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.world.model import Exclusion, World, midnight
 from tests.world.profile_file import to_toml
 from tests.world.records import (
@@ -35,6 +37,7 @@ from tests.world.records import (
     wlcg_text,
 )
 
+_WORLD = re.compile(r"\bw\d+(?=-)")
 NAMES = {
     "metric": ("site", "service_flavour", "host_name", "metric_name"),
     "endpoint": ("site", "service_flavour", "host_name"),
@@ -51,7 +54,7 @@ class Arrangement:
     shuffled: int = 0
     copies: float = 0.2
     partitions: int = 2
-    slices_per_core: int = 2
+    cores: int = 2
     compiled: bool = False
 
 
@@ -63,21 +66,25 @@ def spark_facts(
     run(spark, engine, batch, arrangement, directory)
     facts: dict[str, Facts] = {name: {} for name in batch.named}
     for fact, value in stored_facts(engine, batch.setting.first_day):
-        name = next(part for part in fact if part[:1] == "w" and "-" in part).partition("-")[0]
-        facts[name][fact] = value
+        name = _WORLD.search(" ".join(fact))
+        assert name, f"of no world: {fact}"
+        facts[name.group()][fact] = value
     return facts
 
 
 def run(
     spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
 ) -> None:
-    """The report on all days of the setting, at its time."""
+    """The reports on all days of the setting, at its time."""
     path = directory / "profile.toml"
-    path.write_text(to_toml(batch.profile))
+    profiles = []
+    for profile in batch.profiles:
+        path.write_text(to_toml(profile))
+        profiles.append(read_profile(path))
     period = Period(batch.setting.days[0], batch.setting.days[-1])
     now = int(batch.setting.until.timestamp())
     with _cut(spark, arrangement):
-        job.run(spark, engine, read_profile(path), period, 1, lambda: now, lambda stage: None)
+        job.run(spark, engine, profiles, period, 1, lambda: now, lambda stage: None)
 
 
 def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
@@ -137,13 +144,12 @@ def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, .
             yield ("figures", *_names(row, level[:-1])), (seconds, *_percentages(row))
     for row in _rows(engine, "group_availability"):
         means = GroupFigures(*_percentages(row), row["sites_expected"], row["sites_known"])
-        yield ("group", str(row["day"]), row["group_type"], row["group_name"]), means
+        group = (row["group_type"], row["group_name"])
+        yield ("group", row["report"], str(row["day"]), *group), means
     for row in _rows(engine, "status_trend"):
         first, last = row["first_change"], row["last_change"]
-        yield (
-            ("trend", *_names(row, row["level"])),
-            (row["changes"], first and _time(first), last and _time(last)),
-        )
+        changes = Trend(row["changes"], first and _time(first), last and _time(last))
+        yield ("trend", *_names(row, row["level"])), changes
 
 
 def _messages(
@@ -174,7 +180,7 @@ def _cut(spark: SparkSession, arrangement: Arrangement) -> Iterator[None]:
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
-        with patch.object(storage, "_SLICES_PER_CORE", arrangement.slices_per_core):
+        with patch.object(SparkContext, "defaultParallelism", arrangement.cores):
             yield
     finally:
         for name, value in before.items():
@@ -187,8 +193,8 @@ def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _names(row: Mapping[str, Any], level: str) -> tuple[str, ...]:
-    """The level as the oracle names it, the day, and what names a thing there."""
-    return (f"{level}s", str(row["day"]), *(row[name] for name in NAMES[level]))
+    """The level as the oracle names it, the report, the day, and what names a thing there."""
+    return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in NAMES[level]))
 
 
 def _percentages(row: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None]:

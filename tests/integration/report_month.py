@@ -148,7 +148,7 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
         named = {"service_flavour": _flavour(number), "host_name": _host(site, number)}
         lanes.append(("endpoint", named, stretches))
         lanes += [
-            ("metric", {**named, "metric_name": metric}, stretches)
+            ("metric", {**named, "metric_name": metric}, _measured(stretches))
             for metric in METRICS[_flavour(number)]
         ]
     start = day_start(day)
@@ -170,6 +170,13 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
                     "status": status,
                 },
             )
+
+
+def _measured(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Of a metric of an endpoint: downtimes are the endpoint's own."""
+    return [
+        (start, end, "OK" if status == "DOWNTIME" else status) for start, end, status in stretches
+    ]
 
 
 def _not_ok(stretches: Sequence[Stretch]) -> int:

@@ -275,7 +275,7 @@ def test_large_pages_stay_small(tmp_path: Path) -> None:
 
     assert [page.name for page in pages if page.stat().st_size > PAGE_BOUND] == []
     assert pages[0].read_text().count('<tr><th scope="row"><a') == 500
-    assert pages[1].read_text().count('<svg class="l"') == 31 * (1 + 26)
+    assert pages[1].read_text().count('<svg class="l"') == 31 * (1 + 25)
 
 
 def _resolved(parts: list[str]) -> list[str]:

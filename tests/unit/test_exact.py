@@ -140,7 +140,8 @@ def test_some_worlds_have(edge: str, batches: list[Batch]) -> None:
 def test_every_status_is_some_sites(batches: list[Batch]) -> None:
     found = {
         span[2]
-        for facts in batches[0].oracle_facts().values()
+        for batch in batches
+        for facts in batch.oracle_facts().values()
         for fact, timeline in facts.items()
         if fact[:2] == ("timeline", "sites")
         for span in timeline  # type: ignore[attr-defined]

@@ -18,7 +18,16 @@ MAY_IMPORT = {
     "publisher": {"schema", "tomli"},
     "sql": {"schema", "sqlalchemy", "alembic", "psycopg2", "defusedxml"},
     "consumer": {"schema", "sql", "sqlalchemy", "prometheus_client"},
-    "spark_jobs": {"schema", "sql", "sqlalchemy", "jinja2", "pyarrow", "psycopg2", *PYSPARK},
+    "spark_jobs": {
+        "schema",
+        "sql",
+        "sqlalchemy",
+        "jinja2",
+        "numpy",
+        "pyarrow",
+        "psycopg2",
+        *PYSPARK,
+    },
 }
 MODULES = [
     pytest.param(room, path, id=str(path.relative_to(ROOT)))

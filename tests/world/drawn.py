@@ -200,7 +200,9 @@ def _endpoints(setting: Setting) -> st.SearchStrategy[list[Endpoint]]:
         st.sampled_from(
             list(
                 product(
-                    ("A", "A", "B"), HOSTS, (*list(setting.profile.flavours) * 3, STRANGE_FLAVOUR)
+                    ("A", "A", "B"),
+                    HOSTS,
+                    (*list(setting.profiles[0].flavours) * 3, STRANGE_FLAVOUR),
                 )
             )
         ),
@@ -221,8 +223,8 @@ _VALUES = st.sampled_from(list(product(PERFORMANCE_DATA, repeat=_THREE)))
 
 
 def _results(setting: Setting) -> st.SearchStrategy[list[Result]]:
-    """Mostly of what is expected."""
-    profile = setting.profile
+    """Mostly of what the first profile expects."""
+    profile = setting.profiles[0]
     expected = [
         (flavour, metric, host)
         for flavour, of in profile.flavours.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
@@ -33,10 +33,10 @@ RANGES = ("", "10", "10:", "~:10", "10:20", "@10:20", "-1:1")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the worlds of one report have in common; `until` is the time of the run."""
+    """What the worlds of one run have in common: a report for each profile; `until` is its time."""
 
     first_day: date
-    profile: Profile
+    profiles: tuple[Profile, ...]
     until: datetime
     exclusions: tuple[Exclusion, ...] = ()
 
@@ -51,11 +51,11 @@ class Setting:
         start, end = (midnight(self.first_day) + timedelta(days=at) for at in (-1, DAYS + 1))
         edges = [start + timedelta(hours=6 * at) for at in range(4 * (DAYS + 2) + 1)]
         midnights = [midnight(day) for day in self.days]
-        validities = {self.profile.validity_s, *self.profile.validity_of.values()} - {None}
         expiries = [
             moment - timedelta(seconds=validity)
             for moment in midnights
-            for validity in validities
+            for profile in self.profiles
+            for validity in (profile.validity_s, *profile.validity_of.values())
             if validity
         ]
         moments = [start + timedelta(seconds=54_321), *midnights, *expiries, *edges, self.until]
@@ -68,7 +68,10 @@ def all_settings(draw: st.DrawFn) -> Setting:
     end = midnight(first_day) + timedelta(days=DAYS)
     open_day = draw(st.booleans())
     until = end - timedelta(seconds=draw(st.integers(1, DAY_S - 1)) if open_day else -DAY_S)
-    setting = Setting(first_day, draw(profiles()), until)
+    first, second = draw(profiles()), replace(draw(profiles()), name="others")
+    if first.vo is not None and second.vo is None:  # it would refuse results of several VOs
+        second = replace(second, vo=first.vo)
+    setting = Setting(first_day, draw(st.sampled_from(((first,), (first, second)))), until)
     if not draw(st.booleans()):
         return setting
     two = st.lists(st.sampled_from(setting.moments), min_size=2, max_size=2, unique=True)
@@ -103,7 +106,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         validity_s=draw(validity),
         validity_of=draw(st.dictionaries(st.sampled_from(metrics), validity)),
         operations=own,
-        thresholds=draw(_thresholds(metrics, sorted(flavours))),
+        thresholds=draw(_thresholds(flavours)),
         downtimes=draw(
             st.sampled_from((("SCHEDULED/OUTAGE",), ("SCHEDULED/OUTAGE", "UNSCHEDULED/OUTAGE"), ()))
         ),
@@ -128,17 +131,18 @@ def tables(draw: st.DrawFn) -> Table:
     )
 
 
-def _thresholds(
-    metrics: Sequence[str], flavours: Sequence[str]
-) -> st.SearchStrategy[tuple[Threshold, ...]]:
+def _thresholds(flavours: Mapping[str, Flavour]) -> st.SearchStrategy[tuple[Threshold, ...]]:
+    metrics = [(name, metric) for name, flavour in flavours.items() for metric in flavour.metrics]
+    of = sorted({*metrics, *(("", metric) for _, metric in metrics)})
     rule = st.builds(
-        Threshold,
-        st.sampled_from(metrics),
-        st.sampled_from(("time", "size", "free space")),
-        st.sampled_from(RANGES),
-        st.sampled_from(RANGES),
-        st.sampled_from(("", HOST)),
-        st.sampled_from(("", *flavours)),
+        lambda of, host, label, warning, critical: Threshold(
+            of[1], label, warning, critical, host, of[0]
+        ),
+        of=st.sampled_from(of),
+        host=st.sampled_from(("", HOST)),
+        label=st.sampled_from(("time", "time", "size", "free space")),
+        warning=st.sampled_from(RANGES),
+        critical=st.sampled_from(RANGES),
     ).filter(lambda rule: bool(rule.warning or rule.critical))
     return st.lists(
         rule, max_size=4, unique_by=lambda rule: (rule.metric, rule.label, rule.host, rule.flavour)
