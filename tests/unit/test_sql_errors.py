@@ -15,6 +15,7 @@ from sql.errors import (
     SQLITE_NAMES,
     SQLSTATES,
     DatabaseAway,
+    DatabaseFull,
     DatabaseMissing,
     DatabaseRefused,
     Kind,
@@ -262,7 +263,12 @@ def test_what_may_not_be_written_at_all_is_waited_for_as_a_refusal() -> None:
 
 @pytest.mark.parametrize(
     ("state", "kind"),
-    [("57P01", DatabaseAway), ("42501", DatabaseRefused), ("42P01", StatementFailed)],
+    [
+        ("57P01", DatabaseAway),
+        ("53100", DatabaseFull),
+        ("42501", DatabaseRefused),
+        ("42P01", StatementFailed),
+    ],
 )
 def test_an_error_of_a_statement_says_whether_waiting_helps(
     state: str, kind: type[Exception]
