@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.exact.batch import Batch, drawn_batch
 from tests.exact.check import Checker
-from tests.exact.databases import Databases
+from tests.exact.databases import DIALECTS, Databases
+from tests.exact.spark import Arrangement
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.world.drawn_setting import DAYS, HOST
 from tests.world.model import Endpoint, Flavour, Profile, Result, World, midnight
