@@ -16,7 +16,7 @@ BROWSER := chromium=chromium
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak fuzz
+.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -53,13 +53,17 @@ test-services: $(VENV)/.tested
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
-# MINUTES in all; BROKER activemq, artemis, rabbitmq or all of them in turns; the SEED that was printed
-# kills the same again.
-soak: $(VENV)/.tested ## consumer, brokers and database killed at random under load: MINUTES=10 BROKER=all SEED=
+# MINUTES of kills; BROKER activemq, artemis, rabbitmq or all of them in turns; the SEED that was
+# printed kills the same again, and draws the same worlds.
+soak: soak-reports ## soak-reports; then consumer, brokers and database killed at random under load: MINUTES=10 BROKER=all SEED=
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	@$(BIN)/python -m tests.services.activemq
 	@$(BIN)/python -m tests.services.artemis
 	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) --broker $(or $(BROKER),all) $(SEED:%=--seed %)
+
+soak-reports: $(VENV)/.tested ## random small worlds: Spark's reports against brute force: WORLDS=10000 SEED=
+	@$(NEED) $(JAVA) $(POSTGRES)
+	$(BIN)/python -m tests.exact --worlds $(or $(WORLDS),10000) $(SEED:%=--seed %)
 
 fuzz: $(VENV)/.tested ## damaged records, frames and spool elements by the million: INPUTS=1000000 SEED=
 	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),1000000) $(SEED:%=--seed %)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import astuple, dataclass
 from datetime import date
 
@@ -11,7 +10,6 @@ from sqlalchemy import Connection, text
 from spark_jobs.days import DAY_S, Period, day_start
 from spark_jobs.groups import Member
 from spark_jobs.levels import GROUP, METRIC
-from spark_jobs.profile import Profile
 
 MONITORING_HOST = "monitoring-host"
 EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
@@ -125,43 +123,6 @@ def count_results(connection: Connection, period: Period, at_most: int) -> int:
         },
     )
     return found or 0
-
-
-def results(
-    connection: Connection,
-    period: Period,
-    profile: Profile,
-    *,
-    hosts: set[str] | None = None,
-    only_bad: bool = False,
-) -> list[Result]:
-    """Results that count in the profile, from the day before on, oldest first."""
-    dialect = connection.dialect.name
-    conditions = [WINDOW[dialect]]
-    if hosts is not None:
-        conditions.append(f"host_name IN (SELECT {VALUES[dialect]})")
-    if only_bad:
-        conditions.append("status <> 'OK'")
-    found = connection.execute(
-        text(
-            "SELECT host_name, service_flavour, metric_name, measured_at_s, status,"
-            " coalesce(summary, ''), coalesce(message_id, ''), coalesce(performance_data, ''),"
-            " monitoring_host, vo, fqan FROM report_result"
-            f" WHERE {' AND '.join(conditions)} ORDER BY measured_at_s, result_id"
-        ),
-        {
-            "start": day_start(period.first) - DAY_S,
-            "end": day_start(period.last) + DAY_S,
-            "names": json.dumps(sorted(hosts or ())),
-        },
-    )
-    return [
-        Result(*row[:9])
-        for row in found
-        if profile.vo in (None, row[9])
-        and profile.fqan in (None, row[10])
-        and row[2] in profile.metrics_of(row[1])
-    ]
 
 
 def memberships(

@@ -128,7 +128,7 @@ class _Places:
 
     def exclusion(self, exclusion: Exclusion) -> Iterator[Cover]:
         """What a metric's or a site's exclusion covers; a monitoring host's covers nothing."""
-        if exclusion.kind == GROUP and exclusion.site in self._by_site:
+        if exclusion.kind == GROUP and self._has_functions(exclusion.site):
             yield Cover(SITE, exclusion.site, "", "", "", exclusion.start, exclusion.end)
         if exclusion.kind == METRIC:
             for each in self._near(exclusion.site, exclusion.host_name):
@@ -138,6 +138,11 @@ class _Places:
                     yield _cover(
                         METRIC, each, exclusion.metric_name, exclusion.start, exclusion.end
                     )
+
+    def _has_functions(self, site: str) -> bool:
+        """Whether the site is in the report (rule 9): its flavours may serve no function."""
+        found = self._by_site.get(site, ())
+        return any(self._profile.functions_of(each.service_flavour) for each in found)
 
     def _near(self, site: str, host_name: str) -> Sequence[Endpoint]:
         if host_name:

@@ -171,7 +171,7 @@ class Warm:
         )
         took = seconds(
             lambda: job.run(
-                self.spark, engine, profile, period, 0, lambda: int(time.time()), lambda _: None
+                self.spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
             )
         )
         engine.dispose()

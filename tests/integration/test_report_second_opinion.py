@@ -18,6 +18,7 @@ from spark_jobs.profile_file import read_profile
 from sql.engine import writing
 from tests.duckdb_report import compute, read_figures, read_timeline
 from tests.duckdb_rules import KEYS, NAMES, SECONDS
+from tests.exact.spark import insert_exclusions
 from tests.integration.report_database import Grid
 from tests.oracle import day_report
 from tests.published import published_figures, published_timeline
@@ -79,7 +80,7 @@ def test_spark_agrees_with_duckdb_and_the_oracle_on_the_demos_world(
 def test_spark_agrees_with_duckdb_and_the_oracle_on_any_world(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    world, profile = random_world(7, excluding=False)
+    world, profile = random_world(7)
 
     published = by_spark(spark, tmp_path, world, profile)
 
@@ -93,12 +94,13 @@ def by_spark(
     """Figures and timelines of all days, as they are published."""
     grid = Grid(f"sqlite:///{directory}/sam.db")
     load(grid, world)
+    insert_exclusions(grid.engine, world.exclusions)
     (directory / "profile.toml").write_text(to_toml(profile))
     now = int((midnight(world.last_day) + timedelta(days=30)).timestamp())
     job.run(
         spark,
         grid.reporter,
-        read_profile(directory / "profile.toml"),
+        [read_profile(directory / "profile.toml")],
         Period(world.first_day, world.last_day),
         0,
         lambda: now,
@@ -166,7 +168,7 @@ FLAVOURS = ("CE", "ARC", "SRM")
 METRICS = ("ping", "submit", "put")
 
 
-def random_world(seed: int, *, excluding: bool = True) -> tuple[World, Profile]:
+def random_world(seed: int) -> tuple[World, Profile]:
     chance = random.Random(seed)
     profile = _profile(chance)
     hosts = [f"h{number}" for number in range(5)]
@@ -184,7 +186,7 @@ def random_world(seed: int, *, excluding: bool = True) -> tuple[World, Profile]:
         )
         for _ in range(20)
     )
-    exclusions = tuple(_exclusions(chance, sites, hosts)) if excluding else ()
+    exclusions = tuple(_exclusions(chance, sites, hosts))
     results = tuple(_results(chance, hosts))
     downtimes = tuple(_downtimes(chance, sites, hosts))
     return World(FIRST, DAYS, endpoints, (), downtimes, results, exclusions), profile
@@ -235,7 +237,7 @@ def _downtimes(
     chance: random.Random, sites: Sequence[str], hosts: Sequence[str]
 ) -> Iterator[Downtime]:
     for number in range(5):
-        start, end = sorted([_moment(chance), _moment(chance)])
+        start, end = _moments(chance)
         yield Downtime(
             f"DT-{number}",
             start=start,
@@ -253,7 +255,7 @@ def _exclusions(
     chance: random.Random, sites: Sequence[str], hosts: Sequence[str]
 ) -> Iterator[Exclusion]:
     for kind in ("metric", "metric", "group", "group"):
-        start, end = sorted([_moment(chance), _moment(chance)])
+        start, end = _moments(chance)
         if kind == "group":
             yield Exclusion(kind, start, end, site=chance.choice(sites))
         else:
@@ -266,6 +268,12 @@ def _exclusions(
                 flavour=chance.choice(["", *FLAVOURS]),
                 host=chance.choice(["", "", *hosts]),
             )
+
+
+def _moments(chance: random.Random) -> tuple[datetime, datetime]:
+    """Two, the earlier first."""
+    start, end = sorted([_moment(chance), _moment(chance)])
+    return (start, end) if start < end else _moments(chance)
 
 
 def _moment(chance: random.Random) -> datetime:

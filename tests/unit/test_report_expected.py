@@ -172,6 +172,12 @@ def test_an_excluded_group_covers_its_site_alone(profile: Profile) -> None:
     assert covers(profile, exclusion(GROUP, site="A"), exclusion(GROUP, site="B")) == ["site A"]
 
 
+def test_an_excluded_group_covers_no_site_that_serves_no_function(profile: Profile) -> None:
+    idle = dataclasses.replace(profile, functions=())
+
+    assert covers(idle, exclusion(GROUP, site="A")) == []
+
+
 def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
     def digest(*exclusions: Exclusion) -> str:
         return expect(DAY, [membership()], [], exclusions, profile, LATER).exclusions_digest
