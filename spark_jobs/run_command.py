@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from sqlalchemy import Engine
 
 from schema.command import OK, to_json
+from schema.errors import SamError
 from schema.times import format_time
 from spark_jobs import session
 from spark_jobs.config import find_java, prepare_workers
@@ -24,7 +25,8 @@ from spark_jobs.errors import ReportUsage, SparkFailed
 from spark_jobs.job import Summary, run
 from spark_jobs.profile import Profile
 from spark_jobs.stages import Stages
-from sql.engine import reading
+from sql.engine import name_of, reading
+from sql.errors import DISK_FULL, DatabaseFull
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
@@ -47,13 +49,21 @@ def run_reports(
                 if not args.json:
                     print(_line(summary), flush=True)
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(_words(error)) from error
+        raise failure(error, engine) from error
     finally:
         stages.end()
         spark.stop()
     if args.json:
         print(to_json([_as_json(each) for each in done]))
     return OK
+
+
+def failure(error: Exception, engine: Engine) -> SamError:
+    """What Spark raised, told by its innermost cause, which the traces give last."""
+    causes = _CAUSE.findall(str(error)) or str(error).splitlines() or [type(error).__name__]
+    if causes[-1].startswith(f"{DISK_FULL}: "):
+        return DatabaseFull(f"{name_of(engine)}: {causes[-1]}; make room, then try again")
+    return SparkFailed(f"Spark failed: {causes[-1]}")
 
 
 def _by_period(tasks: Sequence[Task]) -> dict[Period, list[Profile]]:
@@ -126,9 +136,3 @@ def _as_json(summary: Summary) -> dict[str, Any]:
         "figures_that_would_change": summary.published.candidates,
         "seconds": round(summary.seconds, 3),
     }
-
-
-def _words(error: Exception) -> str:
-    """The innermost cause, which Spark's Java traces give last."""
-    causes = _CAUSE.findall(str(error)) or str(error).splitlines() or [type(error).__name__]
-    return f"Spark failed: {causes[-1]}"

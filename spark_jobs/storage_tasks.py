@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -31,8 +31,13 @@ TABLES = {
 Connection = Mapping[str, Any]
 """A path (sqlite), or the arguments of psycopg2."""
 
+
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
+
+
+class TaskError(Exception):
+    """What the database said in a task, in one line: only text comes back from a worker."""
 
 
 def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> Work:
@@ -40,7 +45,7 @@ def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> W
 
     def read(asked: Batches) -> Batches:
         for _ in asked:
-            with closing(_connect(connection)) as database, closing(_cursor(database)) as cursor:
+            with _opened(connection) as database, closing(_cursor(database)) as cursor:
                 cursor.execute(statement)
                 while rows := cursor.fetchmany(BATCH_ROWS):
                     columns = zip(*rows, strict=True)
@@ -60,7 +65,7 @@ def reading_results(
     def read(asked: Batches) -> Batches:
         for batch in asked:
             for number in batch.column("id").to_pylist():
-                with closing(_connect(connection)) as database:
+                with _opened(connection) as database:
                     yield from read_slice(database, task, slices[number])
 
     return read
@@ -71,7 +76,7 @@ def copying(connection: Connection, table: str) -> Work:
 
     def copy(batches: Batches) -> Batches:
         written = 0
-        with closing(_connect(connection)) as database, database, database.cursor() as cursor:
+        with _opened(connection) as database, database, database.cursor() as cursor:
             for batch in batches:
                 for name, rows in by_table(pa.Table.from_batches([batch]), table):
                     _copy(cursor, name, rows)
@@ -107,6 +112,24 @@ def _with_timestamps(rows: pa.Table) -> pa.Table:
             moments = rows.column(at).cast(pa.timestamp("s", tz="UTC"))
             rows = rows.set_column(at, name, moments)
     return rows
+
+
+@contextmanager
+def _opened(connection: Connection) -> Iterator[Any]:
+    """The database, closed in the end.
+
+    Raises:
+        TaskError: whatever its driver raises.
+    """
+    try:
+        with closing(_connect(connection)) as database:
+            yield database
+    except Exception as error:
+        from sql.errors import DATABASE_ERRORS, words_of  # slow to import
+
+        if isinstance(error, DATABASE_ERRORS):
+            raise TaskError(words_of(error)) from None
+        raise
 
 
 def _connect(arguments: Connection) -> Any:

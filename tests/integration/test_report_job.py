@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
@@ -18,11 +19,20 @@ from spark_jobs.errors import AnotherRun, MixedVOs
 from spark_jobs.figures import Seconds
 from spark_jobs.job import Summary
 from spark_jobs.profile import Profile
+from spark_jobs.run_command import failure
 from spark_jobs.summary import period_figures
-from sql.engine import reading
+from sql.engine import name_of, reading
+from sql.errors import DatabaseFull
 from tests.integration.report_database import DAY, LATER, ONE_DAY, Grid, profile
 
 HOUR = 3600
+FULL_DISK = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100';
+END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON timeline_segment
+FOR EACH ROW EXECUTE FUNCTION full_disk();
+"""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -158,6 +168,29 @@ def test_what_fails_leaves_the_old_report_whole(
         ("published",),
         ("failed",),
     ]
+
+
+def test_a_full_disk_of_postgresql_is_told_and_leaves_the_old_report_whole(
+    spark: SparkSession, postgres_url: str, tmp_path: Path
+) -> None:
+    grid = Grid(postgres_url)
+    grid.endpoint("A", "SRM", "h1")
+    grid.result("SRM h1 put", "00:00", "OK")
+    run(spark, grid, profile(tmp_path))
+    before = rows(grid, "SELECT * FROM site_availability")
+    grid.result("SRM h1 put", "12:00", "CRITICAL")
+    with grid.engine.begin() as connection:
+        connection.execute(text(FULL_DISK))
+
+    with pytest.raises(PySparkException) as caught:
+        run(spark, grid, profile(tmp_path))
+    told = failure(caught.value, grid.reporter)
+
+    assert isinstance(told, DatabaseFull)
+    words = "53100: could not extend file; make room, then try again"
+    assert str(told) == f"{name_of(grid.reporter)}: {words}"
+    assert rows(grid, "SELECT * FROM site_availability") == before
+    grid.dispose()
 
 
 def test_a_run_that_was_overtaken_publishes_nothing(
