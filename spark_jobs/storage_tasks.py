@@ -31,7 +31,6 @@ TABLES = {
 Connection = Mapping[str, Any]
 """A path (sqlite), or the arguments of psycopg2."""
 
-
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 
