@@ -15,9 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.days import DAY_S
+from spark_jobs.folding import STRETCH
+from spark_jobs.levels import ENDPOINT, METRIC, NAMES
 from spark_jobs.profile import Profile
 from spark_jobs.status import MISSING
-from spark_jobs.timeline import ENDPOINT_KEYS, KEYS, METRIC_KEYS, day_end, day_start, packed
 
 NOT_IN_PROFILE = "not-in-profile"
 OTHER_VO = "other-vo"
@@ -41,8 +42,11 @@ def tally(stretches: DataFrame) -> DataFrame:
     )
 
 
-def metric_rows(stretches: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
-    """METRIC_KEYS, packed, last: stretches, last results of the day before, one oldest MISSING.
+def rows(
+    stretches: DataFrame, covers: DataFrame, endpoints: DataFrame, profile: Profile
+) -> DataFrame:
+    """What spark_jobs.folding reads: stretches, last results of the day before, one oldest MISSING
+    of each expected instance, and covers.
 
     What no endpoint or no metric of the profile expects is left out.
     """
@@ -55,28 +59,25 @@ def metric_rows(stretches: DataFrame, endpoints: DataFrame, profile: Profile) ->
     matched = measured.join(F.broadcast(endpoints), on=list(_ENDPOINT), how="inner").where(
         F.array_contains(_metrics_of_flavour(profile), F.col("metric_name"))
     )
-    never = day_start() - DAY_S - 1
+    never = F.col("day").cast("bigint") * DAY_S - DAY_S - 1
     absent = endpoints.select(
-        *ENDPOINT_KEYS,
+        "day",
+        *NAMES[ENDPOINT],
         F.explode(_metrics_of_flavour(profile)).alias("metric_name"),
-        packed(never, F.lit(MISSING)).alias("packed"),
+        _packed(never, F.lit(MISSING)).alias("packed"),
         never.alias("last"),
     )
-    return matched.select(*METRIC_KEYS, "packed", "last").unionByName(absent)
-
-
-def cover_events(covers: DataFrame, level: str, now: int) -> DataFrame:
-    """The level's keys, at and covers (+1 starts, -1 ends), as the fold reads them."""
-    edges = F.array(
-        F.struct(F.col("start").alias("at"), F.lit(1).alias("covers")),
-        F.struct(F.col("end").alias("at"), F.lit(-1).alias("covers")),
+    names = ("day", *NAMES[METRIC])
+    said = matched.select(*names, "packed", "last").unionByName(
+        absent.select(*names, "packed", "last")
     )
-    no_state = F.lit(None).cast("int")
-    of_level = covers.where(F.col("level") == level)
-    exploded = of_level.select(*KEYS[level], F.inline(edges)).where(F.col("at") < day_end(now))
-    return exploded.select(
-        *KEYS[level], "at", no_state.alias("status"), no_state.alias("before"), "covers"
+    of_stretches = said.select(
+        F.lit(STRETCH).alias("level"),
+        *names,
+        F.col("packed").alias("start"),
+        F.col("last").alias("end"),
     )
+    return of_stretches.unionByName(covers)
 
 
 def counts(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
@@ -118,7 +119,12 @@ def mixed_vos(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataF
 
 def _last() -> Column:
     """The last second of a stretch with its status, packed."""
-    return packed(F.col("last"), F.col("packed").bitwiseAND(F.lit(7)))
+    return _packed(F.col("last"), F.col("packed").bitwiseAND(F.lit(7)))
+
+
+def _packed(at: Column, status: Column) -> Column:
+    """One number that orders by time, then by harm: of two at one second the worse is later."""
+    return at * 8 + status
 
 
 def _reason(profile: Profile) -> Column:

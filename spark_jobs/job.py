@@ -18,13 +18,13 @@ from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S, Period, day_number, day_start
 from spark_jobs.errors import MixedVOs, SparkFailed
 from spark_jobs.expected import DayExpectation, expect
+from spark_jobs.folding import SEGMENTS, folding
 from spark_jobs.groups import Member
 from spark_jobs.levels import ALL_NAMES, METRIC
 from spark_jobs.profile import Profile
 from spark_jobs.run_record import DayFacts, Published
 from spark_jobs.status import STATUSES
 from spark_jobs.storage import Reading, Storage
-from spark_jobs.timeline import COVERED, SITE_KEYS, segments, timelines
 from sql.engine import reading
 from sql.errors import SqlError
 
@@ -126,7 +126,8 @@ def _report(
         with _failing(engine, run_ids):
             progress(f"{profile.name}: folding {sum(each.results_read for each in facts)} results")
             covers = storage.table(_COVERS, [row for day in expected for row in _covers(day)])
-            found = keep(_timelines(storage, read, endpoints, covers, profile, now, keep))
+            rows = inputs.rows(read, covers, endpoints, profile)
+            found = keep(_timelines(storage, rows, len(expected), profile, now))
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
             _write(storage, found, days, profile, progress)
             progress(f"{profile.name}: publishing")
@@ -319,23 +320,12 @@ def _day_facts(
 
 
 def _timelines(
-    storage: Storage,
-    stretches: DataFrame,
-    endpoints: DataFrame,
-    covers: DataFrame,
-    profile: Profile,
-    now: int,
-    keep: Keep,
+    storage: Storage, rows: DataFrame, days: int, profile: Profile, now: int
 ) -> DataFrame:
     """The segments of all levels."""
-    # One shuffle, whose keys are in the keys of every level: no later step moves a row.
-    partitions = storage.partitions
-    rows = inputs.metric_rows(stretches, endpoints, profile).repartition(partitions, *SITE_KEYS)
-    events = {
-        level: inputs.cover_events(covers, level, now).repartition(partitions, *SITE_KEYS)
-        for level in COVERED
-    }
-    return segments(timelines(rows, events, profile, now, keep), now)
+    # All of a site's day meets in one task.
+    brought = rows.repartition(storage.partitions(days), "site", "day")
+    return brought.mapInArrow(folding(profile, now), SEGMENTS)
 
 
 def _write(

@@ -39,7 +39,7 @@ from spark_jobs.storage_tasks import (
 from sql.engine import postgresql_arguments, reading, writing
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
-# Time and status in one number, as spark_jobs.timeline.packed.
+# Time and status in one number, as spark_jobs.stretches has them.
 _PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
 _NEWEST = "SELECT result_id FROM report_newest_result"
 _INSTANCES = """
@@ -135,10 +135,9 @@ class Storage:
         self._engine = engine
         self._parallelism = spark.sparkContext.defaultParallelism
 
-    @property
-    def partitions(self) -> int:
-        """How many partitions a shuffle makes."""
-        return int(self._spark.conf.get(PARTITIONS) or 1)
+    def partitions(self, days: int) -> int:
+        """How many partitions a shuffle of so many days makes: one a day, or one a core."""
+        return max(int(self._spark.conf.get(PARTITIONS) or 1), days)
 
     def newest_result(self) -> int:
         """The last result there is: later ones, that come while we read, wait for the next run."""

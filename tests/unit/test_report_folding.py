@@ -1,4 +1,4 @@
-"""Timelines and figures from small literal tables: each case is a site of one Spark job.
+"""Timelines from small literal tables: each case is a site of one fold.
 
 Times are hours of day 1 (2 January 1970): 0 is its midnight, -1 an hour before, 24 its end. Day 2
 is open: the job runs at its tenth hour.
@@ -6,23 +6,20 @@ is open: the job runs at its tenth hour.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.availability import figures
 from spark_jobs.days import DAY_S
-from spark_jobs.inputs import cover_events
+from spark_jobs.folding import STRETCH, fold
 from spark_jobs.levels import ENDPOINT, METRIC, NAMES, SITE
 from spark_jobs.profile import Flavour, Function, Profile, Targets
 from spark_jobs.status import AND, OR, STATUSES, own_operation
-from spark_jobs.timeline import COVERED, METRIC_KEYS, segments, timelines
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600
@@ -229,27 +226,20 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession) -> dict[tuple[str, str], Spans]:
+def told() -> dict[tuple[str, str], Spans]:
     """The timelines of all cases: (case, "level names") to spans in hours."""
-    rows = [row for case in CASES for row in _metric_rows(case)]
-    covers = _table(
-        spark,
-        [cover for case in CASES for cover in _covers(case)],
-        ["day", "level", *NAMES[METRIC], "start", "end"],
-    )
-    levels = timelines(
-        _table(spark, rows, [*METRIC_KEYS, "packed", "last"]),
-        {level: cover_events(covers, level, NOW) for level in COVERED},
-        PROFILE,
-        NOW,
-        keep=lambda frame: frame.persist(),
-    )
+    return _told([row for case in CASES for row in (*_stretches(case), *_covers(case))])
+
+
+def _told(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, str], Spans]:
     found: dict[tuple[str, str], Spans] = {}
-    for row in segments(levels, NOW).toArrow().sort_by("at").to_pylist():
-        names = [row[n] for n in ("service_flavour", "host_name", "metric_name", "function")]
-        thing = " ".join([row["level"], *filter(None, names)])
-        start, end = (_hour(row[edge], row["day"]) for edge in ("at", "until"))
-        found.setdefault((row["site"], thing), []).append((start, end, STATUSES[row["status"]]))
+    for level in fold(_table(rows), PROFILE, NOW):
+        for row in level.sort_by("at").to_pylist():
+            names = [row[n] for n in ("service_flavour", "host_name", "metric_name", "function")]
+            thing = " ".join([row["level"], *filter(None, names)])
+            start, end = (_hour(row[edge], row["day"]) for edge in ("at", "until"))
+            spans = found.setdefault((row["site"], thing), [])
+            spans.append((start, end, STATUSES[row["status"]]))
     return found
 
 
@@ -267,43 +257,22 @@ def test_no_timeline_has_gaps_or_equal_neighbours(told: dict[tuple[str, str], Sp
             assert until == start and status != following
 
 
-def test_figures_come_from_integer_seconds(spark: SparkSession) -> None:
-    hour = 3600
-    lengths = [("OK", 7 * hour), ("WARNING", 1), ("DOWNTIME", 3 * hour), ("UNKNOWN", 4 * hour)]
+def test_the_order_of_rows_changes_nothing(told: dict[tuple[str, str], Spans]) -> None:
+    rows = [row for case in CASES for row in (*_stretches(case), *_covers(case))]
+    random.Random(7).shuffle(rows)
 
-    [row] = _figures_of(spark, [*lengths, ("CRITICAL", 10 * hour - 1)])
-
-    up, known = 7 * hour + 1, DAY_S - 4 * hour
-    assert (row["ok_s"], row["warning_s"], row["downtime_s"]) == (7 * hour, 1, 3 * hour)
-    assert row["availability"] == round(Decimal(100 * up) / known, 5)
-    assert row["reliability"] == round(Decimal(100 * up) / (known - 3 * hour), 5)
+    assert _told(rows) == told
 
 
-def test_a_figure_is_rounded_half_up(spark: SparkSession) -> None:
-    # 100 * 1 / 32 000 = 0.003125, half way between two figures of five decimals.
-    [row] = _figures_of(spark, [("OK", 1), ("CRITICAL", 31_999), ("MISSING", DAY_S - 32_000)])
-
-    assert row["availability"] == Decimal("0.00313")
+def test_nothing_expected_is_no_timeline() -> None:
+    assert _told([]) == {}
 
 
-@pytest.mark.parametrize("status", ["MISSING", "UNKNOWN", "EXCLUDED"])
-def test_without_known_time_there_is_no_figure(spark: SparkSession, status: str) -> None:
-    [row] = _figures_of(spark, [(status, DAY_S)])
-
-    assert row["availability"] is None and row["reliability"] is None
-
-
-def test_a_day_in_downtime_has_availability_zero_and_no_reliability(spark: SparkSession) -> None:
-    [row] = _figures_of(spark, [("DOWNTIME", DAY_S)])
-
-    assert row["availability"] == 0 and row["reliability"] is None
-
-
-def _metric_rows(case: Case) -> list[tuple[Any, ...]]:
+def _stretches(case: Case) -> list[tuple[Any, ...]]:
     instances = {instance for instance, _, _ in case.results} | set(case.expected)
     known = [*case.results, *((instance, NEVER, "MISSING") for instance in instances)]
     return [
-        (case.day, case.name, *instance.split(), second * 8 + _code(status), second)
+        (STRETCH, case.day, case.name, *instance.split(), second * 8 + _code(status), second)
         for instance, hour, status in known
         for second in [_second(hour, case.day)]
     ]
@@ -312,33 +281,24 @@ def _metric_rows(case: Case) -> list[tuple[Any, ...]]:
 def _covers(case: Case) -> list[tuple[Any, ...]]:
     levels = {0: SITE, 2: ENDPOINT, 3: METRIC}
     return [
-        (case.day, levels[len(names)], case.name, *names, *[""] * (3 - len(names)), *times)
+        (levels[len(names)], case.day, case.name, *names, *[""] * (3 - len(names)), *times)
         for thing, *hours in case.covers
         for names in [thing.split()]
         for times in [[_second(hour, case.day) for hour in hours]]
     ]
 
 
-def _table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], names: list[str]) -> DataFrame:
-    whole = {"packed", "last", "start", "end", "at", "status", "until"}
-    types = {"day": pa.int32(), **dict.fromkeys(whole, pa.int64())}
-    arrays = [
-        pa.array(column, types.get(name, pa.string()))
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    ]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, names))
-
-
-def _figures_of(spark: SparkSession, lengths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """The figures of a site whose statuses last so many seconds."""
-    names = ["level", "day", "site", "service_flavour", "host_name", "metric_name", "function"]
-    rows, at = [], 0
-    for status, seconds in lengths:
-        rows.append(("site", DAY, "A", "", "", "", "", _code(status), at, at + seconds))
-        at += seconds
-    table = _table(spark, rows, [*names, "status", "at", "until"])
-    found: list[dict[str, Any]] = figures(table).toArrow().to_pylist()
-    return found
+def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    names = ["level", "day", *NAMES[METRIC], "start", "end"]
+    types = {"day": pa.int32(), "start": pa.int64(), "end": pa.int64()}
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return pa.table(
+        [
+            pa.array(column, types.get(name, pa.string()))
+            for name, column in zip(names, columns, strict=True)
+        ],
+        names,
+    )
 
 
 def _code(status: str) -> int:
