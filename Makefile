@@ -34,7 +34,7 @@ demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQ
 	@$(BIN)/python -m tests.demo --full
 
 test: test-services lint ## everything: formatter, linter, types, then all tests against real servers
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: lint ## formatter, linter, types and the quick tests
 	$(BIN)/python -m pytest -q tests/unit
