@@ -71,7 +71,7 @@ def on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectation]:
         with reading(engine) as connection:
             topology = memberships(connection, period)
             announced = downtimes(connection, period)
-        return expect(day, topology, announced, profile, day_start(date(2026, 12, 1)))
+        return expect(day, topology, announced, [], profile, day_start(date(2026, 12, 1)))
 
     return on
 
@@ -85,7 +85,7 @@ def hours(on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, fl
     return [
         [
             ((each.start - day_start(day)) / HOUR, (each.end - day_start(day)) / HOUR)
-            for each in on(day).spans
+            for each in on(day).covers
         ]
         for day in (BEFORE, DAY, AFTER)
     ]
