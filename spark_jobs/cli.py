@@ -168,7 +168,7 @@ def _run(args: argparse.Namespace) -> int:
     paths = load_report(args).profiles
     if not paths:
         raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
-    profiles, today = read_profiles(paths), _today()
+    profiles, today = read_profiles(paths), utc_today()
     asked, engine = asked_or_due(args, today), open_database(args)
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
         return _run_alone(args, profiles, asked, today, engine)
@@ -247,11 +247,7 @@ def _site(args: argparse.Namespace) -> int:
 
 
 def _period(args: argparse.Namespace) -> Period:
-    return asked_period(args, _today())
-
-
-def _today() -> date:
-    return utc_today()
+    return asked_period(args, utc_today())
 
 
 def _warn_if_empty(found: bool, period: Period) -> None:

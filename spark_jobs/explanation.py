@@ -56,10 +56,6 @@ class Thing:
     operation: str
     reasons: Sequence[Reason]
 
-    @property
-    def is_fine(self) -> bool:
-        return all(segment.status == FINE for segment in self.segments)
-
 
 @dataclass(frozen=True)
 class SiteDay:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from datetime import date
 
-START = INDEX = "index.html"
+INDEX = "index.html"
 TRENDS = "trends.html"
 CHANGES = "changes.html"
 
