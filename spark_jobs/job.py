@@ -86,10 +86,12 @@ def run(
     change_no: int,
     clock: Callable[[], int],
     progress: Progress,
+    published: Callable[[Summary], None] = lambda summary: None,
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
 
-    `change_no` is what sql.news.take_changes gave before.
+    `change_no` is what sql.news.take_changes gave before. `published` is called for each report
+    as soon as it is, as the next one may fail.
 
     Raises:
         MixedVOs: results of several VOs meet, and the profile names none.
@@ -100,9 +102,12 @@ def run(
         progress("reading topology, downtimes and exclusions")
         announced = _Announced.of(engine, period)
         results = _Results(Storage(spark, engine), announced, profiles, now, keep)
-        return [
-            _report(engine, p, announced, results, change_no, clock, progress) for p in profiles
-        ]
+        summaries = []
+        for profile in profiles:
+            summary = _report(engine, profile, announced, results, change_no, clock, progress)
+            published(summary)
+            summaries.append(summary)
+        return summaries
 
 
 def _report(

@@ -40,14 +40,17 @@ def run_reports(
     stages("starting Spark")
     prepare_workers()
     spark = session.start(args.master, settings, find_java(), results=_results(engine, tasks))
-    done = []
+    done: list[Summary] = []
+
+    def published(summary: Summary) -> None:
+        stages.end()
+        done.append(summary)
+        if not args.json:
+            print(_line(summary), flush=True)
+
     try:
         for period, profiles in _by_period(tasks).items():
-            for summary in run(spark, engine, profiles, period, change_no, _now, stages):
-                stages.end()
-                done.append(summary)
-                if not args.json:
-                    print(_line(summary), flush=True)
+            run(spark, engine, profiles, period, change_no, _now, stages, published)
     except (PySparkException, Py4JError) as error:
         raise failure(error, engine) from error
     finally:

@@ -226,6 +226,25 @@ def test_results_of_two_vos_need_a_choice(
         run(spark, small_grid, profile(tmp_path, ('vo = "ops"', "")))
 
 
+def test_a_report_is_told_before_the_next_one_fails(
+    spark: SparkSession, small_grid: Grid, tmp_path: Path
+) -> None:
+    small_grid.endpoint("A", "SRM", "h1")
+    small_grid.result("SRM h1 put", "06:00", "OK", vo="physics")
+    small_grid.result("SRM h1 put", "12:00", "OK", vo="ops")
+    good, mixed = profile(tmp_path), profile(tmp_path, ('vo = "ops"', ""))
+    told: list[Summary] = []
+
+    with pytest.raises(MixedVOs):
+        job.run(
+            *(spark, small_grid.reporter, [good, mixed], ONE_DAY, 0, lambda: LATER),
+            *(lambda stage: None, told.append),
+        )
+
+    assert [summary.report for summary in told] == ["test"]
+    assert seconds(small_grid, "site")["A"] == Seconds(missing=12 * HOUR, ok=12 * HOUR)
+
+
 def test_several_days_are_one_job_and_an_open_day_ends_now(
     spark: SparkSession, small_grid: Grid, tmp_path: Path
 ) -> None:
