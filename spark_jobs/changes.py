@@ -47,13 +47,10 @@ def note_changes(connection: Connection, old: int, new: int) -> int:
 
 def _reason(connection: Connection, old: int, new: int) -> str:
     """Which inputs of the two runs differ, in words."""
-    statement = text(f"SELECT {', '.join(_INPUTS)}, exclusions FROM run WHERE run_id = :run_id")
+    statement = text(f"SELECT {', '.join(_INPUTS)} FROM run WHERE run_id = :run_id")
     runs = (connection.execute(statement, {"run_id": run_id}) for run_id in (old, new))
     before, after = (run.mappings().one() for run in runs)
     changed = [name for name in _INPUTS if before[name] != after[name]]
-    # A run of before schema 0004 knew no exclusions.
-    if before["exclusions_digest"] is None and after["exclusions"] == "[]":
-        changed.remove("exclusions_digest")
     return ", ".join(_INPUTS[name] for name in changed)
 
 

@@ -120,5 +120,4 @@ def _computed_days(connection: Connection, report: str) -> dict[date, _Computed]
         ),
         {"report": report},
     )
-    # A run of an earlier version of this program saw changes that had no numbers yet.
-    return {as_day(row[0]): _Computed(row[1] is not None, row[2] or 0) for row in found}
+    return {as_day(row[0]): _Computed(row[1] is not None, row[2]) for row in found}

@@ -9,7 +9,6 @@ from datetime import date
 
 from sqlalchemy import Connection
 
-from spark_jobs.database_inputs import Downtime, downtimes
 from spark_jobs.days import Period
 from spark_jobs.errors import ReportUsage
 from spark_jobs.evidence import Evidence
@@ -34,7 +33,7 @@ from spark_jobs.explanation import (
 from spark_jobs.grouping import Cause, causes
 from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
 from spark_jobs.site_results import read_results
-from spark_jobs.stored import Names, Run, Segment, published_reports, published_runs, timeline
+from spark_jobs.stored import Names, Segment, published_reports, published_runs, timeline
 from spark_jobs.words import names_near
 
 _TITLES = {FUNCTION: "functions", SERVICE: "services", ENDPOINT: "endpoints"}
@@ -157,13 +156,7 @@ def _site_day(connection: Connection, report: str, question: Question, period: P
         if each.level == ENDPOINT and question.asks_for(each.names)
     }
     found = read_results(connection, run, hosts)
-    announced = _announced(connection, run, period)
-    return explain_site(report, question.site, run, segments, found, announced, run.exclusions)
-
-
-def _announced(connection: Connection, run: Run, period: Period) -> Sequence[Downtime]:
-    """What the run has read; one of before runs kept that: what is announced today."""
-    return downtimes(connection, period) if run.newest_result is None else run.downtimes
+    return explain_site(report, question.site, run, segments, found, run.downtimes, run.exclusions)
 
 
 def _no_endpoint(question: Question, site_day: SiteDay) -> str:

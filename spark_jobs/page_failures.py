@@ -70,7 +70,7 @@ def _behind(run: Run, segment: Segment, results: Sequence[Said]) -> list[Said]:
 
 def _counts(run: Run, said: Said) -> bool:
     """Whether the run has read the result, and its monitoring host wasn't excluded (rule 7)."""
-    return (run.newest_result is None or said.result_id <= run.newest_result) and not any(
+    return said.result_id <= run.newest_result and not any(
         each.kind == MONITORING_HOST
         and each.monitoring_host == said.monitoring_host
         and each.start <= said.measured <= each.end

@@ -21,9 +21,6 @@ Instance = tuple[str, str, str]
 # Many numbers in one statement are slow to plan; so few make a site of common size one statement.
 _MOST_INSTANCES = 1000
 
-# Of a run that didn't record how far it read.
-_NO_LIMIT = 2**62
-
 _INSTANCES = (
     "SELECT instance_id, host_name, service_flavour, metric_name, vo, fqan FROM report_instance"
     " WHERE host_name IN :hosts"
@@ -116,7 +113,7 @@ def _results(connection: Connection, run: Run, instances: Sequence[int]) -> list
     bounds = {
         "start": day_start(run.day) - DAY_S,
         "end": day_start(run.day) + DAY_S,
-        "newest": _NO_LIMIT if run.newest_result is None else run.newest_result,
+        "newest": run.newest_result,
     }
     found = connection.execute(statement, {"instances": instances, **bounds})
     return [tuple(row) for row in found]

@@ -75,7 +75,7 @@ class Run:
     """The published run of a day.
 
     It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
-    touched the day, also those that changed nothing. A run of before schema 0004 did not say: None.
+    touched the day, also those that changed nothing.
     """
 
     run_id: int
@@ -89,7 +89,7 @@ class Run:
     software_version: str
     who: str
     profile: Profile
-    newest_result: int | None
+    newest_result: int
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
 
@@ -296,8 +296,8 @@ def _run(row: tuple[Any, ...]) -> Run:
         who=row[9] or "",
         profile=recorded_profile(row[10]),
         newest_result=row[11],
-        downtimes=[Downtime(**each) for each in json.loads(row[12] or "[]")],
-        exclusions=[Exclusion(**each) for each in json.loads(row[13] or "[]")],
+        downtimes=[Downtime(**each) for each in json.loads(row[12])],
+        exclusions=[Exclusion(**each) for each in json.loads(row[13])],
     )
 
 

@@ -15,19 +15,6 @@ HERE = Path(__file__).parent
 _VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 
 
-def run_version(connection: Connection, revision: str) -> None:
-    """Run the frozen step to `revision`, or print it, where Alembic only prints."""
-    from alembic import op  # slow to import, and only upgrades need it
-
-    migration = op.get_context()
-    file = HERE / "versions" / revision / f"{migration.dialect.name}.sql"
-    script = file.read_text(encoding="utf-8")
-    if migration.as_sql:
-        migration.impl.static_output(script)
-    else:
-        run_script(connection, script)
-
-
 def run_present_state(connection: Connection) -> None:
     """Make all objects as they are now, without the steps that led there."""
     for script in present_state(connection.dialect.name):

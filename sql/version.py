@@ -26,6 +26,8 @@ from sql.script import HERE
 if TYPE_CHECKING:
     from alembic.config import Config
 
+VERSIONS = HERE / "versions"
+
 # Two upgrades at once: the second waits.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"
 
@@ -100,7 +102,7 @@ def access_script() -> str:
 
 def versions() -> list[str]:
     """All versions this program knows, the oldest first."""
-    return sorted(path.name for path in (HERE / "versions").glob("[0-9]*"))
+    return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
 
 
 def _prepare(connection: Connection) -> None:
@@ -146,5 +148,6 @@ def _alembic(output_buffer: TextIO | None = None, **attributes: object) -> Confi
 
     config = Config(output_buffer=output_buffer, attributes=attributes)
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
+    config.set_main_option("version_locations", str(VERSIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

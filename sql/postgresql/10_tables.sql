@@ -340,11 +340,11 @@ CREATE TABLE run (
     profile text,
     software_version text,
     who text,
-    change_no bigint,
-    exclusions_digest text,
-    newest_result bigint,
-    downtimes text,
-    exclusions text
+    change_no bigint NOT NULL DEFAULT 0,
+    exclusions_digest text NOT NULL DEFAULT '',
+    newest_result bigint NOT NULL DEFAULT 0,
+    downtimes text NOT NULL DEFAULT '[]',
+    exclusions text NOT NULL DEFAULT '[]'
 );
 COMMENT ON TABLE run IS
     'A computation of one report for one day and what it read; results_ignored is JSON '

@@ -364,11 +364,11 @@ CREATE TABLE run (
     profile text,
     software_version text,
     who text,
-    change_no integer,
-    exclusions_digest text,
-    newest_result integer,
-    downtimes text,
-    exclusions text
+    change_no integer NOT NULL DEFAULT 0,
+    exclusions_digest text NOT NULL DEFAULT '',
+    newest_result integer NOT NULL DEFAULT 0,
+    downtimes text NOT NULL DEFAULT '[]',
+    exclusions text NOT NULL DEFAULT '[]'
 ) STRICT;
 -- The runs of one day.
 CREATE INDEX run_report_day ON run (report, day);

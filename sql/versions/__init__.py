@@ -1,1 +1,1 @@
-"""Frozen schema versions: `NNNN/<dialect>.sql`, run in order by Alembic."""
+"""The versions of the schema: `vNNNN.py`, which Alembic runs in order."""

@@ -80,6 +80,7 @@ def _run(connection: Connection, profile: Profile, day: date, until: int | None)
         "state": "published",
         "until": None if until is None else _time(connection, until),
         "profile": profile.document,
+        "newest_result": 2**62,
     }
     names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
     made = text(f"INSERT INTO run ({names}) VALUES ({places}) RETURNING run_id")

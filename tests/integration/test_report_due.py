@@ -102,14 +102,6 @@ def test_a_day_published_while_it_was_open_is_due_when_it_is_closed(engine: Engi
     assert due(engine) == november(19)
 
 
-def test_a_run_from_before_changes_had_numbers_has_seen_none(engine: Engine) -> None:
-    changed(engine, 18, change_no=1)
-    published(engine, 18, change_no=None)
-    published(engine, 19, change_no=None)
-
-    assert due(engine) == november(18)
-
-
 def test_a_run_that_failed_or_was_superseded_does_not_count(engine: Engine) -> None:
     changed(engine, 18, change_no=1)
     published(engine, 18, state="failed")

@@ -255,38 +255,13 @@ def test_a_run_keeps_the_exclusions_and_downtimes_it_has_read(
     assert (run.exclusions, run.downtimes, run.newest_result) == ([excluded], [downtime], 42)
 
 
-def test_a_run_of_before_runs_kept_what_they_read_has_not_said_it(
-    engine: Engine, tmp_path: Path
-) -> None:
-    run_id, _ = computed(engine, profile(tmp_path), day_facts(FIRST))
-    forget(engine, run_id)
-
-    with reading(engine) as connection:
-        [run] = published_runs(connection, "test", Period(FIRST, FIRST))
-
-    assert (run.exclusions, run.downtimes, run.newest_result) == ([], [], None)
-
-
-def forget(engine: Engine, run_id: int) -> None:
-    """As a run of before schema 0004 is."""
-    with writing(engine) as connection:
-        connection.execute(
-            text(
-                "UPDATE run SET exclusions_digest = NULL, newest_result = NULL, downtimes = NULL,"
-                " exclusions = NULL WHERE run_id = :run_id"
-            ),
-            {"run_id": run_id},
-        )
-
-
 def test_a_changed_exclusion_is_a_reason(engine: Engine, tmp_path: Path) -> None:
     report = profile(tmp_path)
     excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "x", "me")
     with_one = {"exclusions": [excluded], "exclusions_digest": "one"}
-    run_id, _ = computed(engine, report, day_facts(FIRST), ok_s=1)
-    forget(engine, run_id)
+    computed(engine, report, day_facts(FIRST), ok_s=1)
 
-    computed(engine, report, day_facts(FIRST, exclusions_digest="none"), ok_s=2)
+    computed(engine, report, day_facts(FIRST), ok_s=2)
     computed(engine, report, day_facts(FIRST, **with_one), ok_s=3)
     computed(engine, report, day_facts(FIRST, results_digest="other", **with_one), ok_s=4)
     computed(engine, report, day_facts(FIRST), ok_s=5)
@@ -298,4 +273,4 @@ def test_a_changed_exclusion_is_a_reason(engine: Engine, tmp_path: Path) -> None
         ("results changed, exclusions changed",),
     ]
     digests = query(engine, "SELECT count(DISTINCT input_digest) FROM report_run")
-    assert digests == [(4,)]
+    assert digests == [(3,)]

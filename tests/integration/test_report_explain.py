@@ -256,7 +256,7 @@ def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gri
 
 
 def a_run(using: Profile, day: date = DAY) -> Run:
-    return Run(1, day, "", None, 0, {}, 0, "", "", "", using, None, (), ())
+    return Run(1, day, "", None, 0, {}, 0, "", "", "", using, 2**62, (), ())
 
 
 def test_the_results_are_those_the_run_has_read(results_grid: Grid, tmp_path: Path) -> None:
