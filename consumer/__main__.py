@@ -1,7 +1,7 @@
-"""`python -m consumer` is `sam-consume`."""
+"""`python -m sam_pipeline.consumer` is `sam-consume`."""
 
 import sys
 
-from consumer.cli import main
+from sam_pipeline.consumer.cli import main
 
 sys.exit(main())

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from consumer.inbox import Delivery
-from schema.command import CANNOT_CREATE
-from schema.errors import SpoolError
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.schema.command import CANNOT_CREATE
+from sam_pipeline.schema.errors import SpoolError
 
 CARE = (1_000_000, 32, 1, 1)
 """How many messages may be in a batch with one that was in hand at so many deaths."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer.errors import SessionLost
+from sam_pipeline.consumer.errors import SessionLost
 
 QUEUES = ("/queue/", "/amq/queue/")
 """Destinations that keep messages by themselves and share them out: nothing to ask for."""

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from consumer.config import ConsumerConfig, load_consumer, password, state_directory
-from consumer.round_trip import Trip, round_trips
-from consumer.sources import stomp_settings
-from schema.broker import SPOOL, STOMP
-from schema.command import OK, text_table, to_json
-from schema.errors import ConfigError, SamError
-from schema.tls import TlsFiles, tls_context
-from sql.catalogue import Catalogue
-from sql.check import loader_problems
-from sql.config import load_database
-from sql.engine import make_engine
-from sql.version import require_current
+from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
+from sam_pipeline.consumer.round_trip import Trip, round_trips
+from sam_pipeline.consumer.sources import stomp_settings
+from sam_pipeline.schema.broker import SPOOL, STOMP
+from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.errors import ConfigError, SamError
+from sam_pipeline.schema.tls import TlsFiles, tls_context
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.check import loader_problems
+from sam_pipeline.sql.config import load_database
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.version import require_current
 
 COLUMNS = ("broker", "address", "destination", "proven", "seconds")
 

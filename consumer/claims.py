@@ -11,9 +11,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from consumer.errors import SourceTaken
-from schema.command import CANNOT_CREATE
-from schema.errors import SpoolError
+from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.schema.command import CANNOT_CREATE
+from sam_pipeline.schema.errors import SpoolError
 
 
 class Claims:

@@ -11,29 +11,29 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from consumer import check, dead_letters, status
-from consumer.attempts import Attempts
-from consumer.clock import require_set_clock
-from consumer.config import ConsumerConfig, load_consumer, state_directory
-from consumer.database_sink import DatabaseSink
-from consumer.drain import Drain
-from consumer.errors import SourceUnreachable
-from consumer.inbox import BatchRule, Inbox
-from consumer.name_lock import name_held
-from consumer.service import consume
-from consumer.signals import Wishes, heeding_signals
-from consumer.sink import Sink
-from consumer.sources import make_sources
-from consumer.speaker import Watched
-from consumer.spool_sink import SpoolSink
-from consumer.state import State
-from consumer.tally import Tally
-from consumer.watch import watching
-from schema.broker import SPOOL, Broker, parse_broker
-from schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
-from schema.errors import ConfigError
-from sql.config import load_database
-from sql.engine import make_engine
+from sam_pipeline.consumer import check, dead_letters, status
+from sam_pipeline.consumer.attempts import Attempts
+from sam_pipeline.consumer.clock import require_set_clock
+from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, state_directory
+from sam_pipeline.consumer.database_sink import DatabaseSink
+from sam_pipeline.consumer.drain import Drain
+from sam_pipeline.consumer.errors import SourceUnreachable
+from sam_pipeline.consumer.inbox import BatchRule, Inbox
+from sam_pipeline.consumer.name_lock import name_held
+from sam_pipeline.consumer.service import consume
+from sam_pipeline.consumer.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.sink import Sink
+from sam_pipeline.consumer.sources import make_sources
+from sam_pipeline.consumer.speaker import Watched
+from sam_pipeline.consumer.spool_sink import SpoolSink
+from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.tally import Tally
+from sam_pipeline.consumer.watch import watching
+from sam_pipeline.schema.broker import SPOOL, Broker, parse_broker
+from sam_pipeline.schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.config import load_database
+from sam_pipeline.sql.engine import make_engine
 
 BATCHES_WAITING = 4
 """So many batches fit into the inbox."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from consumer.errors import ClockNotSet
+from sam_pipeline.consumer.errors import ClockNotSet
 
 NOT_BEFORE = datetime(2026, 11, 1, tzinfo=UTC)
 """When this was made: a clock that shows an earlier time was never set."""

@@ -13,12 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Optional
 
-from schema.broker import SPOOL, STOMP, Broker, parse_broker
-from schema.config import examine, load, state_dir
-from schema.errors import ConfigError
-from schema.foreign import FORMATS, Stamp, make_stamp, rename_problems
-from schema.normalise import Limits
-from schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.broker import SPOOL, STOMP, Broker, parse_broker
+from sam_pipeline.schema.config import examine, load, state_dir
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.foreign import FORMATS, Stamp, make_stamp, rename_problems
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
 
 SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")

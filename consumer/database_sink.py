@@ -10,20 +10,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.open_letters import OpenLetters
+from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.upkeep import upkeep_of
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.audit import Audit
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import open_by_reason
+from sam_pipeline.sql.errors import SqlError
+from sam_pipeline.sql.load import Loaded, load
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.version import require_current
 from sqlalchemy import Engine
-
-from consumer.inbox import Delivery
-from consumer.open_letters import OpenLetters
-from consumer.state import State
-from consumer.upkeep import upkeep_of
-from schema.normalise import Limits
-from sql.audit import Audit
-from sql.catalogue import Catalogue
-from sql.dead_letter import open_by_reason
-from sql.errors import SqlError
-from sql.load import Loaded, load
-from sql.news import fold_all
-from sql.version import require_current
 
 
 class DatabaseSink:

@@ -6,10 +6,10 @@ import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from schema.command import text_table
-from schema.times import format_time
-from sql.dead_letter import OPEN, DeadLetter, DeadLetterContent
-from sql.replay import FAILED, LOADED, Replayed
+from sam_pipeline.schema.command import text_table
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.dead_letter import OPEN, DeadLetter, DeadLetterContent
+from sam_pipeline.sql.replay import FAILED, LOADED, Replayed
 
 
 def letter_table(letters: Sequence[DeadLetter]) -> str:

@@ -13,16 +13,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
-
-from consumer.config import editor_command, load_limits
-from consumer.dead_letter_words import documents, letter_table, letter_text, outcome_table
-from consumer.letter_editor import edited_by_hand
-from schema.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
-from schema.message import Message
-from schema.normalise import Limits
-from sql.database import open_database
-from sql.dead_letter import (
+from sam_pipeline.consumer.config import editor_command, load_limits
+from sam_pipeline.consumer.dead_letter_words import (
+    documents,
+    letter_table,
+    letter_text,
+    outcome_table,
+)
+from sam_pipeline.consumer.letter_editor import edited_by_hand
+from sam_pipeline.schema.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.dead_letter import (
     NO_LIMIT,
     Wanted,
     dead_letter_ids,
@@ -30,12 +33,13 @@ from sql.dead_letter import (
     list_dead_letters,
     show_dead_letter,
 )
-from sql.dead_letter_edit import edit_dead_letter, refuse_settled
-from sql.errors import BadInput
-from sql.imports.progress import Progress
-from sql.moments import age_argument
-from sql.news import fold_all
-from sql.replay import Replayed, replay_dead_letters
+from sam_pipeline.sql.dead_letter_edit import edit_dead_letter, refuse_settled
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.moments import age_argument
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.replay import Replayed, replay_dead_letters
+from sqlalchemy import Engine
 
 EXAMPLES = """\
 examples:

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from schema.command import UNAVAILABLE, USAGE
-from schema.errors import SamError
-from schema.times import format_time
+from sam_pipeline.schema.command import UNAVAILABLE, USAGE
+from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.times import format_time
 
 
 class ConsumerError(SamError):

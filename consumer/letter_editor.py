@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from consumer.errors import EditorFailed
+from sam_pipeline.consumer.errors import EditorFailed
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
-from consumer.attempts import Attempts
-from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from consumer.state import State
-from schema.errors import SpoolError
-from sql.errors import DatabaseAway, DatabaseRefused
-from sql.load import Loaded
+from sam_pipeline.consumer.attempts import Attempts
+from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.state import State
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused
+from sam_pipeline.sql.load import Loaded
 
 IDLE_S = 0.2
 """How often a loop without messages looks whether it shall end."""

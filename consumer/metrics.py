@@ -24,11 +24,10 @@ from prometheus_client.core import (
     StateSetMetricFamily,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
-from consumer.histogram import Distribution
-from consumer.snapshot import STATES, STUCK, Snapshot, judge
-from consumer.state import State
-from schema.errors import ConfigError
+from sam_pipeline.consumer.histogram import Distribution
+from sam_pipeline.consumer.snapshot import STATES, STUCK, Snapshot, judge
+from sam_pipeline.consumer.state import State
+from sam_pipeline.schema.errors import ConfigError
 
 HOST = "127.0.0.1"
 PREFIX = "sam_consume"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consumer.errors import SourceTaken
-from schema.command import CANNOT_CREATE
-from schema.disk import flock_at_once
-from schema.errors import SpoolError
+from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.schema.command import CANNOT_CREATE
+from sam_pipeline.schema.disk import flock_at_once
+from sam_pipeline.schema.errors import SpoolError
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from consumer.state import State
-from sql.errors import DatabaseAway, SqlError
+from sam_pipeline.consumer.state import State
+from sam_pipeline.sql.errors import DatabaseAway, SqlError
 
 EVERY_S = 30.0
 

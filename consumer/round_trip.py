@@ -15,17 +15,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from consumer.broker_habits import QUEUES
-from consumer.errors import SessionLost
-from consumer.inbox import BatchRule, Inbox, acknowledge
-from consumer.stomp_link import StompSettings
-from consumer.stomp_session import Address, StompSession
-from consumer.stomp_source import resolve
-from schema.broker import Broker
-from schema.channel import words_of
-from schema.classes import CHECK_CLASS
-from schema.message import Message, new_message
-from schema.tls import secure
+from sam_pipeline.consumer.broker_habits import QUEUES
+from sam_pipeline.consumer.errors import SessionLost
+from sam_pipeline.consumer.inbox import BatchRule, Inbox, acknowledge
+from sam_pipeline.consumer.stomp_link import StompSettings
+from sam_pipeline.consumer.stomp_session import Address, StompSession
+from sam_pipeline.consumer.stomp_source import resolve
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.channel import words_of
+from sam_pipeline.schema.classes import CHECK_CLASS
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.tls import secure
 
 ANSWER_S = 5.0
 """How long a broker may take for each step."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from consumer.inbox import Delivery
-from sql.load import Loaded
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.sql.load import Loaded
 
 
 class Sink(Protocol):

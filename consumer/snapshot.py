@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from schema.times import format_time, parse_time
+from sam_pipeline.schema.times import format_time, parse_time
 
 RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"
 STOPPED, STUCK = "stopped", "stuck"

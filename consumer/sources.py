@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from consumer.config import ConsumerConfig, password
-from consumer.source import Source
-from consumer.spool_source import SpoolSource
-from consumer.stomp_link import StompSettings
-from consumer.stomp_session import Address, Subscription
-from consumer.stomp_source import StompSource
-from schema.broker import SPOOL, Broker
-from schema.tls import TlsFiles
+from sam_pipeline.consumer.config import ConsumerConfig, password
+from sam_pipeline.consumer.source import Source
+from sam_pipeline.consumer.spool_source import SpoolSource
+from sam_pipeline.consumer.stomp_link import StompSettings
+from sam_pipeline.consumer.stomp_session import Address, Subscription
+from sam_pipeline.consumer.stomp_source import StompSource
+from sam_pipeline.schema.broker import SPOOL, Broker
+from sam_pipeline.schema.tls import TlsFiles
 
 
 def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:

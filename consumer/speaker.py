@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from consumer.inbox import Inbox
-from consumer.signals import Wishes
-from consumer.snapshot import BrokerState, Snapshot
-from consumer.source import Source
-from consumer.state import State
-from consumer.state_file import process_start
-from schema.errors import SpoolError
-from schema.log_fold import dropped_lines
-from schema.spool import DirectoryQueue
+from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.signals import Wishes
+from sam_pipeline.consumer.snapshot import BrokerState, Snapshot
+from sam_pipeline.consumer.source import Source
+from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.state_file import process_start
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.log_fold import dropped_lines
+from sam_pipeline.schema.spool import DirectoryQueue
 
 COUNT_S = 1.0
 COUNT_SHARE = 0.05

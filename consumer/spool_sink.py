@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from consumer.inbox import Delivery
-from schema.element import serialise
-from schema.spool import DirectoryQueue
-from sql.load import Loaded
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.schema.element import serialise
+from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.sql.load import Loaded
 
 MOVED = Loaded({}, {}, 0, {})
 """Nothing is looked into, so nothing can be bad."""

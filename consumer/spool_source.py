@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from consumer.claims import Claims
-from consumer.inbox import Delivery, Inbox
-from schema.broker import Broker
-from schema.errors import DamagedElement, SpoolError
-from schema.foreign import Stamp
-from schema.spool import DirectoryQueue
+from sam_pipeline.consumer.claims import Claims
+from sam_pipeline.consumer.inbox import Delivery, Inbox
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.errors import DamagedElement, SpoolError
+from sam_pipeline.schema.foreign import Stamp
+from sam_pipeline.schema.spool import DirectoryQueue
 
 POLL_S = 0.2
 ROOM_S = 0.5

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from consumer.histogram import Distribution, Histogram
-from consumer.inbox import Delivery
-from consumer.tally import Tally
-from schema.message import MESSAGE_ID
-from sql.load import Loaded
+from sam_pipeline.consumer.histogram import Distribution, Histogram
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.tally import Tally
+from sam_pipeline.schema.message import MESSAGE_ID
+from sam_pipeline.sql.load import Loaded
 
 NOT_TRIED = "not tried yet"
 PAUSE_S = 1.0

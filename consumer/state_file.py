@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from consumer.errors import NoState
-from consumer.snapshot import Snapshot, from_document, to_document
-from schema.command import to_json
+from sam_pipeline.consumer.errors import NoState
+from sam_pipeline.consumer.snapshot import Snapshot, from_document, to_document
+from sam_pipeline.schema.command import to_json
 
 MODE = 0o644
 """Whoever watches may read it: there is no secret in it."""

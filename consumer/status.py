@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from consumer.config import load_who, state_places
-from consumer.errors import NoState
-from consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
-from consumer.state_file import is_alive, read_state
-from consumer.tally import listed
-from schema.command import OK, UNAVAILABLE, text_table, to_json
-from schema.times import format_time
+from sam_pipeline.consumer.config import load_who, state_places
+from sam_pipeline.consumer.errors import NoState
+from sam_pipeline.consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
+from sam_pipeline.consumer.state_file import is_alive, read_state
+from sam_pipeline.consumer.tally import listed
+from sam_pipeline.schema.command import OK, UNAVAILABLE, text_table, to_json
+from sam_pipeline.schema.times import format_time
 
 EXAMPLES = """\
 examples:

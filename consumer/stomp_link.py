@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from consumer.backoff import Delays
-from consumer.errors import SessionLost, SubscriptionRefused
-from consumer.inbox import Inbox
-from consumer.stomp_session import Address, Login, StompSession, Subscription
-from schema.broker import Broker
-from schema.errors import ConfigError
-from schema.tls import TlsFiles, secure
+from sam_pipeline.consumer.backoff import Delays
+from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
+from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.tls import TlsFiles, secure
 
 ASK_AGAIN_S = 300.0
 """For a destination that was refused: somebody may have changed the broker's mind."""

@@ -17,15 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from consumer.broker_habits import BrokerHabits, habits_of, subscribe_headers
-from consumer.errors import SessionLost, SubscriptionRefused
-from consumer.inbox import Delivery, Inbox
-from schema.channel import Channel, connect, words_of
-from schema.deadline import Deadline
-from schema.errors import ConfigError
-from schema.foreign import Stamp
-from schema.message import Message
-from schema.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.consumer.broker_habits import BrokerHabits, habits_of, subscribe_headers
+from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
+from sam_pipeline.consumer.inbox import Delivery, Inbox
+from sam_pipeline.schema.channel import Channel, connect, words_of
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.foreign import Stamp
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"
 CONNECT_S = 5.0

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.errors import SqlError
+from sam_pipeline.sql.news import fold
+from sam_pipeline.sql.replay import replay_parked
 from sqlalchemy import Engine
-
-from schema.normalise import Limits
-from sql.errors import SqlError
-from sql.news import fold
-from sql.replay import replay_parked
 
 EVERY_S = 1.0
 """How far current_status may be behind, while there is time for it."""

@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from consumer.config import ConsumerConfig, notify_address, state_directory
-from consumer.notify import Notifier
-from consumer.snapshot import Snapshot, judge
-from consumer.speaker import ElementCounts, Speaker, Watched
-from consumer.state import NOT_TRIED
-from consumer.state_file import StateFile
-from schema.broker import SPOOL
-from schema.errors import ConfigError
+from sam_pipeline.consumer.config import ConsumerConfig, notify_address, state_directory
+from sam_pipeline.consumer.notify import Notifier
+from sam_pipeline.consumer.snapshot import Snapshot, judge
+from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
+from sam_pipeline.consumer.state import NOT_TRIED
+from sam_pipeline.consumer.state_file import StateFile
+from sam_pipeline.schema.broker import SPOOL
+from sam_pipeline.schema.errors import ConfigError
 
 TICK_S = 1.0
 FIRST_TICK_S = 0.1
@@ -45,7 +45,9 @@ def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> 
     with ExitStack() as stack:
         stack.callback(notifier.close)
         if config.metrics_port:
-            from consumer.metrics import serving  # takes its time, and not everybody wants it
+            from sam_pipeline.consumer.metrics import (
+                serving,  # takes its time, and not everybody wants it
+            )
 
             port = port_of(config.metrics_port, instance)
             stack.enter_context(serving(port, speaker.say, watched.state))

@@ -1,17 +1,23 @@
 """Give one message to the first broker that takes it; spool what none took.
 
 For probes in Python: `Publisher`, a context manager for many records, and `publish_record` for
-one. Names are imported when first used: `python -m publisher` comes through here, too.
+one. Names are imported when first used: `python -m sam_pipeline.publisher` comes through here, too.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from publisher.config import PublisherConfig, load_config
-    from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-    from publisher.library import Publisher, publish_record
-    from publisher.publication import NoBrokerTookIt, Publication, Receipt, Rejection, publish
+    from sam_pipeline.publisher.config import PublisherConfig, load_config
+    from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+    from sam_pipeline.publisher.library import Publisher, publish_record
+    from sam_pipeline.publisher.publication import (
+        NoBrokerTookIt,
+        Publication,
+        Receipt,
+        Rejection,
+        publish,
+    )
 
 _HOMES = {
     "BrokerUnavailable": "errors",

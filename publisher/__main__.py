@@ -1,5 +1,5 @@
-"""`python -m publisher` is `sam-publish`."""
+"""`python -m sam_pipeline.publisher` is `sam-publish`."""
 
-from publisher.cli import main
+from sam_pipeline.publisher.cli import main
 
 raise SystemExit(main())

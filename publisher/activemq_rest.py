@@ -13,15 +13,27 @@ from contextlib import closing, suppress
 from typing import Optional
 from urllib.parse import quote, quote_plus
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from publisher.http_session import Answer, HttpSession, Request, login_headers, login_shown
-from publisher.http_session import preview as preview_request
-from publisher.rest import TOPIC, CannotTravel, OneByOne, destination_of, travelling_headers
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.message import MESSAGE_ID, Message
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.publisher.http_session import (
+    Answer,
+    HttpSession,
+    Request,
+    login_headers,
+    login_shown,
+)
+from sam_pipeline.publisher.http_session import preview as preview_request
+from sam_pipeline.publisher.rest import (
+    TOPIC,
+    CannotTravel,
+    OneByOne,
+    destination_of,
+    travelling_headers,
+)
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import MESSAGE_ID, Message
 
 MAX_FORM_BYTES = 200_000
 """The servlet answers 400 to a longer form."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from publisher.errors import BrokerUnavailable
-from publisher.host_name import within
-from schema.broker import SPOOL, Broker
-from schema.deadline import Deadline
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.host_name import within
+from sam_pipeline.schema.broker import SPOOL, Broker
+from sam_pipeline.schema.deadline import Deadline
 
 
 class BrokerAddress(NamedTuple):

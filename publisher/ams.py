@@ -14,16 +14,16 @@ from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import quote
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable, MessageRejected
-from publisher.http_session import Answer, HttpSession, Request
-from publisher.http_session import preview as preview_request
-from publisher.rest import TOPIC, CannotTravel, destination_of, travelling_headers
-from publisher.transport import nothing_else
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.message import Message
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.publisher.http_session import Answer, HttpSession, Request
+from sam_pipeline.publisher.http_session import preview as preview_request
+from sam_pipeline.publisher.rest import TOPIC, CannotTravel, destination_of, travelling_headers
+from sam_pipeline.publisher.transport import nothing_else
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 
-from publisher.config import DESTINATION
-from publisher.publication import BATCH, Courier, NoBrokerTookIt
-from publisher.read_ahead import ReadAhead
-from schema.command import BAD_DATA, OK, TRY_LATER
-from schema.deadline import Deadline
+from sam_pipeline.publisher.config import DESTINATION
+from sam_pipeline.publisher.publication import BATCH, Courier, NoBrokerTookIt
+from sam_pipeline.publisher.read_ahead import ReadAhead
+from sam_pipeline.schema.command import BAD_DATA, OK, TRY_LATER
+from sam_pipeline.schema.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, BinaryIO, Callable
 
-    from publisher.config import PublisherConfig
-    from publisher.publication import Publication
-    from publisher.records import RefusedRecord
-    from schema.message import Message
+    from sam_pipeline.publisher.config import PublisherConfig
+    from sam_pipeline.publisher.publication import Publication
+    from sam_pipeline.publisher.records import RefusedRecord
+    from sam_pipeline.schema.message import Message
 
 FEW = 10
 """So many messages get a line each; of more only the totals are told."""
@@ -49,7 +49,7 @@ def publish_and_tell(
     report = Report(config, args.json)
     failure = _publish(iter(messages), config, report)
     if args.json:
-        from schema.command import to_json
+        from sam_pipeline.schema.command import to_json
 
         say(to_json(report.document(refused)))
     else:
@@ -181,8 +181,8 @@ def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
 
 def _preview(messages: Iterable[Message], config: PublisherConfig, output: BinaryIO) -> None:
     """Exactly what the first broker, or else the spool, would get."""
-    from publisher.transport import kind_of
-    from schema.broker import SPOOL, Broker
+    from sam_pipeline.publisher.transport import kind_of
+    from sam_pipeline.schema.broker import SPOOL, Broker
 
     broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
     preview = kind_of(broker).preview

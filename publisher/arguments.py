@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from schema.command import CommandParser, common_options
+from sam_pipeline.schema.command import CommandParser, common_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 
 
 def _broker(url: str) -> str:
-    from schema.broker import parse_broker
+    from sam_pipeline.schema.broker import parse_broker
 
     try:
         parse_broker(url)
@@ -320,7 +320,7 @@ def _count(text: str) -> int:
 
 
 def _header(text: str) -> tuple[str, str]:
-    from publisher.frame import OURS, belongs_to_broker, is_header_name
+    from sam_pipeline.publisher.frame import OURS, belongs_to_broker, is_header_name
 
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from publisher.errors import BrokerUnavailable
-from schema.config import Findings, examine, load, state_dir
-from schema.errors import ConfigError
-from schema.log import lazy_logger
-from schema.message import CLASS, Message, default_destination
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.config import Findings, examine, load, state_dir
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.message import CLASS, Message, default_destination
 
 if TYPE_CHECKING:
-    from publisher.proxy import Proxy
-    from schema.broker import Broker
-    from schema.tls import TlsFiles
+    from sam_pipeline.publisher.proxy import Proxy
+    from sam_pipeline.schema.broker import Broker
+    from sam_pipeline.schema.tls import TlsFiles
 
 DESTINATION = "destination"
 """Header of a message: where it travels. It survives the spool."""
@@ -38,7 +38,7 @@ def _bad_broker(urls: Sequence[str]) -> str:
 
 
 def _problem_of_url(url: str) -> str | None:
-    from schema.broker import parse_broker
+    from sam_pipeline.schema.broker import parse_broker
 
     try:
         parse_broker(url)
@@ -71,19 +71,19 @@ def _missing(path: Path) -> str | None:
 
 
 def _bad_proxy(url: str) -> str | None:
-    from publisher.proxy import problem_of_proxy
+    from sam_pipeline.publisher.proxy import problem_of_proxy
 
     return problem_of_proxy(url)
 
 
 def _bad_secret(path: Path) -> str | None:
-    from schema.secret_file import problem_of_secret
+    from sam_pipeline.schema.secret_file import problem_of_secret
 
     return problem_of_secret(path)
 
 
 def _bad_certificate(path: Path) -> str | None:
-    from schema.secret_file import problem_of_certificate
+    from sam_pipeline.schema.secret_file import problem_of_certificate
 
     return problem_of_certificate(path)
 
@@ -143,7 +143,7 @@ class PublisherConfig(NamedTuple):
 
     @property
     def broker_list(self) -> list[Broker]:
-        from schema.broker import parse_broker
+        from sam_pipeline.schema.broker import parse_broker
 
         return [parse_broker(url) for url in self.brokers]
 
@@ -153,7 +153,7 @@ class PublisherConfig(NamedTuple):
         Raises:
             BrokerUnavailable: the password is in a file that can't be used now.
         """
-        from publisher import secrets
+        from sam_pipeline.publisher import secrets
 
         user = broker.user or self.user
         if not user:
@@ -169,7 +169,7 @@ class PublisherConfig(NamedTuple):
         Raises:
             BrokerUnavailable: it is in a file that can't be used now.
         """
-        from publisher import secrets
+        from sam_pipeline.publisher import secrets
 
         try:
             return secrets.token(self.token_file, os.environ)
@@ -178,8 +178,8 @@ class PublisherConfig(NamedTuple):
 
     def has_secrets(self) -> dict[str, bool]:
         """Which secrets there are; one in a file that can't be used counts as none."""
-        from publisher import secrets
-        from schema.secret_file import read_secret
+        from sam_pipeline.publisher import secrets
+        from sam_pipeline.schema.secret_file import read_secret
 
         ways = {
             "password": lambda: secrets.password(self.password_file, os.environ),
@@ -192,13 +192,13 @@ class PublisherConfig(NamedTuple):
 
     @property
     def tls_files(self) -> TlsFiles:
-        from schema.tls import TlsFiles  # `import ssl` is slow
+        from sam_pipeline.schema.tls import TlsFiles  # `import ssl` is slow
 
         return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
 
     def scratch_of_spool(self) -> str | None:
         """The variable that names a batch job's scratch directory above the spool, if one does."""
-        from publisher.batch import scratch_of
+        from sam_pipeline.publisher.batch import scratch_of
 
         return scratch_of(self.spool, os.environ) if self.spool else None
 
@@ -210,7 +210,7 @@ class PublisherConfig(NamedTuple):
         """
         if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
-        from publisher import proxy
+        from sam_pipeline.publisher import proxy
 
         try:
             return proxy.chosen(broker, self.proxy, self.proxy_password_file, os.environ)
@@ -294,7 +294,7 @@ def _placed(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
 
 
 def _dies_with_the_job(spool: Path) -> bool:
-    from publisher.batch import scratch_of
+    from sam_pipeline.publisher.batch import scratch_of
 
     variable = scratch_of(spool, os.environ)
     if variable:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from schema.channel import Channel, connect, words_of
-from schema.deadline import Deadline
-from schema.errors import ConfigError
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.channel import Channel, connect, words_of
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.errors import ConfigError
 
 
 def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
@@ -24,11 +24,11 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
         if proxy is None:
             channel = connect(address.ip or broker.host, broker.port, deadline)
         else:
-            from publisher.tunnel import open_tunnel
+            from sam_pipeline.publisher.tunnel import open_tunnel
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:
-            from schema.tls import secure  # `import ssl` is slow
+            from sam_pipeline.schema.tls import secure  # `import ssl` is slow
 
             channel = secure(channel, broker, config.tls_files)
     except (OSError, ConfigError) as error:

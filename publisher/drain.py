@@ -12,22 +12,22 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from publisher.memory import Memory
-from publisher.route import Route
-from publisher.transport import Transport, kind_of, outcomes
-from schema.broker import SPOOL, Broker
-from schema.deadline import Deadline
-from schema.disk import flock_at_once, open_directory
-from schema.errors import DamagedElement, SpoolError
-from schema.log import lazy_logger
-from schema.message import Message
-from schema.spool import DirectoryQueue
-from schema.spool_directory import LOCK_AGE_S
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.memory import Memory
+from sam_pipeline.publisher.route import Route
+from sam_pipeline.publisher.transport import Transport, kind_of, outcomes
+from sam_pipeline.schema.broker import SPOOL, Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.disk import flock_at_once, open_directory
+from sam_pipeline.schema.errors import DamagedElement, SpoolError
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool_directory import LOCK_AGE_S
 
 if TYPE_CHECKING:
-    from publisher.address import BrokerAddress
+    from sam_pipeline.publisher.address import BrokerAddress
 
 BATCH = 200
 BATCH_BYTES = 8 * 1024 * 1024

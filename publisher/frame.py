@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from publisher.config import DESTINATION
-from schema.message import CLASS, COUNT, MESSAGE_ID, Message
-from schema.stomp_frame import CONTENT_LENGTH
+from sam_pipeline.publisher.config import DESTINATION
+from sam_pipeline.schema.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.stomp_frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"
 TRANSACTION = "transaction"

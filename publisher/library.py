@@ -1,6 +1,6 @@
 """For probes written in Python: publish without a command, with the same promises.
 
-    from publisher import Publisher, publish_record
+    from sam_pipeline.publisher import Publisher, publish_record
 
     publish_record({"metricName": "org.example.Ping", "metricStatus": "OK", …})
 
@@ -24,13 +24,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from publisher.config import PublisherConfig, load_config
-from publisher.host_name import this_host
-from publisher.publication import Courier, NoBrokerTookIt, Publication
-from schema.deadline import Deadline
-from schema.message import MAX_BYTES, MAX_RECORDS, Message, new_message
-from schema.normalise import normalise
-from schema.record import write_wlcg
+from sam_pipeline.publisher.config import PublisherConfig, load_config
+from sam_pipeline.publisher.host_name import this_host
+from sam_pipeline.publisher.publication import Courier, NoBrokerTookIt, Publication
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import MAX_BYTES, MAX_RECORDS, Message, new_message
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.record import write_wlcg
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -141,7 +141,7 @@ class Publisher:
     def _rows(self, record: Mapping[str, str]) -> list[dict[str, str]]:
         from datetime import datetime, timezone
 
-        from schema.times import format_time
+        from sam_pipeline.schema.times import format_time
 
         now = datetime.now(timezone.utc)
         if self.config.message_class.lower() == "metricoutput":

@@ -20,9 +20,9 @@ from pathlib import Path
 from time import time
 from typing import Any, Callable, NamedTuple
 
-from publisher.address import BrokerAddress
-from schema.broker import Broker
-from schema.log import lazy_logger
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.log import lazy_logger
 
 FILE = "brokers.json"
 MIN_REST_S = 5.0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from publisher.arguments import RECORD_KEYS
-from publisher.config import DESTINATION, PublisherConfig, load_config
+from sam_pipeline.publisher.arguments import RECORD_KEYS
+from sam_pipeline.publisher.config import DESTINATION, PublisherConfig, load_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from schema.record import Record
+    from sam_pipeline.schema.record import Record
 
 
 def config_of(args: argparse.Namespace) -> PublisherConfig:

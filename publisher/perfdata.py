@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schema.performance_data import is_item, words
+from sam_pipeline.schema.performance_data import is_item, words
 
 
 class Output(NamedTuple):

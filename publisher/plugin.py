@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from publisher.perfdata import split_output
-from schema.deadline import Deadline
-from schema.normalise import STATUSES
-from schema.record import Record
-from schema.times import format_time
+from sam_pipeline.publisher.perfdata import split_output
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.normalise import STATUSES
+from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.times import format_time
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 """What is kept of the output; all of it is passed on."""

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from schema.command import TRY_LATER, UNAVAILABLE
-from schema.deadline import Deadline
-from schema.errors import SpoolError
-from schema.log import lazy_logger
-from schema.message import Message
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.schema.command import TRY_LATER, UNAVAILABLE
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.message import Message
 
 if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and no brokers
     from typing import Callable
 
-    from publisher.address import BrokerAddress
-    from publisher.config import PublisherConfig
-    from publisher.memory import Memory
-    from publisher.route import Route, Turn
-    from publisher.transport import Transport
+    from sam_pipeline.publisher.address import BrokerAddress
+    from sam_pipeline.publisher.config import PublisherConfig
+    from sam_pipeline.publisher.memory import Memory
+    from sam_pipeline.publisher.route import Route, Turn
+    from sam_pipeline.publisher.transport import Transport
 
 BATCH = 1000
 """Messages handed over in one call: while a broker confirms, it gets new shares of the time."""
@@ -151,7 +151,7 @@ class Courier:
         """How many spooled messages of earlier calls the same broker took in what is left."""
         if self._transport is None or self._turn is None:
             return 0
-        from publisher.drain import drain_in_passing
+        from sam_pipeline.publisher.drain import drain_in_passing
 
         return drain_in_passing(self._transport, self._turn.address, self._config, deadline)
 
@@ -161,8 +161,8 @@ class Courier:
         self._transport = None
 
     def _route(self, deadline: Deadline) -> Route:
-        from publisher.memory import Memory
-        from publisher.route import Route
+        from sam_pipeline.publisher.memory import Memory
+        from sam_pipeline.publisher.route import Route
 
         if self._memory is None:
             self._memory = Memory(self._config.state, self._config.broker_list)
@@ -216,7 +216,7 @@ class Courier:
         return self._turn.address if self._transport and self._turn else None
 
     def _connect(self, turn: Turn, deadline: Deadline) -> None:
-        from publisher.transport import kind_of
+        from sam_pipeline.publisher.transport import kind_of
 
         self.close()
         kind = kind_of(turn.address.broker)
@@ -226,7 +226,7 @@ class Courier:
             self._transport.meanwhile = self._meanwhile
 
     def _send_all(self, progress: _Progress, turn: Turn, deadline: Deadline) -> None:
-        from publisher.transport import outcomes
+        from sam_pipeline.publisher.transport import outcomes
 
         assert self._transport is not None, "connected"
         while progress.pending:
@@ -269,7 +269,7 @@ class _Progress:
         """Keep what no broker has, as far as the spool takes it."""
         if config.spool is None or not self.missing:
             return None
-        from publisher.spool_room import SpoolRoom  # most calls reach a broker
+        from sam_pipeline.publisher.spool_room import SpoolRoom  # most calls reach a broker
 
         room = SpoolRoom(config.spool, config)
         positions = list(self.missing)

@@ -12,15 +12,27 @@ from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from publisher.http_session import Answer, HttpSession, Request, login_headers, login_shown
-from publisher.http_session import preview as preview_request
-from publisher.rest import QUEUE, CannotTravel, OneByOne, destination_of, travelling_headers
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.message import CONTENT_TYPE, MESSAGE_ID, Message
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.publisher.http_session import (
+    Answer,
+    HttpSession,
+    Request,
+    login_headers,
+    login_shown,
+)
+from sam_pipeline.publisher.http_session import preview as preview_request
+from sam_pipeline.publisher.rest import (
+    QUEUE,
+    CannotTravel,
+    OneByOne,
+    destination_of,
+    travelling_headers,
+)
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import CONTENT_TYPE, MESSAGE_ID, Message
 
 DEFAULT_EXCHANGE = "amq.default"
 """Which routes to the queue that the routing key names."""

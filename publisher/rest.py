@@ -8,13 +8,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from publisher.address import BrokerAddress
-from publisher.config import DESTINATION
-from publisher.errors import MessageRejected
-from publisher.frame import belongs_to_broker, is_header_name
-from publisher.transport import nothing_else
-from schema.deadline import Deadline
-from schema.message import Message
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import DESTINATION
+from sam_pipeline.publisher.errors import MessageRejected
+from sam_pipeline.publisher.frame import belongs_to_broker, is_header_name
+from sam_pipeline.publisher.transport import nothing_else
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
 
 TOPIC, QUEUE = "topic", "queue"
 

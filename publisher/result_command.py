@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from publisher.announcement import publish_and_tell
-from publisher.host_name import this_host
-from publisher.options import config_of, headers_of, record_of
-from schema.message import pack
-from schema.normalise import normalise
-from schema.times import format_time
+from sam_pipeline.publisher.announcement import publish_and_tell
+from sam_pipeline.publisher.host_name import this_host
+from sam_pipeline.publisher.options import config_of, headers_of, record_of
+from sam_pipeline.schema.message import pack
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.times import format_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from publisher.config import PublisherConfig
-    from schema.message import Message
-    from schema.record import Record
+    from sam_pipeline.publisher.config import PublisherConfig
+    from sam_pipeline.schema.message import Message
+    from sam_pipeline.schema.record import Record
 
 
 def handle(args: argparse.Namespace) -> int:

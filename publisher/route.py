@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
 
-from publisher.address import BrokerAddress, addresses_of
-from publisher.errors import BrokerUnavailable
-from publisher.memory import Memory
-from schema.log import lazy_logger
+from sam_pipeline.publisher.address import BrokerAddress, addresses_of
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.memory import Memory
+from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
-    from publisher.config import PublisherConfig
-    from schema.broker import Broker
-    from schema.deadline import Deadline
+    from sam_pipeline.publisher.config import PublisherConfig
+    from sam_pipeline.schema.broker import Broker
+    from sam_pipeline.schema.deadline import Deadline
 
 T = TypeVar("T")
 

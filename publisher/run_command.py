@@ -10,20 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from publisher.announcement import publish_and_tell
-from publisher.host_name import this_host
-from publisher.options import config_of
-from publisher.options import record_of as record_of_options
-from publisher.plugin import UNKNOWN, record_of, run_plugin
-from publisher.result_command import messages_of
-from schema.errors import SamError
-from schema.log import lazy_logger
+from sam_pipeline.publisher.announcement import publish_and_tell
+from sam_pipeline.publisher.host_name import this_host
+from sam_pipeline.publisher.options import config_of
+from sam_pipeline.publisher.options import record_of as record_of_options
+from sam_pipeline.publisher.plugin import UNKNOWN, record_of, run_plugin
+from sam_pipeline.publisher.result_command import messages_of
+from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-    from schema.record import Record
+    from sam_pipeline.schema.record import Record
 
 READER_PATIENCE_S = 5.0
 """How long a reader of our output may take for a piece of it."""

@@ -7,20 +7,26 @@ import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from publisher.announcement import publish_and_tell
-from publisher.options import config_of, headers_of
-from publisher.publication import BATCH
-from publisher.read_ahead import ReadAhead
-from publisher.records import RefusedRecord, raw_message, read_blocks, read_records, read_sources
-from schema.message import MAX_RECORDS, pack
+from sam_pipeline.publisher.announcement import publish_and_tell
+from sam_pipeline.publisher.options import config_of, headers_of
+from sam_pipeline.publisher.publication import BATCH
+from sam_pipeline.publisher.read_ahead import ReadAhead
+from sam_pipeline.publisher.records import (
+    RefusedRecord,
+    raw_message,
+    read_blocks,
+    read_records,
+    read_sources,
+)
+from sam_pipeline.schema.message import MAX_RECORDS, pack
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from publisher.config import PublisherConfig
-    from schema.message import Message
-    from schema.record import Record
+    from sam_pipeline.publisher.config import PublisherConfig
+    from sam_pipeline.schema.message import Message
+    from sam_pipeline.schema.record import Record
 
 
 def handle(args: argparse.Namespace) -> int:

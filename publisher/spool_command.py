@@ -10,17 +10,24 @@ from collections.abc import Iterable, Iterator
 from threading import Event
 from typing import Any
 
-from publisher.config import DESTINATION, PublisherConfig
-from publisher.drain import Drain, drain
-from publisher.drain_loop import drain_until
-from publisher.progress import Progress
-from publisher.spool_count import CountFile
-from publisher.spool_inspection import Element, elements, problems, quarantined, read, repair
-from schema.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
-from schema.errors import ConfigError, SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue, written_at
-from schema.times import format_time
+from sam_pipeline.publisher.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.drain import Drain, drain
+from sam_pipeline.publisher.drain_loop import drain_until
+from sam_pipeline.publisher.progress import Progress
+from sam_pipeline.publisher.spool_count import CountFile
+from sam_pipeline.publisher.spool_inspection import (
+    Element,
+    elements,
+    problems,
+    quarantined,
+    read,
+    repair,
+)
+from sam_pipeline.schema.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
+from sam_pipeline.schema.errors import ConfigError, SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue, written_at
+from sam_pipeline.schema.times import format_time
 
 LISTED = "{element:23}  {written_at:20}  {size_bytes:>9}  {state:7}  {message_class:16}  {rest}"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from schema.errors import DamagedElement, SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue
-from schema.spool_directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Found
+from sam_pipeline.schema.errors import DamagedElement, SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool_directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Found
 
 DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
 STALE_LOCK, LEFTOVER = "stale-lock", "leftover"

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from publisher.spool_room import SpoolRoom
-from publisher.transport import nothing_else
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.element import serialise
-from schema.errors import SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.publisher.transport import nothing_else
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.element import serialise
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
 
 def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> SpoolTransport:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
-from publisher.address import BrokerAddress
-from publisher.config import DESTINATION, PublisherConfig
-from publisher.errors import BrokerUnavailable
-from publisher.frame import RECEIPT, send_headers
-from publisher.stomp_refusal import MISSING, judged, says
-from publisher.stomp_session import SessionEnded, StompSession
-from publisher.transport import nothing_else
-from schema.deadline import Deadline
-from schema.message import MESSAGE_ID, Message
-from schema.stomp_frame import Frame, encode
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.frame import RECEIPT, send_headers
+from sam_pipeline.publisher.stomp_refusal import MISSING, judged, says
+from sam_pipeline.publisher.stomp_session import SessionEnded, StompSession
+from sam_pipeline.publisher.transport import nothing_else
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import MESSAGE_ID, Message
+from sam_pipeline.schema.stomp_frame import Frame, encode
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"

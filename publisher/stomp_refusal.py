@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from publisher.address import BrokerAddress
-from publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from publisher.stomp_session import SessionEnded
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.publisher.stomp_session import SessionEnded
 
 # What brokers say when the message or its destination is the trouble. With any other words the
 # broker is: then the next one is tried.

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Callable, Optional
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.connection import open_channel
-from publisher.errors import BrokerUnavailable
-from schema.channel import words_of
-from schema.deadline import Deadline
-from schema.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.connection import open_channel
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.channel import words_of
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"
 GOODBYE_S = 0.5

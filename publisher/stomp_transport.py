@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from publisher.address import BrokerAddress
-from publisher.config import DESTINATION, PublisherConfig
-from publisher.errors import MessageRejected, PublishError
-from publisher.frame import RECEIPT, TRANSACTION, send_headers
-from publisher.stomp_refusal import FORBIDDEN, judged, says
-from publisher.stomp_session import SessionEnded, StompSession
-from publisher.transport import nothing_else
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.message import Message
-from schema.stomp_frame import encode
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.errors import MessageRejected, PublishError
+from sam_pipeline.publisher.frame import RECEIPT, TRANSACTION, send_headers
+from sam_pipeline.publisher.stomp_refusal import FORBIDDEN, judged, says
+from sam_pipeline.publisher.stomp_session import SessionEnded, StompSession
+from sam_pipeline.publisher.transport import nothing_else
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.stomp_frame import encode
 
 WRITE_BYTES = 64 * 1024
 """Frames are joined up to this: one write for many."""
@@ -46,7 +46,7 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    from publisher.stomp_check import round_trip  # publishing does not need it
+    from sam_pipeline.publisher.stomp_check import round_trip  # publishing does not need it
 
     return round_trip(address, config, message, deadline)
 

@@ -6,19 +6,19 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Callable, Optional, Protocol, cast
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import MessageRejected
-from schema.broker import ACTIVEMQ_REST, AMS, RABBITMQ_API, SPOOL, STOMP, Broker
-from schema.deadline import Deadline
-from schema.message import Message
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import MessageRejected
+from sam_pipeline.schema.broker import ACTIVEMQ_REST, AMS, RABBITMQ_API, SPOOL, STOMP, Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
 
 KINDS = {
-    STOMP: "publisher.stomp_transport",
-    ACTIVEMQ_REST: "publisher.activemq_rest",
-    RABBITMQ_API: "publisher.rabbitmq_api",
-    AMS: "publisher.ams",
-    SPOOL: "publisher.spool_transport",
+    STOMP: "sam_pipeline.publisher.stomp_transport",
+    ACTIVEMQ_REST: "sam_pipeline.publisher.activemq_rest",
+    RABBITMQ_API: "sam_pipeline.publisher.rabbitmq_api",
+    AMS: "sam_pipeline.publisher.ams",
+    SPOOL: "sam_pipeline.publisher.spool_transport",
 }
 """The module of each kind; imported when first used, because starting quickly matters."""
 

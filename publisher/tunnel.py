@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from publisher.address import ips_of
-from publisher.proxy import Proxy
-from schema.broker import STOMP, Broker
-from schema.channel import Channel, connect, words_of
-from schema.deadline import Deadline
+from sam_pipeline.publisher.address import ips_of
+from sam_pipeline.publisher.proxy import Proxy
+from sam_pipeline.schema.broker import STOMP, Broker
+from sam_pipeline.schema.channel import Channel, connect, words_of
+from sam_pipeline.schema.deadline import Deadline
 
 MAX_ANSWER_BYTES = 65536
 END = b"\r\n\r\n"

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from schema import errors
-from schema.errors import SamError
-from schema.log import lazy_logger, when_first_used
+from sam_pipeline.schema import errors
+from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.log import lazy_logger, when_first_used
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _plain(value: object) -> object:
     from datetime import date, datetime
     from decimal import Decimal
 
-    from schema.times import format_time
+    from sam_pipeline.schema.times import format_time
 
     if isinstance(value, datetime):
         return format_time(value)
@@ -160,7 +160,7 @@ def _fail(program: str, text: str, code: int) -> int:
 
 def _set_up_logging(verbosity: int, log_format: str) -> None:
     def set_up() -> None:
-        from schema import log_format as format_of_the_log
+        from sam_pipeline.schema import log_format as format_of_the_log
 
         format_of_the_log.set_up(verbosity, log_format)
 

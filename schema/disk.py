@@ -9,7 +9,7 @@ import os
 import stat
 from contextlib import suppress
 
-from schema.errors import CANNOT_CREATE, SpoolError
+from sam_pipeline.schema.errors import CANNOT_CREATE, SpoolError
 
 _IO_ERROR, _NO_PERMISSION = 74, 77
 _OWNER = "check owner and mode of the directory"

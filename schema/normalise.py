@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from schema.classes import (
+from sam_pipeline.schema.classes import (
     BUILT_IN,
     DETAILS,
     DOWNTIME,
@@ -23,9 +23,9 @@ from schema.classes import (
     Names,
     built_in,
 )
-from schema.errors import RecordRefused
-from schema.record import BLANKS, Record, text_lines, too_many
-from schema.times import format_time, parse_time
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.record import BLANKS, Record, text_lines, too_many
+from sam_pipeline.schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """By the exit code of a monitoring plugin."""

@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Mapping
 
-from schema.classes import DETAILS, MessageClass
-from schema.json_record import read_json
-from schema.record import BadRecord, Reading, ReadRecord
+from sam_pipeline.schema.classes import DETAILS, MessageClass
+from sam_pipeline.schema.json_record import read_json
+from sam_pipeline.schema.record import BadRecord, Reading, ReadRecord
 
 FLAVOUR = "serviceFlavour"
 TAGS = "tags"

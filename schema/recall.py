@@ -14,12 +14,19 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
 
-from schema.classes import DETAILS, METRIC_OUTPUT
-from schema.decode import Decoded, Row, decode
-from schema.foreign import FORMAT, RENAME
-from schema.message import CLASS, Message
-from schema.normalise import MONITORING_HOST_HEADERS, NO_TIMES, STATUSES, Limits, utc, window
-from schema.record import BLANKS, END, Record, record_starts
+from sam_pipeline.schema.classes import DETAILS, METRIC_OUTPUT
+from sam_pipeline.schema.decode import Decoded, Row, decode
+from sam_pipeline.schema.foreign import FORMAT, RENAME
+from sam_pipeline.schema.message import CLASS, Message
+from sam_pipeline.schema.normalise import (
+    MONITORING_HOST_HEADERS,
+    NO_TIMES,
+    STATUSES,
+    Limits,
+    utc,
+    window,
+)
+from sam_pipeline.schema.record import BLANKS, END, Record, record_starts
 
 STATUS, TIME = "metricStatus", "timestamp"
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Union
 
-from schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass, Names
-from schema.errors import MessageRefused
+from sam_pipeline.schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass, Names
+from sam_pipeline.schema.errors import MessageRefused
 
 Record = dict[str, str]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from schema.errors import ConfigError
+from sam_pipeline.schema.errors import ConfigError
 
 
 def find_secret(

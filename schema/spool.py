@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schema.disk import (
+from sam_pipeline.schema.disk import (
     Translated,
     flock_at_once,
     make_directory,
@@ -30,11 +30,11 @@ from schema.disk import (
     refuse_link,
     refuse_unsafe,
 )
-from schema.element import parse, serialise
-from schema.errors import DamagedElement
-from schema.log import lazy_logger
-from schema.message import Message
-from schema.spool_directory import (
+from sam_pipeline.schema.element import parse, serialise
+from sam_pipeline.schema.errors import DamagedElement
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool_directory import (
     DIRECTORY,
     ELEMENT,
     FOREIGN,

@@ -1,4 +1,4 @@
-"""`python -m spark_jobs` is `sam-report`; `spark-submit spark_jobs/__main__.py` as well."""
+"""`python -m sam_pipeline.spark_jobs` is `sam-report`; so is its path, for `spark-submit`."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 if not __package__:  # run by its path: our profile.py must not hide the standard library's
     sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
 
-from spark_jobs.cli import main
+from sam_pipeline.spark_jobs.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

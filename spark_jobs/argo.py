@@ -14,14 +14,13 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start, moment
+from sam_pipeline.spark_jobs.figures import Seconds, rounded
+from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.stored import Names, Segment, group_site_totals, timeline, totals
+from sam_pipeline.spark_jobs.summary import period_figures
 from sqlalchemy import Connection
-
-from schema.times import format_time
-from spark_jobs.days import DAY_S, Period, day_start, moment
-from spark_jobs.figures import Seconds, rounded
-from spark_jobs.levels import ENDPOINT, GROUP, METRIC, SERVICE, SITE
-from spark_jobs.stored import Names, Segment, group_site_totals, timeline, totals
-from spark_jobs.summary import period_figures
 
 GROUP_TYPE = "SITES"
 """The word for a group of endpoints, in EGI's reports."""

@@ -8,8 +8,8 @@ import time
 from datetime import UTC, date, datetime
 from typing import Any
 
-from spark_jobs.days import Period, month_of
-from spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.days import Period, month_of
+from sam_pipeline.spark_jobs.errors import ReportUsage
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 

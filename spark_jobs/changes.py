@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from sam_pipeline.schema.command import to_json
+from sam_pipeline.spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
 from sqlalchemy import Connection, text
-
-from schema.command import to_json
-from spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
 
 # The parts of a run's input, and what to call a change of each.
 _INPUTS = {

@@ -10,35 +10,34 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
-
-from schema.command import OK, CommandParser, common_options, run, to_json
-from spark_jobs import export_command, profile_command, show, trends_command
-from spark_jobs.arguments import (
+from sam_pipeline.schema.command import OK, CommandParser, common_options, run, to_json
+from sam_pipeline.spark_jobs import export_command, profile_command, show, trends_command
+from sam_pipeline.spark_jobs.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
     utc_today,
 )
-from spark_jobs.config import load_report
-from spark_jobs.days import Period
-from spark_jobs.due import Task, asked_tasks, due_tasks
-from spark_jobs.errors import ReportUsage, SparkMissing
-from spark_jobs.exclusion_command import add_exclusion
-from spark_jobs.explain_command import add_explain
-from spark_jobs.levels import NAMES, SITE
-from spark_jobs.now_command import add_now
-from spark_jobs.observed import never_seen
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profiles
-from spark_jobs.run_lock import run_lock
-from spark_jobs.seal import waiting
-from spark_jobs.seal_command import add_seal
-from spark_jobs.spreadsheet import csv_table
-from sql.database import open_database
-from sql.engine import reading, writing
-from sql.news import take_changes
+from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.due import Task, asked_tasks, due_tasks
+from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
+from sam_pipeline.spark_jobs.exclusion_command import add_exclusion
+from sam_pipeline.spark_jobs.explain_command import add_explain
+from sam_pipeline.spark_jobs.levels import NAMES, SITE
+from sam_pipeline.spark_jobs.now_command import add_now
+from sam_pipeline.spark_jobs.observed import never_seen
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import read_profiles
+from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.spark_jobs.seal import waiting
+from sam_pipeline.spark_jobs.seal_command import add_seal
+from sam_pipeline.spark_jobs.spreadsheet import csv_table
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.news import take_changes
+from sqlalchemy import Engine
 
 PROGRAM = "sam-report"
 EXAMPLES = """\
@@ -196,7 +195,7 @@ def _run_alone(
     if not tasks:
         return OK
     try:
-        from spark_jobs.run_command import run_reports  # Spark is slow to import
+        from sam_pipeline.spark_jobs.run_command import run_reports  # Spark is slow to import
     except ModuleNotFoundError as error:
         words = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
         raise SparkMissing(words) from error
@@ -236,7 +235,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _site(args: argparse.Namespace) -> int:
-    from spark_jobs.site_pages import write_site
+    from sam_pipeline.spark_jobs.site_pages import write_site
 
     period = _period(args)
     with reading(open_database(args)) as connection:

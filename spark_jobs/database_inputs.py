@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from datetime import date
 
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.spark_jobs.levels import GROUP, METRIC
 from sqlalchemy import Connection, text
-
-from spark_jobs.days import DAY_S, Period, day_start
-from spark_jobs.groups import Member
-from spark_jobs.levels import GROUP, METRIC
 
 MONITORING_HOST = "monitoring-host"
 EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)

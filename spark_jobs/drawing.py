@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spark_jobs.days import DAY_S, moment
-from spark_jobs.status import STATUSES
-from spark_jobs.stored import Segment
+from sam_pipeline.spark_jobs.days import DAY_S, moment
+from sam_pipeline.spark_jobs.status import STATUSES
+from sam_pipeline.spark_jobs.stored import Segment
 
 HOURS = range(0, 25, 3)
 # A screen reader is told so many stretches of a timeline.

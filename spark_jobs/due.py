@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from sam_pipeline.spark_jobs.days import Period, as_day
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.profile import Profile
 from sqlalchemy import Connection, text
-
-from spark_jobs.days import Period, as_day
-from spark_jobs.errors import ReportUsage
-from spark_jobs.profile import Profile
 
 _ONE_DAY = timedelta(days=1)
 

@@ -15,8 +15,8 @@ SamError
 
 from __future__ import annotations
 
-from schema import command
-from schema.errors import ConfigError, SamError
+from sam_pipeline.schema import command
+from sam_pipeline.schema.errors import ConfigError, SamError
 
 
 class ReportUsage(SamError):

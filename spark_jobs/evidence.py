@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_jobs.database_inputs import Exclusion, Result
-from spark_jobs.days import DAY_S
-from spark_jobs.levels import METRIC
-from spark_jobs.profile import Profile
-from spark_jobs.site_results import Ignored, InstanceResults
-from spark_jobs.stored import Segment
+from sam_pipeline.spark_jobs.database_inputs import Exclusion, Result
+from sam_pipeline.spark_jobs.days import DAY_S
+from sam_pipeline.spark_jobs.levels import METRIC
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.site_results import Ignored, InstanceResults
+from sam_pipeline.spark_jobs.stored import Segment
 
 
 @dataclass(frozen=True)

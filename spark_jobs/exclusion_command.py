@@ -7,20 +7,19 @@ import logging
 import time
 from typing import Any
 
+from sam_pipeline.schema.command import OK, CommandParser, text_table, to_json
+from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.spark_jobs import exclusions
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.days import moment
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.exclusions import Entry
+from sam_pipeline.spark_jobs.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.run_record import who
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.moments import time_argument
 from sqlalchemy import Connection
-
-from schema.command import OK, CommandParser, text_table, to_json
-from schema.times import format_time, parse_time
-from spark_jobs import exclusions
-from spark_jobs.database_inputs import MONITORING_HOST, Exclusion
-from spark_jobs.days import moment
-from spark_jobs.errors import ReportUsage
-from spark_jobs.exclusions import Entry
-from spark_jobs.levels import GROUP, METRIC
-from spark_jobs.run_record import who
-from sql.database import open_database
-from sql.engine import reading, writing
-from sql.moments import time_argument
 
 EXAMPLES = """\
 examples:

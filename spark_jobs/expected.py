@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-from spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Membership
-from spark_jobs.days import DAY_S, day_start
-from spark_jobs.levels import ENDPOINT, GROUP, METRIC, SITE
-from spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Membership
+from sam_pipeline.spark_jobs.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.profile import Profile
 
 NO_WORDS = ("n", "no", "false", "f", "0")
 

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from sqlalchemy import Connection
-
-from spark_jobs.days import Period
-from spark_jobs.errors import ReportUsage
-from spark_jobs.evidence import Evidence
-from spark_jobs.explain_words import (
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.evidence import Evidence
+from sam_pipeline.spark_jobs.explain_words import (
     cause_words,
     downtime_words,
     exclusion_words,
@@ -22,7 +20,7 @@ from spark_jobs.explain_words import (
     span_words,
     time_words,
 )
-from spark_jobs.explanation import (
+from sam_pipeline.spark_jobs.explanation import (
     Reason,
     SiteDay,
     Thing,
@@ -30,11 +28,18 @@ from spark_jobs.explanation import (
     explain_site,
     failures,
 )
-from spark_jobs.grouping import Cause, causes
-from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
-from spark_jobs.site_results import read_results
-from spark_jobs.stored import Names, Segment, published_reports, published_runs, timeline
-from spark_jobs.words import names_near
+from sam_pipeline.spark_jobs.grouping import Cause, causes
+from sam_pipeline.spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
+from sam_pipeline.spark_jobs.site_results import read_results
+from sam_pipeline.spark_jobs.stored import (
+    Names,
+    Segment,
+    published_reports,
+    published_runs,
+    timeline,
+)
+from sam_pipeline.spark_jobs.words import names_near
+from sqlalchemy import Connection
 
 _TITLES = {FUNCTION: "functions", SERVICE: "services", ENDPOINT: "endpoints"}
 # Of many that say the same, the first and the last tell when.

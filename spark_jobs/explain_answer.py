@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from spark_jobs.errors import ReportUsage
-from spark_jobs.explain import Question, as_text, causes_text, site_causes
-from spark_jobs.explain_json import about_json, causes_json, day_json
-from spark_jobs.explanation import SiteDay
-from spark_jobs.ticket import ticket
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.explain import Question, as_text, causes_text, site_causes
+from sam_pipeline.spark_jobs.explain_json import about_json, causes_json, day_json
+from sam_pipeline.spark_jobs.explanation import SiteDay
+from sam_pipeline.spark_jobs.ticket import ticket
 
 Form = Literal["full", "group", "ticket"]
 

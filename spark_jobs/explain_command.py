@@ -8,10 +8,10 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from schema.command import OK, to_json
-from spark_jobs.arguments import asked_period, day_argument
-from sql.database import open_database
-from sql.engine import reading
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.spark_jobs.arguments import asked_period, day_argument
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading
 
 EXAMPLES = """\
 examples:
@@ -45,8 +45,8 @@ def add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _explain(args: argparse.Namespace) -> int:
     # Other commands need not wait for these.
-    from spark_jobs.explain import Question, read_site_days
-    from spark_jobs.explain_answer import Form, documents, text
+    from sam_pipeline.spark_jobs.explain import Question, read_site_days
+    from sam_pipeline.spark_jobs.explain_answer import Form, documents, text
 
     today = datetime.fromtimestamp(time.time(), UTC).date()
     period = asked_period(args, today)

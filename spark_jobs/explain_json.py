@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from spark_jobs.database_inputs import Downtime, Exclusion, Result
-from spark_jobs.days import moment
-from spark_jobs.evidence import Evidence
-from spark_jobs.explain_words import range_words
-from spark_jobs.explanation import Reason, SiteDay, Thing, arithmetic
-from spark_jobs.figures import rounded
-from spark_jobs.grouping import Cause
-from spark_jobs.levels import NAMES
-from spark_jobs.site_results import Ignored, JudgedResult
-from spark_jobs.stored import Names, Segment
+from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.days import moment
+from sam_pipeline.spark_jobs.evidence import Evidence
+from sam_pipeline.spark_jobs.explain_words import range_words
+from sam_pipeline.spark_jobs.explanation import Reason, SiteDay, Thing, arithmetic
+from sam_pipeline.spark_jobs.figures import rounded
+from sam_pipeline.spark_jobs.grouping import Cause
+from sam_pipeline.spark_jobs.levels import NAMES
+from sam_pipeline.spark_jobs.site_results import Ignored, JudgedResult
+from sam_pipeline.spark_jobs.stored import Names, Segment
 
 
 def day_json(site_day: SiteDay, things: Sequence[Thing]) -> dict[str, Any]:

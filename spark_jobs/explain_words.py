@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from schema.times import format_time
-from spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Result
-from spark_jobs.days import DAY_S, moment
-from spark_jobs.evidence import Evidence
-from spark_jobs.explanation import NO_RESULT
-from spark_jobs.grouping import Cause
-from spark_jobs.levels import METRIC
-from spark_jobs.profile import Range
-from spark_jobs.site_results import Ignored, JudgedResult
-from spark_jobs.words import duration, one_line
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.days import DAY_S, moment
+from sam_pipeline.spark_jobs.evidence import Evidence
+from sam_pipeline.spark_jobs.explanation import NO_RESULT
+from sam_pipeline.spark_jobs.grouping import Cause
+from sam_pipeline.spark_jobs.levels import METRIC
+from sam_pipeline.spark_jobs.profile import Range
+from sam_pipeline.spark_jobs.site_results import Ignored, JudgedResult
+from sam_pipeline.spark_jobs.words import duration, one_line
 
 
 def cause_words(cause: Cause) -> str:

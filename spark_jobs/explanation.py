@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
-from spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Result
-from spark_jobs.days import DAY_S, day_start
-from spark_jobs.evidence import Evidence, evidence_of
-from spark_jobs.figures import Seconds, rounded
-from spark_jobs.grouping import Failure
-from spark_jobs.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
-from spark_jobs.profile import Profile
-from spark_jobs.site_results import Ignored, Instance, InstanceResults, JudgedResult, by_instance
-from spark_jobs.stored import Names, Run, Segment
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.evidence import Evidence, evidence_of
+from sam_pipeline.spark_jobs.figures import Seconds, rounded
+from sam_pipeline.spark_jobs.grouping import Failure
+from sam_pipeline.spark_jobs.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.site_results import (
+    Ignored,
+    Instance,
+    InstanceResults,
+    JudgedResult,
+    by_instance,
+)
+from sam_pipeline.spark_jobs.stored import Names, Run, Segment
 
 FINE = "OK"
 NO_RESULT = "no result"

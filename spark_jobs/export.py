@@ -14,16 +14,15 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs import argo, openmetrics
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.export_tables import TABLES, Table, batches
+from sam_pipeline.spark_jobs.files import path_part, replacing
+from sam_pipeline.spark_jobs.levels import SITE
+from sam_pipeline.spark_jobs.spreadsheet import csv_lines
+from sam_pipeline.spark_jobs.stored import Run, day_figures
 from sqlalchemy import Connection
-
-from schema.times import format_time
-from spark_jobs import argo, openmetrics
-from spark_jobs.days import Period
-from spark_jobs.export_tables import TABLES, Table, batches
-from spark_jobs.files import path_part, replacing
-from spark_jobs.levels import SITE
-from spark_jobs.spreadsheet import csv_lines
-from spark_jobs.stored import Run, day_figures
 
 Progress = Callable[[str], None]
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.arguments import add_period_options
+from sam_pipeline.spark_jobs.arguments import add_period_options
 
 EXAMPLES = """\
 examples:
@@ -46,6 +46,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from spark_jobs.export_run import export_reports  # pyarrow takes a while
+    from sam_pipeline.spark_jobs.export_run import export_reports  # pyarrow takes a while
 
     return export_reports(args)

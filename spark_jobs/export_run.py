@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.arguments import asked_period, utc_today
+from sam_pipeline.spark_jobs.days import Period, moment
+from sam_pipeline.spark_jobs.export import WRITERS, Request, Written
+from sam_pipeline.spark_jobs.stages import Stages
+from sam_pipeline.spark_jobs.stored import Run, published_reports, published_runs
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading_at_once
 from sqlalchemy import Connection
-
-from schema.command import OK, to_json
-from schema.times import format_time
-from spark_jobs.arguments import asked_period, utc_today
-from spark_jobs.days import Period, moment
-from spark_jobs.export import WRITERS, Request, Written
-from spark_jobs.stages import Stages
-from spark_jobs.stored import Run, published_reports, published_runs
-from sql.database import open_database
-from sql.engine import reading_at_once
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from spark_jobs.errors import CannotMakeFile, CannotWriteFile
+from sam_pipeline.spark_jobs.errors import CannotMakeFile, CannotWriteFile
 
 # What may not stand in a name of a directory, or would be read there as something else.
 _UNSAFE = re.compile(r"^\.|[\x00-\x1f\x7f\"%'*/:=?\\{}\[\]^<>|&;$`!~#, ()]")

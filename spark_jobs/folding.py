@@ -18,12 +18,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-
-from spark_jobs.days import DAY_S
-from spark_jobs.levels import ALL_NAMES, ENDPOINT, FUNCTION, METRIC, NAMES, SERVICE, SITE
-from spark_jobs.profile import Profile
-from spark_jobs.status import DOWNTIME, EXCLUDED, FOLDED, MISSING, UNKNOWN
-from spark_jobs.stretches import Integers
+from sam_pipeline.spark_jobs.days import DAY_S
+from sam_pipeline.spark_jobs.levels import (
+    ALL_NAMES,
+    ENDPOINT,
+    FUNCTION,
+    METRIC,
+    NAMES,
+    SERVICE,
+    SITE,
+)
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.status import DOWNTIME, EXCLUDED, FOLDED, MISSING, UNKNOWN
+from sam_pipeline.spark_jobs.stretches import Integers
 
 STRETCH = ""
 """The level of rows that are stretches: `start` is packed, `end` the last second. Other rows are

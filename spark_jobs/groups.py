@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from spark_jobs.figures import Seconds
+from sam_pipeline.spark_jobs.figures import Seconds
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-
-from spark_jobs.days import DAY_S
-from spark_jobs.folding import STRETCH
-from spark_jobs.levels import ENDPOINT, METRIC, NAMES
-from spark_jobs.profile import Profile
-from spark_jobs.status import MISSING
+from sam_pipeline.spark_jobs.days import DAY_S
+from sam_pipeline.spark_jobs.folding import STRETCH
+from sam_pipeline.spark_jobs.levels import ENDPOINT, METRIC, NAMES
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.status import MISSING
 
 NOT_IN_PROFILE = "not-in-profile"
 OTHER_VO = "other-vo"

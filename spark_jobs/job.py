@@ -11,22 +11,21 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from sam_pipeline.spark_jobs import database_inputs, inputs, run_record
+from sam_pipeline.spark_jobs.availability import figures
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_number, day_start
+from sam_pipeline.spark_jobs.errors import MixedVOs, SparkFailed
+from sam_pipeline.spark_jobs.expected import DayExpectation, expect
+from sam_pipeline.spark_jobs.folding import SEGMENTS, folding
+from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.spark_jobs.levels import ALL_NAMES, METRIC
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.run_record import DayFacts, Published
+from sam_pipeline.spark_jobs.status import STATUSES
+from sam_pipeline.spark_jobs.storage import Reading, Storage
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.errors import SqlError
 from sqlalchemy import Engine
-
-from spark_jobs import database_inputs, inputs, run_record
-from spark_jobs.availability import figures
-from spark_jobs.days import DAY_S, Period, day_number, day_start
-from spark_jobs.errors import MixedVOs, SparkFailed
-from spark_jobs.expected import DayExpectation, expect
-from spark_jobs.folding import SEGMENTS, folding
-from spark_jobs.groups import Member
-from spark_jobs.levels import ALL_NAMES, METRIC
-from spark_jobs.profile import Profile
-from spark_jobs.run_record import DayFacts, Published
-from spark_jobs.status import STATUSES
-from spark_jobs.storage import Reading, Storage
-from sql.engine import reading
-from sql.errors import SqlError
 
 _ENDPOINTS = "day int, site string, service_flavour string, host_name string, first_site boolean"
 _COVERS = (

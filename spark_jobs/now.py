@@ -8,17 +8,16 @@ from dataclasses import astuple, dataclass, field
 from datetime import date
 from typing import Any
 
+from sam_pipeline.schema import command
+from sam_pipeline.spark_jobs.database_inputs import Membership, memberships
+from sam_pipeline.spark_jobs.days import DAY_S, Period, moment
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.expected import expect
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import recorded_profile
+from sam_pipeline.spark_jobs.stored import second_of
+from sam_pipeline.spark_jobs.words import duration, names_near, one_line
 from sqlalchemy import Connection, bindparam, text
-
-from schema import command
-from spark_jobs.database_inputs import Membership, memberships
-from spark_jobs.days import DAY_S, Period, moment
-from spark_jobs.errors import ReportUsage
-from spark_jobs.expected import expect
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import recorded_profile
-from spark_jobs.stored import second_of
-from spark_jobs.words import duration, names_near, one_line
 
 # Where results are believed until the next one, silence is what a report no longer looks back to.
 SILENT_AFTER_S = 2 * DAY_S

@@ -7,15 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.spark_jobs import now
+from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import read_profiles
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading
 from sqlalchemy import Connection
-
-from schema.command import OK, to_json
-from spark_jobs import now
-from spark_jobs.config import load_report
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profiles
-from sql.database import open_database
-from sql.engine import reading
 
 EXAMPLES = """\
 examples:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from spark_jobs.days import DAY_S, day_start
-from spark_jobs.figures import Seconds
-from spark_jobs.levels import SECONDS
-from spark_jobs.stored import DayFigure, Names
+from sam_pipeline.spark_jobs.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.figures import Seconds
+from sam_pipeline.spark_jobs.levels import SECONDS
+from sam_pipeline.spark_jobs.stored import DayFigure, Names
 
 NAME = "sam_status_seconds"
 HEADER = f"""\

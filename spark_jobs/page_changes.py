@@ -12,13 +12,12 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
+from sam_pipeline.spark_jobs.days import as_day
+from sam_pipeline.spark_jobs.figures import NO_FIGURE
+from sam_pipeline.spark_jobs.levels import SITE
+from sam_pipeline.spark_jobs.page_links import site_page
+from sam_pipeline.spark_jobs.page_month import Month
 from sqlalchemy import Connection, text
-
-from spark_jobs.days import as_day
-from spark_jobs.figures import NO_FIGURE
-from spark_jobs.levels import SITE
-from spark_jobs.page_links import site_page
-from spark_jobs.page_month import Month
 
 # The view report_change has them all.
 _MAX_ROWS = 200

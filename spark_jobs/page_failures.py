@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spark_jobs.database_inputs import MONITORING_HOST
-from spark_jobs.days import DAY_S
-from spark_jobs.explanation import NO_RESULT
-from spark_jobs.grouping import Failure
-from spark_jobs.levels import METRIC
-from spark_jobs.site_results import Instance
-from spark_jobs.stored import Run, Segment
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST
+from sam_pipeline.spark_jobs.days import DAY_S
+from sam_pipeline.spark_jobs.explanation import NO_RESULT
+from sam_pipeline.spark_jobs.grouping import Failure
+from sam_pipeline.spark_jobs.levels import METRIC
+from sam_pipeline.spark_jobs.site_results import Instance
+from sam_pipeline.spark_jobs.stored import Run, Segment
 
 NOT_STORED = "(its result is no longer stored)"
 # Neither needs a result to explain it: nobody asked, or someone has told the reason.

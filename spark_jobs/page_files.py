@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from spark_jobs.drawing import HOURS, SHADES
-from spark_jobs.drawing import LEGEND as BARS
-from spark_jobs.files import replacing
-from spark_jobs.status import FOLDED
-from spark_jobs.verdict import LEGEND
+from sam_pipeline.spark_jobs.drawing import HOURS, SHADES
+from sam_pipeline.spark_jobs.drawing import LEGEND as BARS
+from sam_pipeline.spark_jobs.files import replacing
+from sam_pipeline.spark_jobs.status import FOLDED
+from sam_pipeline.spark_jobs.verdict import LEGEND
 
 TEMPLATES = Path(__file__).parent / "templates"
 

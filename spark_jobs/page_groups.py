@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from spark_jobs.figures import Seconds, short
-from spark_jobs.groups import GroupFigure, Member, group_figures
-from spark_jobs.page_links import site_page
-from spark_jobs.page_month import Month, Total, Value, total_of
-from spark_jobs.profile import Targets
-from spark_jobs.stored import DayFigure
-from spark_jobs.summary import Figure, added_up, group_means
-from spark_jobs.verdict import Cell, availability_cell
+from sam_pipeline.spark_jobs.figures import Seconds, short
+from sam_pipeline.spark_jobs.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.page_links import site_page
+from sam_pipeline.spark_jobs.page_month import Month, Total, Value, total_of
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.stored import DayFigure
+from sam_pipeline.spark_jobs.summary import Figure, added_up, group_means
+from sam_pipeline.spark_jobs.verdict import Cell, availability_cell
 
 DayMembers = Sequence[tuple[date, Member]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion
-from spark_jobs.drawing import ANNOUNCED, COUNTS, EXCLUDED, Stroke, shade
-from spark_jobs.explain_words import downtime_words, exclusion_words
-from spark_jobs.levels import ENDPOINT, GROUP, METRIC, SITE
-from spark_jobs.profile import Profile
-from spark_jobs.stored import Names
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.drawing import ANNOUNCED, COUNTS, EXCLUDED, Stroke, shade
+from sam_pipeline.spark_jobs.explain_words import downtime_words, exclusion_words
+from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.stored import Names
 
 _EFFECTS = {
     MONITORING_HOST: "what it measured does not count",

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
-from spark_jobs.days import Period, moment
-from spark_jobs.figures import Seconds, percent, short
-from spark_jobs.page_links import group_page, site_page
-from spark_jobs.profile import Targets
-from spark_jobs.stored import DayFigure, Run
-from spark_jobs.summary import Figure, added_up
-from spark_jobs.verdict import LEGEND, NOT_COMPUTED, Cell, Verdict, availability_cell, verdict
+from sam_pipeline.spark_jobs.days import Period, moment
+from sam_pipeline.spark_jobs.figures import Seconds, percent, short
+from sam_pipeline.spark_jobs.page_links import group_page, site_page
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.stored import DayFigure, Run
+from sam_pipeline.spark_jobs.summary import Figure, added_up
+from sam_pipeline.spark_jobs.verdict import (
+    LEGEND,
+    NOT_COMPUTED,
+    Cell,
+    Verdict,
+    availability_cell,
+    verdict,
+)
 
 
 @dataclass(frozen=True)

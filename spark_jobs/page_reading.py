@@ -8,15 +8,22 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
+from sam_pipeline.spark_jobs.database_inputs import WINDOW
+from sam_pipeline.spark_jobs.days import DAY_S, Period, as_day, day_start
+from sam_pipeline.spark_jobs.levels import (
+    ALL_NAMES,
+    ENDPOINT,
+    FUNCTION,
+    METRIC,
+    NAMES,
+    SERVICE,
+    SITE,
+)
+from sam_pipeline.spark_jobs.page_failures import Said
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.site_results import Instance
+from sam_pipeline.spark_jobs.stored import Run, Segment
 from sqlalchemy import Connection, text
-
-from spark_jobs.database_inputs import WINDOW
-from spark_jobs.days import DAY_S, Period, as_day, day_start
-from spark_jobs.levels import ALL_NAMES, ENDPOINT, FUNCTION, METRIC, NAMES, SERVICE, SITE
-from spark_jobs.page_failures import Said
-from spark_jobs.profile import Profile
-from spark_jobs.site_results import Instance
-from spark_jobs.stored import Run, Segment
 
 _SECONDS = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
 _LEVELS = ", ".join(f"'{level}'" for level in (SITE, FUNCTION, SERVICE, ENDPOINT, METRIC))

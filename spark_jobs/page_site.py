@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import chain
 
-from spark_jobs.days import DAY_S, day_start, moment
-from spark_jobs.drawing import Stroke, status_strokes, told
-from spark_jobs.explain import explain_command
-from spark_jobs.explanation import arithmetic
-from spark_jobs.figures import Seconds, short
-from spark_jobs.grouping import Cause, Failure, causes
-from spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
-from spark_jobs.page_failures import Results, failures
-from spark_jobs.page_marks import Marks
-from spark_jobs.page_month import Day, Month, Total, clock, one_day, total_of
-from spark_jobs.status import FOLDED, STATUSES
-from spark_jobs.stored import DayFigure, Names, Run, Segment
-from spark_jobs.summary import added_up
-from spark_jobs.verdict import MET, Cell, availability_cell
+from sam_pipeline.spark_jobs.days import DAY_S, day_start, moment
+from sam_pipeline.spark_jobs.drawing import Stroke, status_strokes, told
+from sam_pipeline.spark_jobs.explain import explain_command
+from sam_pipeline.spark_jobs.explanation import arithmetic
+from sam_pipeline.spark_jobs.figures import Seconds, short
+from sam_pipeline.spark_jobs.grouping import Cause, Failure, causes
+from sam_pipeline.spark_jobs.levels import ENDPOINT, FUNCTION, SERVICE, SITE
+from sam_pipeline.spark_jobs.page_failures import Results, failures
+from sam_pipeline.spark_jobs.page_marks import Marks
+from sam_pipeline.spark_jobs.page_month import Day, Month, Total, clock, one_day, total_of
+from sam_pipeline.spark_jobs.status import FOLDED, STATUSES
+from sam_pipeline.spark_jobs.stored import DayFigure, Names, Run, Segment
+from sam_pipeline.spark_jobs.summary import added_up
+from sam_pipeline.spark_jobs.verdict import MET, Cell, availability_cell
 
 _LEVELS = (SITE, FUNCTION, SERVICE, ENDPOINT)
 # What of a month says why; and of a day more than anyone reads. `sam-report explain` has them all.

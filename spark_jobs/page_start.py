@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_jobs.page_month import Month, MonthView, SiteRow
+from sam_pipeline.spark_jobs.page_month import Month, MonthView, SiteRow
 
 # The month's page names the others.
 _MAX_NAMED = 5

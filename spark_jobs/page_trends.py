@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spark_jobs.days import moment
-from spark_jobs.figures import Seconds, short
-from spark_jobs.page_links import site_page
-from spark_jobs.stored import Trend
+from sam_pipeline.spark_jobs.days import moment
+from sam_pipeline.spark_jobs.figures import Seconds, short
+from sam_pipeline.spark_jobs.page_links import site_page
+from sam_pipeline.spark_jobs.stored import Trend
 
 # `sam-report trends` has them all.
 _MAX_ENDPOINTS = 100

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from spark_jobs.status import Operation
+from sam_pipeline.spark_jobs.status import Operation
 
 OFF = "off"
 

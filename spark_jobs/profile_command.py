@@ -10,17 +10,16 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.spark_jobs import observed
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.observed import Observed
+from sam_pipeline.spark_jobs.profile import OFF, Profile
+from sam_pipeline.spark_jobs.profile_file import read_profiles
+from sam_pipeline.sql.database import open_if_configured
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 from sqlalchemy import Connection
-
-from schema.command import OK, text_table, to_json
-from spark_jobs import observed
-from spark_jobs.days import Period
-from spark_jobs.observed import Observed
-from spark_jobs.profile import OFF, Profile
-from spark_jobs.profile_file import read_profiles
-from sql.database import open_if_configured
-from sql.engine import reading
-from sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
 NO_DATABASE = "no [database] is configured: only the files were checked"
 EXAMPLES = """\

@@ -7,8 +7,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from spark_jobs.errors import ProfileError
-from spark_jobs.toml_lines import Place
+from sam_pipeline.spark_jobs.errors import ProfileError
+from sam_pipeline.spark_jobs.toml_lines import Place
 
 _HINTS, _NAMES = 20, 1000  # problems that get one, names to choose from: it takes time
 _SHOWN = 60  # characters of a wrong value

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from spark_jobs.profile import OFF, Flavour, Function, Profile, Targets
-from spark_jobs.profile_problems import Problems, instead, is_text, shown
-from spark_jobs.profile_thresholds import read_thresholds
-from spark_jobs.status import AND, OR, Operation, own_operation
-from spark_jobs.toml_lines import Place
+from sam_pipeline.spark_jobs.profile import OFF, Flavour, Function, Profile, Targets
+from sam_pipeline.spark_jobs.profile_problems import Problems, instead, is_text, shown
+from sam_pipeline.spark_jobs.profile_thresholds import read_thresholds
+from sam_pipeline.spark_jobs.status import AND, OR, Operation, own_operation
+from sam_pipeline.spark_jobs.toml_lines import Place
 
 KEYS = (
     "name",

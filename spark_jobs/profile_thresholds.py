@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from spark_jobs.profile import Flavour, Range, Threshold
-from spark_jobs.profile_problems import Problems, instead
-from spark_jobs.thresholds import read_range
-from spark_jobs.toml_lines import Place
+from sam_pipeline.spark_jobs.profile import Flavour, Range, Threshold
+from sam_pipeline.spark_jobs.profile_problems import Problems, instead
+from sam_pipeline.spark_jobs.thresholds import read_range
+from sam_pipeline.spark_jobs.toml_lines import Place
 
 ANY = ""  # host or flavour
 KEYS = ("metric", "label", "warning", "critical", "host", "flavour")

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-
-from spark_jobs.profile import Threshold
-from spark_jobs.status import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
-from spark_jobs.stretches import Integers, Results, Stretches, stretches
+from sam_pipeline.spark_jobs.profile import Threshold
+from sam_pipeline.spark_jobs.status import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
+from sam_pipeline.spark_jobs.stretches import Integers, Results, Stretches, stretches
 
 MOST_RESULTS = 6_000_000
 """A slice with more of them is read in several parts, so that a task's memory stays below 1 GB."""
@@ -128,7 +127,7 @@ def _packed(instance_id: Integers, second: Integers, status_code: Any) -> Result
 
 def _judged(rows: Sequence[Sequence[Any]], rules: Sequence[Threshold]) -> Results:
     """Results whose status the profile's thresholds decide (availability rule 6)."""
-    from spark_jobs.thresholds import judged
+    from sam_pipeline.spark_jobs.thresholds import judged
 
     found = [
         (instance_id, second * 8 + STATUSES.index(judged(rules, host, flavour, metric, *said)))

@@ -11,22 +11,21 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs import session
+from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from sam_pipeline.spark_jobs.database_inputs import count_results
+from sam_pipeline.spark_jobs.days import Period, moment
+from sam_pipeline.spark_jobs.due import Task
+from sam_pipeline.spark_jobs.errors import ReportUsage, SparkFailed
+from sam_pipeline.spark_jobs.job import Summary, run
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.stages import Stages
+from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.errors import DISK_FULL, DatabaseFull
 from sqlalchemy import Engine
-
-from schema.command import OK, to_json
-from schema.errors import SamError
-from schema.times import format_time
-from spark_jobs import session
-from spark_jobs.config import find_java, prepare_workers
-from spark_jobs.database_inputs import count_results
-from spark_jobs.days import Period, moment
-from spark_jobs.due import Task
-from spark_jobs.errors import ReportUsage, SparkFailed
-from spark_jobs.job import Summary, run
-from spark_jobs.profile import Profile
-from spark_jobs.stages import Stages
-from sql.engine import name_of, reading
-from sql.errors import DISK_FULL, DatabaseFull
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 

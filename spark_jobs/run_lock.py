@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from sam_pipeline.schema.disk import flock_at_once
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.run_record import who
+from sam_pipeline.sql.engine import name_of
+from sam_pipeline.sql.errors import DATABASE_ERRORS, translated
 from sqlalchemy import Connection, Engine, TextClause, text
-
-from schema.disk import flock_at_once
-from schema.times import format_time
-from spark_jobs.run_record import who
-from sql.engine import name_of
-from sql.errors import DATABASE_ERRORS, translated
 
 # Each try is short, so that an interrupt is heard at once.
 _PAUSE_S = 0.5

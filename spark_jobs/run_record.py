@@ -18,18 +18,17 @@ from datetime import date
 from fractions import Fraction
 from importlib.metadata import version
 
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.changes import note_changes
+from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
+from sam_pipeline.spark_jobs.days import moment
+from sam_pipeline.spark_jobs.errors import AnotherRun
+from sam_pipeline.spark_jobs.figures import Seconds, rounded
+from sam_pipeline.spark_jobs.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.levels import SECONDS
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.sql.engine import writing
 from sqlalchemy import Connection, Engine, TextClause, text
-
-from schema.times import format_time
-from spark_jobs.changes import note_changes
-from spark_jobs.database_inputs import Downtime, Exclusion
-from spark_jobs.days import moment
-from spark_jobs.errors import AnotherRun
-from spark_jobs.figures import Seconds, rounded
-from spark_jobs.groups import GroupFigure, Member, group_figures
-from spark_jobs.levels import SECONDS
-from spark_jobs.profile import Profile
-from sql.engine import writing
 
 REPORT_TABLES = (
     "timeline_segment",

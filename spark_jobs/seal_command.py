@@ -7,16 +7,16 @@ import logging
 import time
 from typing import Any
 
-from schema.command import OK, text_table, to_json
-from schema.times import format_time
-from spark_jobs.arguments import month_argument
-from spark_jobs.days import moment
-from spark_jobs.errors import ReportUsage
-from spark_jobs.run_lock import run_lock
-from spark_jobs.seal import Seal, seal, seals
-from spark_jobs.stored import published_reports
-from sql.database import open_database
-from sql.engine import reading, writing
+from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.arguments import month_argument
+from sam_pipeline.spark_jobs.days import moment
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.spark_jobs.seal import Seal, seal, seals
+from sam_pipeline.spark_jobs.stored import published_reports
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading, writing
 
 EXAMPLES = """\
 examples:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_jobs.config import under_spark_submit
-from spark_jobs.errors import JavaMissing
+from sam_pipeline.spark_jobs.config import under_spark_submit
+from sam_pipeline.spark_jobs.errors import JavaMissing
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sam_pipeline.schema import command
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.days import Period, moment
+from sam_pipeline.spark_jobs.figures import percent, rounded, short
+from sam_pipeline.spark_jobs.levels import GROUP, NAMES, SECONDS
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.stored import Run, published_reports, published_runs
+from sam_pipeline.spark_jobs.summary import Figure, period_figures
 from sqlalchemy import Connection
-
-from schema import command
-from schema.times import format_time
-from spark_jobs.days import Period, moment
-from spark_jobs.figures import percent, rounded, short
-from spark_jobs.levels import GROUP, NAMES, SECONDS
-from spark_jobs.profile import Targets
-from spark_jobs.stored import Run, published_reports, published_runs
-from spark_jobs.summary import Figure, period_figures
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection
-
-from spark_jobs.days import Period
-from spark_jobs.levels import ENDPOINT, SITE
-from spark_jobs.page_changes import changes_view
-from spark_jobs.page_failures import failing_instances
-from spark_jobs.page_files import PageFiles
-from spark_jobs.page_groups import group_totals, group_views
-from spark_jobs.page_links import CHANGES, INDEX, TRENDS, month_path, site_page
-from spark_jobs.page_month import Month, by_site, month_view
-from spark_jobs.page_reading import seals, site_results, site_segments
-from spark_jobs.page_site import site_view
-from spark_jobs.page_start import MonthRow, ReportView, month_row
-from spark_jobs.page_trends import trends_view
-from spark_jobs.stored import (
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.levels import ENDPOINT, SITE
+from sam_pipeline.spark_jobs.page_changes import changes_view
+from sam_pipeline.spark_jobs.page_failures import failing_instances
+from sam_pipeline.spark_jobs.page_files import PageFiles
+from sam_pipeline.spark_jobs.page_groups import group_totals, group_views
+from sam_pipeline.spark_jobs.page_links import CHANGES, INDEX, TRENDS, month_path, site_page
+from sam_pipeline.spark_jobs.page_month import Month, by_site, month_view
+from sam_pipeline.spark_jobs.page_reading import seals, site_results, site_segments
+from sam_pipeline.spark_jobs.page_site import site_view
+from sam_pipeline.spark_jobs.page_start import MonthRow, ReportView, month_row
+from sam_pipeline.spark_jobs.page_trends import trends_view
+from sam_pipeline.spark_jobs.stored import (
     DayFigure,
     day_figures,
     day_members,
@@ -38,6 +36,7 @@ from spark_jobs.stored import (
     published_runs,
     trends,
 )
+from sqlalchemy import Connection
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:

@@ -18,16 +18,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
-from sqlalchemy import Engine, text
-from sqlalchemy.dialects import sqlite
-
-from spark_jobs import reading as results_reading
-from spark_jobs.database_inputs import MONITORING_HOST, VALUES, WINDOW, Exclusion
-from spark_jobs.days import DAY_S, Period, day_start
-from spark_jobs.profile import Profile
-from spark_jobs.session import PARTITIONS
-from spark_jobs.status import STATUSES
-from spark_jobs.storage_tasks import (
+from sam_pipeline.spark_jobs import reading as results_reading
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, VALUES, WINDOW, Exclusion
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.session import PARTITIONS
+from sam_pipeline.spark_jobs.status import STATUSES
+from sam_pipeline.spark_jobs.storage_tasks import (
     BATCH_ROWS,
     TABLES,
     WRITTEN,
@@ -36,7 +33,9 @@ from spark_jobs.storage_tasks import (
     reading_results,
     reading_rows,
 )
-from sql.engine import postgresql_arguments, reading, writing
+from sam_pipeline.sql.engine import postgresql_arguments, reading, writing
+from sqlalchemy import Engine, text
+from sqlalchemy.dialects import sqlite
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 # Time and status in one number, as spark_jobs.stretches has them.

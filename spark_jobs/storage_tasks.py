@@ -14,9 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
-
-from spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
-from spark_jobs.reading import Task, read_slice
+from sam_pipeline.spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
+from sam_pipeline.spark_jobs.reading import Task, read_slice
 
 BATCH_ROWS = 20_000
 WRITTEN = "rows bigint"
@@ -124,7 +123,7 @@ def _opened(connection: Connection) -> Iterator[Any]:
         with closing(_connect(connection)) as database:
             yield database
     except Exception as error:
-        from sql.errors import DATABASE_ERRORS, words_of  # slow to import
+        from sam_pipeline.sql.errors import DATABASE_ERRORS, words_of  # slow to import
 
         if isinstance(error, DATABASE_ERRORS):
             raise TaskError(words_of(error)) from None

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from sam_pipeline.schema.times import parse_time
+from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
+from sam_pipeline.spark_jobs.days import Period, as_day
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.figures import Seconds
+from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import recorded_profile
 from sqlalchemy import Connection, text
-
-from schema.times import parse_time
-from spark_jobs.database_inputs import Downtime, Exclusion
-from spark_jobs.days import Period, as_day
-from spark_jobs.errors import ReportUsage
-from spark_jobs.figures import Seconds
-from spark_jobs.groups import Member
-from spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import recorded_profile
 
 # Of a long answer, how many rows are in memory at a time.
 _BATCH_ROWS = 10_000

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.figures import Seconds, short
+from sam_pipeline.spark_jobs.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.levels import GROUP, SITE
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.stored import DayFigure, Names, day_figures, day_members, totals
 from sqlalchemy import Connection
-
-from spark_jobs.days import Period
-from spark_jobs.figures import Seconds, short
-from spark_jobs.groups import GroupFigure, Member, group_figures
-from spark_jobs.levels import GROUP, SITE
-from spark_jobs.profile import Targets
-from spark_jobs.stored import DayFigure, Names, day_figures, day_members, totals
 
 
 @dataclass(frozen=True)

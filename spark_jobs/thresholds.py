@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from schema.performance_data import Measured, measured
-from spark_jobs.profile import Range, Threshold
+from sam_pipeline.schema.performance_data import Measured, measured
+from sam_pipeline.spark_jobs.profile import Range, Threshold
 
 CRITICAL, WARNING = "CRITICAL", "WARNING"
 

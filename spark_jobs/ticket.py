@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.explain import Question, command_words, site_causes, way_down
-from spark_jobs.explain_words import (
+from sam_pipeline.spark_jobs.explain import Question, command_words, site_causes, way_down
+from sam_pipeline.spark_jobs.explain_words import (
     clock_words,
     downtime_words,
     exclusion_words,
     span_words,
     time_words,
 )
-from spark_jobs.explanation import SiteDay, Thing
-from spark_jobs.figures import rounded
-from spark_jobs.grouping import Cause
-from spark_jobs.levels import FUNCTION, SITE
-from spark_jobs.summary import Figure
-from spark_jobs.words import duration, one_line
+from sam_pipeline.spark_jobs.explanation import SiteDay, Thing
+from sam_pipeline.spark_jobs.figures import rounded
+from sam_pipeline.spark_jobs.grouping import Cause
+from sam_pipeline.spark_jobs.levels import FUNCTION, SITE
+from sam_pipeline.spark_jobs.summary import Figure
+from sam_pipeline.spark_jobs.words import duration, one_line
 
 MAX_LINES = 40
 MAX_LENGTH = 100

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sam_pipeline.schema import command
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.days import Period, moment
+from sam_pipeline.spark_jobs.levels import NAMES, SECONDS
+from sam_pipeline.spark_jobs.stored import Run, Trend, published_reports, published_runs, trends
 from sqlalchemy import Connection
-
-from schema import command
-from schema.times import format_time
-from spark_jobs.days import Period, moment
-from spark_jobs.levels import NAMES, SECONDS
-from spark_jobs.stored import Run, Trend, published_reports, published_runs, trends
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import argparse
 import logging
 from typing import Any
 
-from schema.command import OK, to_json
-from spark_jobs.arguments import add_period_options, asked_period, utc_today
-from spark_jobs.levels import GROUP, NAMES, SITE
-from spark_jobs.spreadsheet import csv_table
-from spark_jobs.trends import as_rows, as_text, read_trends
-from sql.database import open_database
-from sql.engine import reading
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.spark_jobs.arguments import add_period_options, asked_period, utc_today
+from sam_pipeline.spark_jobs.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.spreadsheet import csv_table
+from sam_pipeline.spark_jobs.trends import as_rows, as_text, read_trends
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading
 
 EXAMPLES = """\
 examples:

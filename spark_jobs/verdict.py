@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_jobs.figures import Seconds, short
-from spark_jobs.profile import Targets
-from spark_jobs.summary import Figure
+from sam_pipeline.spark_jobs.figures import Seconds, short
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.summary import Figure
 
 
 @dataclass(frozen=True)

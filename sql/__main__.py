@@ -1,7 +1,7 @@
-"""`python -m sql` is `sam-db`."""
+"""`python -m sam_pipeline.sql` is `sam-db`."""
 
 import sys
 
-from sql.cli import main
+from sam_pipeline.sql.cli import main
 
 sys.exit(main())

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from schema.classes import CHECK_CLASS, built_in, folded
-from schema.decode import WHOLE, Decoded, Row
-from schema.message import Message
-from schema.normalise import Limits
-from schema.recall import recall
-from sql.catalogue import Catalogue, ClassView
+from sam_pipeline.schema.classes import CHECK_CLASS, built_in, folded
+from sam_pipeline.schema.decode import WHOLE, Decoded, Row
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.recall import recall
+from sam_pipeline.sql.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from sam_pipeline.schema.classes import built_in, folded
+from sam_pipeline.sql.class_problems import TIMES, Column, View, problem_of
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.errors import Kind, kind_of, words_of
+from sam_pipeline.sql.script import view_names
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
-
-from schema.classes import built_in, folded
-from sql.class_problems import TIMES, Column, View, problem_of
-from sql.engine import reading
-from sql.errors import Kind, kind_of, words_of
-from sql.script import view_names
 
 MESSAGE_ID = "messageId"
 """The one column that the loader fills by itself."""

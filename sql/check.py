@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sam_pipeline.sql.catalogue import class_views
+from sam_pipeline.sql.check_access import access_problems, closed_to_us
+from sam_pipeline.sql.difference import Problem, differences
+from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of, words_of
+from sam_pipeline.sql.roles import LOADER, SCHEMA, foreign_schema
+from sam_pipeline.sql.script import view_names
+from sam_pipeline.sql.version import require_current
 from sqlalchemy import Connection, Engine, text
-
-from sql.catalogue import class_views
-from sql.check_access import access_problems, closed_to_us
-from sql.difference import Problem, differences
-from sql.engine import name_of, reading
-from sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of, words_of
-from sql.roles import LOADER, SCHEMA, foreign_schema
-from sql.script import view_names
-from sql.version import require_current
 
 OLDEST_POSTGRESQL = 130000
 

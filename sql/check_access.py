@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from sam_pipeline.sql.difference import Problem
+from sam_pipeline.sql.roles import OWNER, ROLES, SCHEMA, missing_roles
+from sam_pipeline.sql.version import access_script
 from sqlalchemy import Connection, text
-
-from sql.difference import Problem
-from sql.roles import OWNER, ROLES, SCHEMA, missing_roles
-from sql.version import access_script
 
 PUBLIC = "PUBLIC"
 

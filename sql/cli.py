@@ -8,30 +8,17 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+from sam_pipeline.schema.classes import built_in
+from sam_pipeline.schema.command import OK, CommandParser, common_options, run, text_table, to_json
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql import downtime_command, partitions_command, prune_command, script_command
+from sam_pipeline.sql.catalogue import ClassView, class_views
+from sam_pipeline.sql.check import find_problems
+from sam_pipeline.sql.config import load_database
+from sam_pipeline.sql.engine import make_engine, name_of
+from sam_pipeline.sql.imports import command as import_command
+from sam_pipeline.sql.version import current_version, require_current, upgrade, wanted_version
 from sqlalchemy import Engine
-
-from schema.classes import built_in
-from schema.command import (
-    OK,
-    CommandParser,
-    common_options,
-    run,
-    text_table,
-    to_json,
-)
-from schema.errors import ConfigError
-from sql import (
-    downtime_command,
-    partitions_command,
-    prune_command,
-    script_command,
-)
-from sql.catalogue import ClassView, class_views
-from sql.check import find_problems
-from sql.config import load_database
-from sql.engine import make_engine, name_of
-from sql.imports import command as import_command
-from sql.version import current_version, require_current, upgrade, wanted_version
 
 PROGRAM = "sam-db"
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from sam_pipeline.schema import config
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.engine import parse_url
 from sqlalchemy import make_url
-
-from schema import config
-from schema.errors import ConfigError
-from sql.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
 

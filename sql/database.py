@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from sam_pipeline.sql.config import DatabaseConfig, find_database, load_database
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.version import require_current
 from sqlalchemy import Engine
-
-from sql.config import DatabaseConfig, find_database, load_database
-from sql.engine import make_engine
-from sql.version import require_current
 
 
 def open_database(args: argparse.Namespace) -> Engine:

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from sam_pipeline.sql.batch import Failure
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.errors import NoSuchDeadLetter
 from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam, text
-
-from sql.batch import Failure
-from sql.engine import reading, writing
-from sql.errors import NoSuchDeadLetter
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 

@@ -10,10 +10,8 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import Engine, text
-
-from schema.message import CLASS, COUNT, Message
-from sql.dead_letter import (
+from sam_pipeline.schema.message import CLASS, COUNT, Message
+from sam_pipeline.sql.dead_letter import (
     COLUMNS,
     OPEN,
     VALUES,
@@ -25,8 +23,9 @@ from sql.dead_letter import (
     stored_time,
     the_only,
 )
-from sql.engine import writing
-from sql.errors import EditRefused
+from sam_pipeline.sql.engine import writing
+from sam_pipeline.sql.errors import EditRefused
+from sqlalchemy import Engine, text
 
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sam_pipeline.sql.roles import OWNER, missing_roles
+from sam_pipeline.sql.snapshot import Key, Snapshot, present, scratch
 from sqlalchemy import Connection, text
-
-from sql.roles import OWNER, missing_roles
-from sql.snapshot import Key, Snapshot, present, scratch
 
 OWNED = ("table", "view", "function")
 

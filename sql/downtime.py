@@ -11,18 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.sql.catalogue import MESSAGE_ID
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.errors import DowntimeRefused
+from sam_pipeline.sql.moments import days_of
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.transaction import load_transaction
+from sam_pipeline.sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 from sqlalchemy import Connection, Engine, text
-
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT
-from schema.normalise import normalise
-from schema.times import format_time, parse_time
-from sql.catalogue import MESSAGE_ID
-from sql.engine import reading
-from sql.errors import DowntimeRefused
-from sql.moments import days_of
-from sql.news import fold_all
-from sql.transaction import load_transaction
-from sql.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
 _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from schema.command import OK, CommandParser, text_table, to_json
-from schema.errors import RecordRefused
-from sql.database import open_database
-from sql.downtime import (
+from sam_pipeline.schema.command import OK, CommandParser, text_table, to_json
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.downtime import (
     Changed,
     announce,
     announcement,
@@ -23,8 +23,8 @@ from sql.downtime import (
     signed,
     unknown_names,
 )
-from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
-from sql.view_rows import Row, source_of
+from sam_pipeline.sql.moments import day_argument, day_end, day_start, time_argument, wire_now
+from sam_pipeline.sql.view_rows import Row, source_of
 
 EXAMPLES = """\
 examples:

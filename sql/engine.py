@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.errors import (
+    DATABASE_ERRORS,
+    CannotCreate,
+    DatabaseMissing,
+    DatabaseRefused,
+    translated,
+)
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
-
-from schema.errors import ConfigError
-from sql.errors import DATABASE_ERRORS, CannotCreate, DatabaseMissing, DatabaseRefused, translated
 
 BUSY_TIMEOUT_S = 30
 """How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away,

@@ -24,9 +24,7 @@ import re
 import sqlite3
 
 import psycopg2
-from sqlalchemy.exc import SQLAlchemyError
-
-from schema.command import (
+from sam_pipeline.schema.command import (
     BAD_DATA,
     CANNOT_CREATE,
     CONFIG,
@@ -35,7 +33,8 @@ from schema.command import (
     UNAVAILABLE,
     USAGE,
 )
-from schema.errors import SamError
+from sam_pipeline.schema.errors import SamError
+from sqlalchemy.exc import SQLAlchemyError
 
 
 class SqlError(SamError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import date
 
+from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import Connection, Engine, text
-
-from sql.engine import reading, writing
 
 # PostgreSQL. Two prunes at once: the second reads the horizon when the first has moved it. And
 # all who mark days lock them in their order: in another one we would deadlock.

@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sam_pipeline.schema.classes import built_in
+from sam_pipeline.sql.batch import Batch, Failure, Pending, ViewBatch
+from sam_pipeline.sql.catalogue import ClassView
+from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
+from sam_pipeline.sql.staging import store
 from sqlalchemy import Connection, column, insert, table
-
-from schema.classes import built_in
-from sql.batch import Batch, Failure, Pending, ViewBatch
-from sql.catalogue import ClassView
-from sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
-from sql.staging import store
 
 REFUSED = "refused-by-database"
 

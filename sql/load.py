@@ -6,16 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.audit import Audit, write_audit
+from sam_pipeline.sql.batch import CLASS_BROKEN, Batch, read_batch
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import keep
+from sam_pipeline.sql.insert import insert_batch
+from sam_pipeline.sql.transaction import load_transaction
 from sqlalchemy import Connection, Engine
-
-from schema.message import Message
-from schema.normalise import Limits
-from sql.audit import Audit, write_audit
-from sql.batch import CLASS_BROKEN, Batch, read_batch
-from sql.catalogue import Catalogue
-from sql.dead_letter import keep
-from sql.insert import insert_batch
-from sql.transaction import load_transaction
 
 
 @dataclass(frozen=True)

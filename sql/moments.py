@@ -6,7 +6,7 @@ import argparse
 import re
 from datetime import UTC, date, datetime, timedelta
 
-from schema.times import format_time, parse_time
+from sam_pipeline.schema.times import format_time, parse_time
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _AGE = re.compile("([1-9][0-9]{0,4})d")

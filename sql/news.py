@@ -7,10 +7,9 @@ in, the loaders about once a second. On SQLite the views show what was not folde
 
 from __future__ import annotations
 
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.transaction import load_transaction
 from sqlalchemy import Connection, Engine, text
-
-from sql.engine import reading, writing
-from sql.transaction import load_transaction
 
 AT_MOST = 10_000
 """So many results one fold takes on SQLite, where others wait for it to end."""

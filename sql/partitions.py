@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import Connection, Engine, text
-
-from sql.engine import reading, writing
 
 RESULTS = "metric_result"
 DETAILS = "metric_result_detail"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from schema.command import OK, text_table, to_json
-from sql.database import open_database
-from sql.engine import name_of, reading
-from sql.partitions import Partition, coming_days, make_partitions, partitions
+from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.partitions import Partition, coming_days, make_partitions, partitions
 
 AHEAD = 3
 LONGEST_AHEAD = 366

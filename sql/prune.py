@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable
 from datetime import date
 
+from sam_pipeline.sql import prune_postgresql, prune_sqlite
+from sam_pipeline.sql.horizon import move_horizon, read_horizon
+from sam_pipeline.sql.pruning import Bounds, Pruned, Task
 from sqlalchemy import Engine
-
-from sql import prune_postgresql, prune_sqlite
-from sql.horizon import move_horizon, read_horizon
-from sql.pruning import Bounds, Pruned, Task
 
 
 def prune(

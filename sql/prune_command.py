@@ -10,12 +10,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from schema.command import OK, to_json
-from sql.database import open_database
-from sql.engine import name_of
-from sql.moments import age_argument
-from sql.prune import prune
-from sql.pruning import Bounds, Pruned, Removed, bounds_of
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import name_of
+from sam_pipeline.sql.moments import age_argument
+from sam_pipeline.sql.prune import prune
+from sam_pipeline.sql.pruning import Bounds, Pruned, Removed, bounds_of
 
 KINDS = {
     "results": "their results",

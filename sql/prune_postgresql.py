@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import dropwhile, filterfalse
 
+from sam_pipeline.sql.engine import name_of, reading, write_transaction, writing
+from sam_pipeline.sql.errors import is_collision, translated
+from sam_pipeline.sql.partitions import DETAILS, RESULTS, Partition, partitions
+from sam_pipeline.sql.pruning import Bounds, Pruned, Removed, Task
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
-
-from sql.engine import name_of, reading, write_transaction, writing
-from sql.errors import is_collision, translated
-from sql.partitions import DETAILS, RESULTS, Partition, partitions
-from sql.pruning import Bounds, Pruned, Removed, Task
 
 TRIES = 5
 PAUSE_S = 1.0

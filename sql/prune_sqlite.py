@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.pruning import DAY, Pruned, Removed, Task
 from sqlalchemy import Engine, text
-
-from sql.engine import reading, writing
-from sql.news import fold_all
-from sql.pruning import DAY, Pruned, Removed, Task
 
 BATCH_ROWS = 2_000
 PAUSE_S = 0.05

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, bindparam, text
-
-from schema.classes import folded
-from schema.decode import WHOLE
-from schema.message import CLASS, COUNT, MESSAGE_ID, Message
-from schema.normalise import Limits
-from sql.batch import CLASS_BROKEN, Failure, read_batch
-from sql.catalogue import Catalogue
-from sql.dead_letter import (
+from sam_pipeline.schema.classes import folded
+from sam_pipeline.schema.decode import WHOLE
+from sam_pipeline.schema.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import (
     OPEN,
     REPLAYED,
     DeadLetter,
@@ -29,9 +27,10 @@ from sql.dead_letter import (
     printable,
     stored_time,
 )
-from sql.engine import reading
-from sql.insert import insert_batch
-from sql.transaction import load_transaction
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.insert import insert_batch
+from sam_pipeline.sql.transaction import load_transaction
+from sqlalchemy import Connection, Engine, bindparam, text
 
 LOADED, FAILED, SKIPPED = "loaded", "failed", "skipped"
 

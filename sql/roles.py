@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from sam_pipeline.sql.script import HERE, run_script
 from sqlalchemy import Connection, text
-
-from sql.script import HERE, run_script
 
 OWNER = "sam_owner"
 LOADER = "sam_loader"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from schema.command import OK, to_json
-from sql.config import load_database
-from sql.engine import parse_url
-from sql.version import access_script, upgrade_script, versions, wanted_version
+from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.sql.config import load_database
+from sam_pipeline.sql.engine import parse_url
+from sam_pipeline.sql.version import access_script, upgrade_script, versions, wanted_version
 
 EXAMPLES = """\
 examples:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sam_pipeline.sql.roles import ROLES, SCHEMA, grant
+from sam_pipeline.sql.script import HERE, run_present_state
 from sqlalchemy import Connection, create_engine, text
-
-from sql.roles import ROLES, SCHEMA, grant
-from sql.script import HERE, run_present_state
 
 SCRATCH = "sam_scratch"
 """A schema that lives for a part of one transaction."""

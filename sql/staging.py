@@ -10,10 +10,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.sql.catalogue import ClassView
 from sqlalchemy import Connection, text
-
-from schema.classes import METRIC_OUTPUT
-from sql.catalogue import ClassView
 
 Row = Mapping[str, str]
 """Texts by column of the view; what is absent has no key."""

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from sam_pipeline.sql.engine import name_of, write_transaction
+from sam_pipeline.sql.errors import DATABASE_ERRORS, away, is_collision, words_of
 from sqlalchemy import Connection, Engine, text
-
-from sql.engine import name_of, write_transaction
-from sql.errors import DATABASE_ERRORS, away, is_collision, words_of
 
 T = TypeVar("T")
 

@@ -6,12 +6,10 @@ import io
 import logging
 from typing import TYPE_CHECKING, TextIO
 
-from sqlalchemy import Connection, Engine, inspect, text
-
-from schema.errors import ConfigError
-from sql.engine import name_of, reading, writing
-from sql.errors import SchemaMismatch
-from sql.roles import (
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.engine import name_of, reading, writing
+from sam_pipeline.sql.errors import SchemaMismatch
+from sam_pipeline.sql.roles import (
     SCHEMA,
     foreign_schema,
     grant,
@@ -21,7 +19,8 @@ from sql.roles import (
     owner_script,
     roles_script,
 )
-from sql.script import HERE
+from sam_pipeline.sql.script import HERE
+from sqlalchemy import Connection, Engine, inspect, text
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from sam_pipeline.schema.classes import MessageClass
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.catalogue import MESSAGE_ID
 from sqlalchemy import ColumnClause, Connection, TableClause, column, insert, select, table
-
-from schema.classes import MessageClass
-from schema.times import format_time
-from sql.catalogue import MESSAGE_ID
 
 Row = Mapping[str, str]
 """Attributes by their wire keys, absent ones left out; times as `YYYY-MM-DDThh:mm:ssZ`. A row

@@ -12,9 +12,10 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, combinations
 
-from schema.message import Message
-from schema.spool import DirectoryQueue
-from schema.spool_directory import LOCK, LOCK_AGE_S, TEMPORARY
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool_directory import LOCK, LOCK_AGE_S, TEMPORARY
+
 from tests.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000

@@ -11,6 +11,6 @@ if sys.version_info < (3, 9):  # noqa: UP036
 # What is compiled for this Python, if it is there; else the sources, which takes twice as long.
 sys.path.insert(0, sys.path[0] + "/" + str(sys.implementation.cache_tag))
 
-from publisher.cli import main
+from sam_pipeline.publisher.cli import main
 
 sys.exit(main())

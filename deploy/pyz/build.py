@@ -2,9 +2,9 @@
 
     python deploy/pyz/build.py build/sam-publish.pyz
 
-    __main__.py, publisher/, schema/, tomli/   the sources, for any Python
-    cpython-39/, cpython-311/, …               the same compiled, for each Python on this machine:
-                                               none can write its bytecode into the file itself
+    __main__.py, sam_pipeline/, tomli/   the sources, for any Python
+    cpython-39/, cpython-311/, …         the same compiled, for each Python on this machine:
+                                         none can write its bytecode into the file itself
 
 The same sources and Pythons give the same bytes: files are sorted, their times and modes fixed.
 (That is why this does not call zipapp, which writes the time of each file.) Nothing is deflated:
@@ -26,6 +26,7 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SHEBANG = b"#!/usr/bin/env python3\n"
+PACKAGE = "sam_pipeline"
 ROOMS = ("publisher", "schema")
 OLDEST, NEWEST = 9, 20
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -91,12 +92,13 @@ def _own() -> Files:
     name, version = project["name"], project["version"]
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     sources = {
-        str(path.relative_to(ROOT)): path.read_bytes()
+        f"{PACKAGE}/{path.relative_to(ROOT)}": path.read_bytes()
         for room in ROOMS
         for path in (ROOT / room).rglob("*.py")
     }
     return {
         **sources,
+        f"{PACKAGE}/__init__.py": b"",  # before 3.13, no namespace package is found in an archive
         f"{name.replace('-', '_')}-{version}.dist-info/METADATA": metadata.encode(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
     }

@@ -10,19 +10,24 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sam_pipeline.schema.classes import (
+    BUILT_IN,
+    DOWNTIME,
+    METRIC_OUTPUT,
+    SERVICE_ENDPOINT,
+    SITE_GROUP,
+)
+from sam_pipeline.schema.command import BAD_DATA, OK, CommandParser, to_json
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.config import state_directory
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.imports import gocdb_command
+from sam_pipeline.sql.imports.file import refuse_missing
+from sam_pipeline.sql.imports.place import Tally
+from sam_pipeline.sql.imports.progress import Progress, grouped
+from sam_pipeline.sql.imports.records import MOST_PROBLEMS, Import, limits_of_history, usable_view
+from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sqlalchemy import Engine
-
-from schema.classes import BUILT_IN, DOWNTIME, METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP
-from schema.command import BAD_DATA, OK, CommandParser, to_json
-from sql.catalogue import Catalogue
-from sql.config import state_directory
-from sql.database import open_database
-from sql.imports import gocdb_command
-from sql.imports.file import refuse_missing
-from sql.imports.place import Tally
-from sql.imports.progress import Progress, grouped
-from sql.imports.records import MOST_PROBLEMS, Import, limits_of_history, usable_view
-from sql.imports.table import Imported, import_table, opened_table
 
 EXAMPLES = """\
 examples:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
-from sql.errors import BadInput
+from sam_pipeline.schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
+from sam_pipeline.sql.errors import BadInput
 
 STDIN = "-"
 GZIP_MAGIC = b"\x1f\x8b"

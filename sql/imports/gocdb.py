@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
-from schema.errors import RecordRefused
-from schema.normalise import normalise
-from sql.errors import BadInput
-from sql.imports.xml_elements import elements
-from sql.view_rows import Row, key_of
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.xml_elements import elements
+from sam_pipeline.sql.view_rows import Row, key_of
 
 ROOT = "results"
 META = "meta"

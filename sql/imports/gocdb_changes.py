@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
-from sql.catalogue import MESSAGE_ID
-from sql.errors import BadInput
-from sql.view_rows import GOCDB, Row, key_of, source_of
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.sql.catalogue import MESSAGE_ID
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.view_rows import GOCDB, Row, key_of, source_of
 
 MOST_VANISHED_PERCENT = 20
 """More than that at once looks like half an export."""

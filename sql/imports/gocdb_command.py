@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
+from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.sql.database import open_database
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sam_pipeline.sql.imports.gocdb_changes import (
+    Changes,
+    Snapshot,
+    Window,
+    downtime_changes,
+    topology_changes,
+)
+from sam_pipeline.sql.moments import day_argument, day_end, day_start, time_argument, wire_now
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.transaction import load_transaction
+from sam_pipeline.sql.view_rows import Row, insert_rows, stored_rows
 from sqlalchemy import Connection, Engine, text
-
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
-from schema.command import OK, text_table, to_json
-from sql.database import open_database
-from sql.engine import reading
-from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.imports.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
-from sql.moments import day_argument, day_end, day_start, time_argument, wire_now
-from sql.news import fold_all
-from sql.transaction import load_transaction
-from sql.view_rows import Row, insert_rows, stored_rows
 
 EXAMPLES = """\
 examples:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schema.classes import built_in
-from schema.record import read_wlcg
-from sql.imports.file import InputFile
+from sam_pipeline.schema.classes import built_in
+from sam_pipeline.schema.record import read_wlcg
+from sam_pipeline.sql.imports.file import InputFile
 
 BLOCK_BYTES = 512 * 1024
 LONGEST_RECORD = 16 * 1024 * 1024

@@ -16,12 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.errors import DatabaseRefused, StatementFailed
+from sam_pipeline.sql.imports.file import InputFile
+from sam_pipeline.sql.imports.pieces import Place
 from sqlalchemy import Connection, Engine, text
-
-from sql.engine import name_of, reading
-from sql.errors import DatabaseRefused, StatementFailed
-from sql.imports.file import InputFile
-from sql.imports.pieces import Place
 
 HEAD_BYTES = 64 * 1024
 MOST_KEYS = 100

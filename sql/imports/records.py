@@ -11,25 +11,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sam_pipeline.schema.classes import built_in
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.sql.audit import Audit, write_audit
+from sam_pipeline.sql.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.dead_letter import keep
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
+from sam_pipeline.sql.imports.file import InputFile
+from sam_pipeline.sql.imports.pieces import Piece, Pieces, Place
+from sam_pipeline.sql.imports.place import Places, Tally, size_of
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.insert import insert_batch
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.transaction import load_transaction
 from sqlalchemy import Connection, Engine
-
-from schema.classes import built_in
-from schema.errors import ConfigError
-from schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
-from schema.normalise import Limits
-from sql.audit import Audit, write_audit
-from sql.batch import CLASS_BROKEN, Failure, read_batch
-from sql.catalogue import Catalogue, ClassView
-from sql.dead_letter import keep
-from sql.engine import reading
-from sql.errors import PERMISSION_DENIED, DatabaseRefused
-from sql.imports.file import InputFile
-from sql.imports.pieces import Piece, Pieces, Place
-from sql.imports.place import Places, Tally, size_of
-from sql.imports.progress import Progress
-from sql.insert import insert_batch
-from sql.news import fold_all
-from sql.transaction import load_transaction
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024

@@ -13,23 +13,22 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO
 
+from sam_pipeline.schema.classes import DOWNTIME, MessageClass, Names
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.json_record import write_json
+from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
+from sam_pipeline.schema.normalise import Limits, normalise
+from sam_pipeline.schema.record import Record
+from sam_pipeline.sql.batch import Failure, read_batch
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.file import InputFile
+from sam_pipeline.sql.imports.pieces import BLOCK_BYTES
+from sam_pipeline.sql.imports.records import FILE, LINE, content_id, refuse_broken_class
+from sam_pipeline.sql.insert import insert_batch
+from sam_pipeline.sql.news import fold_all
+from sam_pipeline.sql.transaction import load_transaction
 from sqlalchemy import Connection, Engine
-
-from schema.classes import DOWNTIME, MessageClass, Names
-from schema.errors import RecordRefused
-from schema.json_record import write_json
-from schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
-from schema.normalise import Limits, normalise
-from schema.record import Record
-from sql.batch import Failure, read_batch
-from sql.catalogue import Catalogue
-from sql.errors import BadInput
-from sql.imports.file import InputFile
-from sql.imports.pieces import BLOCK_BYTES
-from sql.imports.records import FILE, LINE, content_id, refuse_broken_class
-from sql.insert import insert_batch
-from sql.news import fold_all
-from sql.transaction import load_transaction
 
 ONE_TRANSACTION_LINES = 100_000
 """A longer file is stored by batches: its transaction would hold up every other loader."""

@@ -14,9 +14,8 @@ from xml.parsers.expat import errors
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
-
-from schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
-from sql.errors import BadInput
+from sam_pipeline.schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
+from sam_pipeline.sql.errors import BadInput
 
 CHUNK_BYTES = 1 << 16
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-
-from sql.script import present_state, run_script
+from sam_pipeline.sql.script import present_state, run_script
 
 revision = "0001"
 down_revision = None

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool import DirectoryQueue
+
 from tests.services.postgres import as_role
 
 PROGRAMS = Path(sys.executable).parent

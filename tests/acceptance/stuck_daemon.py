@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 
-from consumer.cli import main
-from consumer.database_sink import DatabaseSink
+from sam_pipeline.consumer.cli import main
+from sam_pipeline.consumer.database_sink import DatabaseSink
 
 
 def hang(*_: object) -> None:

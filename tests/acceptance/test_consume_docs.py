@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sam_pipeline.consumer.cli
+import sam_pipeline.consumer.nagios
+import sam_pipeline.publisher.cli
+import sam_pipeline.sql.cli
+from sam_pipeline.consumer.broker_habits import HABITS, subscribe_headers, subscription_name
+from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
+from sam_pipeline.consumer.snapshot import STATES
+from sam_pipeline.publisher.config import load_config
+from sam_pipeline.schema import command
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.spool import DirectoryQueue
 
-import consumer.cli
-import consumer.nagios
-import publisher.cli
-import sql.cli
-from consumer.broker_habits import HABITS, subscribe_headers, subscription_name
-from consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
-from consumer.snapshot import STATES
-from publisher.config import load_config
-from schema import command
-from schema.message import Message
-from schema.normalise import Limits
-from schema.spool import DirectoryQueue
 from tests.acceptance.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.acceptance.page import DOCS, blocks, read_page, shell
 from tests.acceptance.stored import execute, query
@@ -415,7 +415,11 @@ def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
             told = rf" {level.strip()} consumer\.loop: .*{re.escape(warning)}"
             eventually(lambda b=before, t=told: re.search(t, log_of(place)[b:]))
             mend_it()
-            eventually(lambda b=before: f" INFO consumer.loop: {going_on}" in log_of(place)[b:])
+            eventually(
+                lambda b=before: (
+                    f" INFO sam_pipeline.consumer.loop: {going_on}" in log_of(place)[b:]
+                )
+            )
             eventually(lambda n=number: len(hosts(place)) == n + 1)
 
         assert daemon.poll() is None
@@ -723,13 +727,13 @@ def test_the_exit_codes_are_those_of_the_program(place: Workplace) -> None:
 
 
 HELPS = {
-    consumer.cli.main: (
+    sam_pipeline.consumer.cli.main: (
         *("run", "check", "status"),
         *("dead-letter list", "dead-letter edit", "dead-letter replay"),
     ),
-    consumer.nagios.main: ("",),
-    publisher.cli.main: ("send", "spool drain"),
-    sql.cli.main: ("prune",),
+    sam_pipeline.consumer.nagios.main: ("",),
+    sam_pipeline.publisher.cli.main: ("send", "spool drain"),
+    sam_pipeline.sql.cli.main: ("prune",),
 }
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sam_pipeline.schema.message import new_message
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.load import load
 
-from schema.message import new_message
-from sql.catalogue import Catalogue
-from sql.engine import make_engine
-from sql.load import load
 from tests.acceptance.commands import Answer, Workplace, embedded, embedded_workplace
 from tests.acceptance.stored import execute, query
 from tests.services.postgres import PostgresServer, as_role, fresh_database

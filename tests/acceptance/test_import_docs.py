@@ -6,8 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from schema.classes import BUILT_IN
-from sql.imports.command import TABLES
+from sam_pipeline.schema.classes import BUILT_IN
+from sam_pipeline.sql.imports.command import TABLES
+
 from tests.acceptance.commands import embedded
 from tests.acceptance.stored import query
 

@@ -19,14 +19,14 @@ COUNT = 50
 
 KILLED_BEFORE_THE_ACK = """
 import os, signal, sys
-from consumer import stomp_session
+from sam_pipeline.consumer import stomp_session
 encode = stomp_session.encode
 def deadly(command, *rest):
     if command == "ACK":
         os.kill(os.getpid(), signal.SIGKILL)
     return encode(command, *rest)
 stomp_session.encode = deadly
-from consumer.cli import main
+from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """The next it would do is to write that frame to the broker's socket."""

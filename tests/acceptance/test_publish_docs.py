@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher.arguments import build_parser
+from sam_pipeline.publisher.config import PublisherConfig, load_config
+from sam_pipeline.schema.broker import SCHEMES
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher.arguments import build_parser
-from publisher.config import PublisherConfig, load_config
-from schema.broker import SCHEMES
-from schema.spool import DirectoryQueue
 from tests.acceptance.commands import PROGRAMS, Workplace
 from tests.fake_broker import FakeBroker
 

@@ -12,10 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 import trustme
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.spool import DirectoryQueue
 
 from deploy.pyz.build import ROOT, build, pythons
-from schema.record import write_wlcg
-from schema.spool import DirectoryQueue
 from tests.builders import metric_result
 from tests.fake_broker import FakeBroker
 

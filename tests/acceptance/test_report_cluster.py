@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sam_pipeline.spark_jobs
+from sam_pipeline.spark_jobs.config import find_java
+from sam_pipeline.sql.engine import make_engine
 
-import spark_jobs
-from spark_jobs.config import find_java
-from sql.engine import make_engine
 from tests.acceptance.commands import Workplace
 from tests.integration.report_database import DAY, PROFILE, Grid
 from tests.published import published_figures, published_timeline
@@ -24,7 +24,7 @@ from tests.services.process import HOST
 from tests.services.spark_cluster import Cluster, running_cluster
 
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
-ENTRY = Path(spark_jobs.__file__).with_name("__main__.py")
+ENTRY = Path(sam_pipeline.spark_jobs.__file__).with_name("__main__.py")
 RUN = ("run", "--profile", "test.toml", "--day", str(DAY), "--json")
 # A few hundred results: the second compiler of Java would only cost time.
 QUICK_EXECUTORS = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"

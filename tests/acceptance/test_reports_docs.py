@@ -8,14 +8,15 @@ import subprocess
 from datetime import date
 from pathlib import Path
 
-import spark_jobs.errors
-from spark_jobs.changes import _INPUTS
-from spark_jobs.days import month_of
-from spark_jobs.groups import Member
-from spark_jobs.inputs import REASONS
-from spark_jobs.profile_file import read_profile
-from sql.engine import make_engine
-from sql.news import fold
+import sam_pipeline.spark_jobs.errors
+from sam_pipeline.spark_jobs.changes import _INPUTS
+from sam_pipeline.spark_jobs.days import month_of
+from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.spark_jobs.inputs import REASONS
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.news import fold
+
 from tests.acceptance.commands import Workplace, embedded
 from tests.acceptance.page import DOCS, blocks, read_page
 from tests.acceptance.stored import execute, query
@@ -127,7 +128,9 @@ def test_the_unit_s_command_works(tmp_path: Path) -> None:
 
 def test_the_page_names_every_reason_and_exit_code() -> None:
     codes = re.split("^## Exit codes", PAGE, flags=re.MULTILINE)[1]
-    errors = [each for each in vars(spark_jobs.errors).values() if hasattr(each, "exit_code")]
+    errors = [
+        each for each in vars(sam_pipeline.spark_jobs.errors).values() if hasattr(each, "exit_code")
+    ]
 
     for words in _INPUTS.values():
         assert f"| {words} |" in PAGE

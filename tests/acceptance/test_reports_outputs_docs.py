@@ -9,9 +9,10 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 
-from spark_jobs.export_tables import TABLES
-from spark_jobs.groups import Member
-from sql.engine import make_engine
+from sam_pipeline.spark_jobs.export_tables import TABLES
+from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.sql.engine import make_engine
+
 from tests.acceptance.commands import embedded
 from tests.integration.published_days import publish
 from tests.integration.report_database import DAY, profile

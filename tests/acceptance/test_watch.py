@@ -163,7 +163,7 @@ def test_an_exception_in_any_thread_ends_the_daemon(place: Workplace) -> None:
 
 
 def test_a_log_that_is_full_stops_no_delivery_and_its_lines_are_counted(place: Workplace) -> None:
-    command = [sys.executable, "-m", "consumer", "-v", "run"]
+    command = [sys.executable, "-m", "sam_pipeline.consumer", "-v", "run"]
     with open("/dev/full", "wb") as full:
         daemon = subprocess.Popen(
             command, cwd=place.directory, env=place.clean_environment(), stderr=full
@@ -183,7 +183,7 @@ def test_a_log_that_is_full_stops_no_delivery_and_its_lines_are_counted(place: W
 
 def test_a_log_whose_reader_went_away_stops_no_delivery(place: Workplace) -> None:
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", "consumer", "run"]
+    command = [sys.executable, "-m", "sam_pipeline.consumer", "run"]
     daemon = subprocess.Popen(
         command, cwd=place.directory, env=place.clean_environment(), stderr=writer
     )

@@ -14,11 +14,12 @@ from statistics import median
 from time import process_time, time
 from typing import NamedTuple
 
-from schema.message import Message
-from sql.catalogue import Catalogue
-from sql.engine import make_engine, writing
-from sql.load import load
-from sql.news import fold_all
+from sam_pipeline.schema.message import Message
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.load import load
+from sam_pipeline.sql.news import fold_all
+
 from tests.benchmarks.consume_java import JavaConsumer, java_consumer
 from tests.benchmarks.consume_road import BROKERS, DESTINATION, TIMEOUT_S, Road, fifty, single
 from tests.benchmarks.consume_watch import DISK, IDLE, MACHINE, Watch

@@ -20,14 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sam_pipeline.schema.message import Message, new_message, new_message_id
+from sam_pipeline.schema.record import Record, write_wlcg
+from sam_pipeline.schema.stomp_frame import FrameReader
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.engine import make_engine, reading
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, text
 
-from schema.message import Message, new_message, new_message_id
-from schema.record import Record, write_wlcg
-from schema.stomp_frame import FrameReader
-from schema.times import format_time
-from sql.engine import make_engine, reading
-from sql.version import upgrade
 from tests.benchmarks import records
 from tests.benchmarks.load import SETTINGS
 from tests.integration.consume_publisher import publish
@@ -141,7 +141,13 @@ class Consumer:
     """A process of `sam-consume run`, as its operator sees it: by its log and its answer."""
 
     def __init__(self, directory: Path, options: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "consumer", "--config", str(directory / "sam.toml")]
+        command = [
+            sys.executable,
+            "-m",
+            "sam_pipeline.consumer",
+            "--config",
+            str(directory / "sam.toml"),
+        ]
         self._process = subprocess.Popen(
             [*command, "run", "--json", *options],
             env={**os.environ, "STATE_DIRECTORY": str(directory)},

@@ -22,15 +22,15 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.engine import make_engine, reading, writing
+from sam_pipeline.sql.news import fold, fold_all
+from sam_pipeline.sql.staging import Row, copy_text, store_text
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, column, insert, table, text
 
-from schema.classes import METRIC_OUTPUT
-from schema.times import format_time
-from sql.catalogue import Catalogue, ClassView
-from sql.engine import make_engine, reading, writing
-from sql.news import fold, fold_all
-from sql.staging import Row, copy_text, store_text
-from sql.version import upgrade
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 
 BULK_BOUND = 0.6

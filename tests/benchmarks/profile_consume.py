@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from schema.message import Message
-from schema.normalise import Limits
-from schema.stomp_frame import FrameReader, encode
-from sql.batch import read_batch
-from sql.catalogue import Catalogue
-from sql.engine import make_engine
-from sql.load import load
-from sql.version import upgrade
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.stomp_frame import FrameReader, encode
+from sam_pipeline.sql.batch import read_batch
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.load import load
+from sam_pipeline.sql.version import upgrade
+
 from tests.benchmarks.consume_road import DESTINATION, new_results, single
 from tests.benchmarks.load import SETTINGS, print_load, tell
 from tests.services.postgres import as_role, fresh_database, running_postgres

@@ -21,10 +21,11 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from publisher.config import PublisherConfig
-from publisher.spool_room import SpoolRoom
-from schema.element import serialise
-from schema.spool import DirectoryQueue
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.schema.element import serialise
+from sam_pipeline.schema.spool import DirectoryQueue
+
 from tests.builders import metric_message
 
 WRITING_BOUND = 0.8
@@ -33,8 +34,8 @@ MEMORY_BOUND_MB = 100
 DRAIN = """
 import json, os, sys, time
 from pathlib import Path
-from publisher import drain
-from publisher.config import PublisherConfig
+from sam_pipeline.publisher import drain
+from sam_pipeline.publisher.config import PublisherConfig
 
 class Broker:
     def connect(self, *_):

@@ -23,8 +23,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from sam_pipeline.schema.spool import DirectoryQueue
+
 from deploy.pyz.build import build
-from schema.spool import DirectoryQueue
 from tests.services import ServiceMissing
 from tests.services.activemq import VERSION, running_activemq
 
@@ -116,6 +117,7 @@ def _installed(venv: Path) -> str:
             shutil.copy(ROOT / source, copy)
         for room in ROOMS:
             shutil.copytree(ROOT / room, copy / room)
+        shutil.copytree(ROOT / ".names", copy / ".names", symlinks=True)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
         subprocess.run([*pip, "install", "--quiet", "--no-deps", str(copy)], check=True)
     return python

@@ -16,17 +16,18 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import decode
-from schema.json_record import read_json, write_json
-from schema.message import Message, new_message, pack
-from schema.normalise import normalise
-from schema.recall import recall
-from schema.record import ReadRecord, Record, read_wlcg, write_wlcg
-from schema.times import format_time
-from sql.batch import ViewBatch
-from sql.catalogue import ClassView
-from sql.staging import copy_text
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.json_record import read_json, write_json
+from sam_pipeline.schema.message import Message, new_message, pack
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.recall import recall
+from sam_pipeline.schema.record import ReadRecord, Record, read_wlcg, write_wlcg
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.batch import ViewBatch
+from sam_pipeline.sql.catalogue import ClassView
+from sam_pipeline.sql.staging import copy_text
+
 from tests.builders import NOW, metric_result
 
 YARDSTICK = "json.loads"

@@ -16,9 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_jobs import session
-from spark_jobs.config import find_java, prepare_workers
-from spark_jobs.errors import JavaMissing
+from sam_pipeline.spark_jobs import session
+from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from sam_pipeline.spark_jobs.errors import JavaMissing
+
 from tests.exact.check import Checker
 from tests.exact.databases import Databases
 from tests.services import ServiceMissing

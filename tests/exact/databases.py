@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
-from sql.engine import make_engine, writing
-from sql.version import upgrade
 from tests.integration.conftest import EMPTY_ALL_TABLES
 
 DIALECTS = ("sqlite", "postgresql")

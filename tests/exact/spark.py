@@ -15,16 +15,16 @@ from unittest.mock import patch
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from sam_pipeline.schema.message import Message
+from sam_pipeline.spark_jobs import job
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.session import _NO_CODE, PARTITIONS
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.load import load
 from sqlalchemy import Engine, text
 
-from schema.message import Message
-from spark_jobs import job
-from spark_jobs.days import Period
-from spark_jobs.profile_file import read_profile
-from spark_jobs.session import _NO_CODE, PARTITIONS
-from sql.catalogue import Catalogue
-from sql.engine import reading, writing
-from sql.load import load
 from tests.exact.batch import FIGURE_LEVELS, Batch, Facts, told
 from tests.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.world.model import Exclusion, World, midnight

@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from schema.classes import BUILT_IN, METRIC_OUTPUT
-from schema.decode import decode
-from schema.element import parse, serialise
-from schema.json_record import write_json
-from schema.message import Message, new_message
-from schema.record import write_wlcg
-from schema.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.classes import BUILT_IN, METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.element import parse, serialise
+from sam_pipeline.schema.json_record import write_json
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.stomp_frame import FrameError, FrameReader, encode
+
 from tests.builders import NOW, metric_message, metric_result
 from tests.fuzz.mutate import mutated
 

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from schema.message import Message
+from sam_pipeline.schema.message import Message
+
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import eventually

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.schema.foreign import Stamp
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import text
 
-from consumer.inbox import Inbox
-from consumer.stomp_session import Login, StompSession, Subscription
-from schema.foreign import Stamp
-from schema.message import Message
-from schema.spool import DirectoryQueue
-from sql.engine import make_engine
-from sql.version import upgrade
 from tests.builders import metric_message, metric_result
 from tests.services.postgres import as_role
 
@@ -62,7 +62,15 @@ class Site:
     def command(self, *arguments: str) -> list[str]:
         # Its state is its own: consumers of one name on one machine refuse each other.
         own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}"]
-        return [*own, sys.executable, "-m", "consumer", "--config", str(self.config), *arguments]
+        return [
+            *own,
+            sys.executable,
+            "-m",
+            "sam_pipeline.consumer",
+            "--config",
+            str(self.config),
+            *arguments,
+        ]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

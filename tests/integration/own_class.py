@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from sam_pipeline.sql.engine import writing
 from sqlalchemy import Engine
-
-from sql.engine import writing
 
 
 def run(engine: Engine, *statements: str) -> None:

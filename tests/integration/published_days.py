@@ -6,15 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.days import DAY_S, day_start, moment
+from sam_pipeline.spark_jobs.figures import Seconds, rounded
+from sam_pipeline.spark_jobs.groups import Member, group_figures
+from sam_pipeline.spark_jobs.levels import (
+    ALL_NAMES,
+    ENDPOINT,
+    FUNCTION,
+    METRIC,
+    NAMES,
+    SERVICE,
+    SITE,
+)
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.sql.engine import writing
 from sqlalchemy import Connection, Engine, text
-
-from schema.times import format_time
-from spark_jobs.days import DAY_S, day_start, moment
-from spark_jobs.figures import Seconds, rounded
-from spark_jobs.groups import Member, group_figures
-from spark_jobs.levels import ALL_NAMES, ENDPOINT, FUNCTION, METRIC, NAMES, SERVICE, SITE
-from spark_jobs.profile import Profile
-from sql.engine import writing
 
 Timeline = Mapping[str, str]
 """When a status began, hh:mm, and which: {"00:00": "OK", "06:00": "CRITICAL"}."""

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from schema.message import Message
-from sql.engine import make_engine
+from sam_pipeline.schema.message import Message
+from sam_pipeline.sql.engine import make_engine
+
 from tests.builders import metric_message, metric_result
 from tests.integration.consume_faults import (
     dead_letter_count,

@@ -7,22 +7,22 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from schema.message import Message, new_message
-from schema.spool import DirectoryQueue
 from tests.integration.consume_site import Site, eventually, fill_spool, make_site, results, stop
 
 # What the interpreter itself does with a message in a nightmare.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
-from sql import batch
+from sam_pipeline.sql import batch
 recall = batch.recall
 def deadly(message, *rest):
     if b"KILLER" in message.body:
         os.kill(os.getpid(), signal.SIGKILL)
     return recall(message, *rest)
 batch.recall = deadly
-from consumer.cli import main
+from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -30,7 +30,15 @@ def check(tmp_path: Path) -> Check:
 
     def run(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-m", "publisher", "check", "--connect", "--json", *arguments],
+            [
+                sys.executable,
+                "-m",
+                "sam_pipeline.publisher",
+                "check",
+                "--connect",
+                "--json",
+                *arguments,
+            ],
             capture_output=True,
             text=True,
             timeout=60,

@@ -16,15 +16,15 @@ from urllib.request import HTTPBasicAuthHandler, Request, build_opener
 from urllib.request import HTTPPasswordMgrWithDefaultRealm as Passwords
 
 import pytest
+from sam_pipeline.publisher import MessageRejected, PublisherConfig, publish
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.drain import drain
+from sam_pipeline.publisher.stomp_transport import round_trip
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import MessageRejected, PublisherConfig, publish
-from publisher.address import BrokerAddress
-from publisher.drain import drain
-from publisher.stomp_transport import round_trip
-from schema.broker import parse_broker
-from schema.deadline import Deadline
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 from tests.fake_broker import black_hole, closed_port, wait_for
 from tests.fault_proxy import FaultProxy

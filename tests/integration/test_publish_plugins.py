@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.normalise import STATUSES
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import decode
-from schema.normalise import STATUSES
-from schema.spool import DirectoryQueue
 from tests.demo.plugins import DIRECTORIES, HOW_TO_GET_THEM
 from tests.fake_broker import closed_port
 from tests.services import missing

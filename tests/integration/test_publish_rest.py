@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.publication import publish
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher.config import PublisherConfig
-from publisher.publication import publish
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 from tests.integration.subscriber import subscribed
 from tests.services.activemq5 import ActiveMQ5Server

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from sam_pipeline.spark_jobs import job
+from sam_pipeline.spark_jobs.days import Period, day_start
+from sam_pipeline.spark_jobs.due import due_days, periods
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.sql.engine import make_engine, reading, writing
+from sam_pipeline.sql.news import take_changes
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
-from spark_jobs import job
-from spark_jobs.days import Period, day_start
-from spark_jobs.due import due_days, periods
-from spark_jobs.profile_file import read_profile
-from sql.engine import make_engine, reading, writing
-from sql.news import take_changes
-from sql.version import upgrade
 from tests.acceptance.stored import StoredReport, query
 from tests.integration.sql_rows import insert
 from tests.oracle import Figures, day_report

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from sam_pipeline.spark_jobs import job
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.evidence import Evidence
+from sam_pipeline.spark_jobs.exclusions import add
+from sam_pipeline.spark_jobs.explain import Question, as_text, read_site_days, site_causes
+from sam_pipeline.spark_jobs.explanation import SiteDay
+from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.site_results import _RESULTS, JudgedResult, read_results
+from sam_pipeline.spark_jobs.stored import Run, day_figures
+from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import text
 
-from spark_jobs import job
-from spark_jobs.cli import main
-from spark_jobs.database_inputs import MONITORING_HOST, Exclusion
-from spark_jobs.days import DAY_S, Period, day_start
-from spark_jobs.evidence import Evidence
-from spark_jobs.exclusions import add
-from spark_jobs.explain import Question, as_text, read_site_days, site_causes
-from spark_jobs.explanation import SiteDay
-from spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
-from spark_jobs.profile import Profile
-from spark_jobs.site_results import _RESULTS, JudgedResult, read_results
-from spark_jobs.stored import Run, day_figures
-from sql.engine import reading, writing
 from tests.integration.report_database import DAY, Grid, profile
 from tests.services.postgres import fresh_database
 

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.sql.engine import make_engine
 from sqlalchemy import Engine
 
-from spark_jobs.run_lock import run_lock
-from sql.engine import make_engine
 from tests.integration.report_database import PROFILE
 from tests.integration.report_runs import url_of
 
 TIMEOUT_S = 60
 HOLD = """
 import sys
-from spark_jobs.run_lock import run_lock
-from sql.engine import make_engine
+from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.sql.engine import make_engine
 
 with run_lock(make_engine(sys.argv[1]), sys.argv[2:], print):
     print("held", flush=True)
@@ -61,7 +61,9 @@ def running(engine: Engine, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """`sam-report run` where nothing is due, so that it ends without Spark."""
     path = directory / "test.toml"
     path.write_text(PROFILE)
-    with started(engine, "-m", "spark_jobs", "run", "--due", "--profile", str(path)) as process:
+    with started(
+        engine, "-m", "sam_pipeline.spark_jobs", "run", "--due", "--profile", str(path)
+    ) as process:
         yield process
 
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.sql.engine import name_of, reading, writing
+from sam_pipeline.sql.news import fold_all
 from sqlalchemy import Engine, text
 
-from spark_jobs.cli import main
-from sql.engine import name_of, reading, writing
-from sql.news import fold_all
 from tests.integration.report_database import Grid
 from tests.services.postgres import fresh_database
 
@@ -195,7 +195,7 @@ def test_a_site_that_was_closed_is_empty_but_known(now: Command) -> None:
 
 def test_nothing_slow_is_imported_for_it() -> None:
     script = (
-        "import sys; from spark_jobs.cli import main\n"
+        "import sys; from sam_pipeline.spark_jobs.cli import main\n"
         "try: main(['now', '--help'])\n"
         "except SystemExit: pass\n"
         "slow = {'pyspark', 'jinja2', 'pyarrow', 'numpy', 'alembic', 'py4j'} & set(sys.modules)\n"

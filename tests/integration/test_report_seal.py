@@ -9,16 +9,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sam_pipeline.spark_jobs.cli
+from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.spark_jobs.days import Period, as_day, day_start, month_of
+from sam_pipeline.spark_jobs.due import due_days
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.run_record import Published
+from sam_pipeline.spark_jobs.stored import candidates, published_runs
+from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import Engine, text
 
-import spark_jobs.cli
-from schema.command import OK, USAGE
-from spark_jobs.days import Period, as_day, day_start, month_of
-from spark_jobs.due import due_days
-from spark_jobs.profile import Profile
-from spark_jobs.run_record import Published
-from spark_jobs.stored import candidates, published_runs
-from sql.engine import reading, writing
 from tests.integration.report_database import PROFILE, profile
 from tests.integration.report_runs import FIRST, computed, day_facts, url_of
 from tests.integration.roles import acting_as
@@ -38,7 +38,7 @@ def seal(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
 
     def command(*words: str) -> int:
         try:
-            return spark_jobs.cli.main(["seal", *words])
+            return sam_pipeline.spark_jobs.cli.main(["seal", *words])
         except SystemExit as usage:
             return int(str(usage.code))
 
@@ -201,7 +201,7 @@ def test_the_seals_tell_what_waits_for_the_next_ones(
     header, _, line = capsys.readouterr().out.splitlines()
     assert seal("--list", "--json") == OK
     [listed] = json.loads(capsys.readouterr().out)
-    assert spark_jobs.cli.main(["show", "--month", MONTH]) == OK
+    assert sam_pipeline.spark_jobs.cli.main(["show", "--month", MONTH]) == OK
     shown = capsys.readouterr()
 
     assert "candidate days  figures changed" in header

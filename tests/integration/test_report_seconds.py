@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-
-from spark_jobs.availability import figures
-from spark_jobs.days import DAY_S
-from spark_jobs.status import STATUSES
+from sam_pipeline.spark_jobs.availability import figures
+from sam_pipeline.spark_jobs.days import DAY_S
+from sam_pipeline.spark_jobs.status import STATUSES
 
 DAY = 1
 

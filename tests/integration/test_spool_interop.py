@@ -10,11 +10,11 @@ import pytest
 from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.drain import drain
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher.config import PublisherConfig
-from publisher.drain import drain
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 
 LONG = "café au lait\n" * 100

@@ -9,17 +9,17 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import list_dead_letters
+from sam_pipeline.sql.engine import make_engine, reading, writing
+from sam_pipeline.sql.errors import words_of
+from sam_pipeline.sql.load import Loaded, load
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from schema.message import Message, new_message
-from schema.times import format_time
-from sql.catalogue import Catalogue
-from sql.dead_letter import list_dead_letters
-from sql.engine import make_engine, reading, writing
-from sql.errors import words_of
-from sql.load import Loaded, load
-from sql.version import upgrade
 from tests.builders import NOW, metric_result
 from tests.integration.own_class import add_trigger, make_class, run
 from tests.integration.sql_rows import (

@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from sam_pipeline.schema.decode import read
+from sam_pipeline.schema.json_record import write_json
+from sam_pipeline.schema.message import JSON, Message, new_message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.record import ReadRecord, Record
+from sam_pipeline.sql.batch import Batch, read_batch
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.insert import Inserted, insert_batch
+from sam_pipeline.sql.load import load
+from sam_pipeline.sql.news import fold, fold_all, take_changes
+from sam_pipeline.sql.transaction import load_transaction
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
-from schema.decode import read
-from schema.json_record import write_json
-from schema.message import JSON, Message, new_message
-from schema.normalise import Limits
-from schema.record import ReadRecord, Record
-from sql.batch import Batch, read_batch
-from sql.catalogue import Catalogue
-from sql.engine import make_engine, writing
-from sql.insert import Inserted, insert_batch
-from sql.load import load
-from sql.news import fold, fold_all, take_changes
-from sql.transaction import load_transaction
-from sql.version import upgrade
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import downtime, query, service_endpoint, site_group

@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.record import Record
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.news import fold, fold_all, take_changes
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, text
 
-from schema.record import Record
-from sql.engine import make_engine, writing
-from sql.news import fold, fold_all, take_changes
-from sql.version import upgrade
 from tests.builders import metric_result
 from tests.integration.sql_rows import (
     downtime,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine
-
-from schema.message import Message, new_message
-from schema.record import write_wlcg
-from sql.catalogue import Catalogue
-from sql.dead_letter import (
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import (
     DeadLetter,
     Wanted,
     dead_letter_ids,
@@ -19,9 +17,11 @@ from sql.dead_letter import (
     open_by_reason,
     show_dead_letter,
 )
-from sql.dead_letter_edit import edit_dead_letter
-from sql.errors import EditRefused, NoSuchDeadLetter
-from sql.load import load
+from sam_pipeline.sql.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
+from sam_pipeline.sql.load import load
+from sqlalchemy import Engine
+
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
-
-from schema.times import format_time
-from sql.downtime import (
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.downtime import (
     Changed,
     announce,
     announcement,
@@ -17,10 +15,12 @@ from sql.downtime import (
     list_downtimes,
     unknown_names,
 )
-from sql.engine import writing
-from sql.errors import DowntimeRefused
-from sql.news import fold_all, take_changes
-from sql.view_rows import Row, source_of
+from sam_pipeline.sql.engine import writing
+from sam_pipeline.sql.errors import DowntimeRefused
+from sam_pipeline.sql.news import fold_all, take_changes
+from sam_pipeline.sql.view_rows import Row, source_of
+from sqlalchemy import Engine
+
 from tests.builders import metric_result
 from tests.integration.sql_rows import downtime, insert, query, service_endpoint, stored
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.classes import SERVICE_ENDPOINT
+from sam_pipeline.sql.engine import writing
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sam_pipeline.sql.imports.gocdb_changes import Changes, Snapshot, Window
+from sam_pipeline.sql.imports.gocdb_command import Exports, take_up
+from sam_pipeline.sql.view_rows import insert_rows
 from sqlalchemy import Engine
 
-from schema.classes import SERVICE_ENDPOINT
-from sql.engine import writing
-from sql.errors import BadInput
-from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.imports.gocdb_changes import Changes, Snapshot, Window
-from sql.imports.gocdb_command import Exports, take_up
-from sql.view_rows import insert_rows
 from tests.gocdb_files import (
     document,
     downtime,

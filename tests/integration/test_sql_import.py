@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.imports.file import InputFile
+from sam_pipeline.sql.imports.pieces import Place
+from sam_pipeline.sql.imports.place import Places, Tally, size_of
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
+from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sqlalchemy import Engine, text
 
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
-from schema.errors import ConfigError
-from schema.message import Message
-from schema.record import write_wlcg
-from sql.catalogue import Catalogue
-from sql.dead_letter import list_dead_letters, show_dead_letter
-from sql.engine import reading, writing
-from sql.imports.file import InputFile
-from sql.imports.pieces import Place
-from sql.imports.place import Places, Tally, size_of
-from sql.imports.progress import Progress
-from sql.imports.records import Import, limits_of_history, usable_view
-from sql.imports.table import Imported, import_table, opened_table
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, stored
 
@@ -41,7 +41,7 @@ class Killed(Exception):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sql.imports.records.BATCH_RECORDS", BATCH)
+    monkeypatch.setattr("sam_pipeline.sql.imports.records.BATCH_RECORDS", BATCH)
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_place_is_not_believed_of_a_database_that_was_made_again(
 def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sql.imports.place._POSTGRESQL", text("SELECT hidden()"))
+    monkeypatch.setattr("sam_pipeline.sql.imports.place._POSTGRESQL", text("SELECT hidden()"))
 
     run(engine, history)
 
@@ -370,8 +370,8 @@ def test_the_others_are_stored_if_one_asks_for_it(engine: Engine, tmp_path: Path
 def test_a_very_long_table_is_stored_by_batches(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sql.imports.table.ONE_TRANSACTION_LINES", 3)
-    monkeypatch.setattr("sql.imports.table.BATCH_LINES", 2)
+    monkeypatch.setattr("sam_pipeline.sql.imports.table.ONE_TRANSACTION_LINES", 3)
+    monkeypatch.setattr("sam_pipeline.sql.imports.table.BATCH_LINES", 2)
     path = table(tmp_path / "d.csv", DOWNTIME, [DOWNTIMES[0], DOWNTIMES[2], *DOWNTIMES])
 
     done = import_csv_file(engine, path, DOWNTIME)
@@ -411,7 +411,7 @@ def test_a_table_says_what_an_insert_says(engine: Engine, tmp_path: Path) -> Non
 
 MEASURED = """
 import resource, sys
-from sql.cli import main
+from sam_pipeline.sql.cli import main
 code = main(["import", "records", "--json", *sys.argv[1:]])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
 sys.exit(code)
@@ -434,7 +434,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         return int(done.stderr.splitlines()[-1])
 
     subprocess.run(
-        [sys.executable, "-m", "sql", "upgrade"], env=environment, check=True, capture_output=True
+        [sys.executable, "-m", "sam_pipeline.sql", "upgrade"],
+        env=environment,
+        check=True,
+        capture_output=True,
     )
 
     assert memory_mb(10_000) - memory_mb(3_000) < 10
@@ -447,7 +450,7 @@ def _long(number: int) -> str:
 def test_batches_are_bounded_in_bytes_too(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sql.imports.records.BATCH_BYTES", 10_000)
+    monkeypatch.setattr("sam_pipeline.sql.imports.records.BATCH_BYTES", 10_000)
     sizes: list[int] = []
     load = Import._load
 

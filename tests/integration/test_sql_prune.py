@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from sam_pipeline.sql import prune_sqlite
+from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.partitions import partitions
+from sam_pipeline.sql.prune import prune
+from sam_pipeline.sql.pruning import Pruned, bounds_of
 from sqlalchemy import Engine, text
 
-from sql import prune_sqlite
-from sql.engine import reading, writing
-from sql.partitions import partitions
-from sql.prune import prune
-from sql.pruning import Pruned, bounds_of
 from tests.builders import metric_result
 from tests.integration.old_results import (
     TODAY,

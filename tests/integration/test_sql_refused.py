@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from sam_pipeline.schema.message import JSON, new_message
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import list_dead_letters
+from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.load import load
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
-from schema.message import JSON, new_message
-from sql.catalogue import Catalogue
-from sql.dead_letter import list_dead_letters
-from sql.engine import make_engine
-from sql.load import load
-from sql.version import upgrade
 from tests.builders import NOW
 from tests.integration.own_class import add_trigger, run
 

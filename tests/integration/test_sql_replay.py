@@ -8,11 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
-
-from schema.message import Message, new_message
-from sql.catalogue import Catalogue
-from sql.dead_letter import (
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.dead_letter import (
     DeadLetter,
     Wanted,
     dead_letter_ids,
@@ -21,11 +19,19 @@ from sql.dead_letter import (
     lock_dead_letters,
     open_by_reason,
 )
-from sql.dead_letter_edit import edit_dead_letter
-from sql.engine import make_engine, writing
-from sql.load import load
-from sql.replay import PARKED_LETTERS, Parked, Replayed, replay_dead_letters, replay_parked
-from sql.version import upgrade
+from sam_pipeline.sql.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.load import load
+from sam_pipeline.sql.replay import (
+    PARKED_LETTERS,
+    Parked,
+    Replayed,
+    replay_dead_letters,
+    replay_parked,
+)
+from sam_pipeline.sql.version import upgrade
+from sqlalchemy import Engine
+
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.own_class import add_trigger, make_class
 from tests.integration.roles import acting_as

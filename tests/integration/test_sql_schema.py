@@ -7,15 +7,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sam_pipeline.sql.check import find_problems
+from sam_pipeline.sql.difference import differences
+from sam_pipeline.sql.engine import make_engine, reading, writing
+from sam_pipeline.sql.errors import (
+    DatabaseMissing,
+    DatabaseRefused,
+    SchemaMismatch,
+    StatementFailed,
+)
+from sam_pipeline.sql.script import present_state
+from sam_pipeline.sql.snapshot import present, wanted
+from sam_pipeline.sql.version import current_version, require_current, upgrade, wanted_version
 from sqlalchemy import Engine, text
 
-from sql.check import find_problems
-from sql.difference import differences
-from sql.engine import make_engine, reading, writing
-from sql.errors import DatabaseMissing, DatabaseRefused, SchemaMismatch, StatementFailed
-from sql.script import present_state
-from sql.snapshot import present, wanted
-from sql.version import current_version, require_current, upgrade, wanted_version
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer
 

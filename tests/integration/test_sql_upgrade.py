@@ -12,16 +12,22 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import sam_pipeline.consumer.cli
+import sam_pipeline.spark_jobs.cli
+import sam_pipeline.sql.cli
+import sam_pipeline.sql.version
+from sam_pipeline.schema.command import CONFIG
+from sam_pipeline.sql.check import find_problems
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.version import (
+    current_version,
+    upgrade,
+    upgrade_script,
+    versions,
+    wanted_version,
+)
 from sqlalchemy import Engine, text
 
-import consumer.cli
-import spark_jobs.cli
-import sql.cli
-import sql.version
-from schema.command import CONFIG
-from sql.check import find_problems
-from sql.engine import make_engine, writing
-from sql.version import current_version, upgrade, upgrade_script, versions, wanted_version
 from tests.integration.published_days import publish
 from tests.integration.report_database import profile
 from tests.integration.sql_rows import EXAMPLES, insert, query, stored
@@ -68,9 +74,9 @@ def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         {"S CE ce01.example.org": {"00:00": "OK"}},
     )
     versions_later = tmp_path / "versions"
-    shutil.copytree(sql.version.VERSIONS, versions_later)
+    shutil.copytree(sam_pipeline.sql.version.VERSIONS, versions_later)
     (versions_later / f"v{LATER}.py").write_text(LATER_REVISION)
-    monkeypatch.setattr(sql.version, "VERSIONS", versions_later)
+    monkeypatch.setattr(sam_pipeline.sql.version, "VERSIONS", versions_later)
     return bare_engine
 
 
@@ -122,11 +128,11 @@ def assert_refused(
     monkeypatch.setenv("SAM_CONSUMER_NAME", "test")
     monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///nowhere")
     for main, command in (
-        (consumer.cli.main, ["run", "--drain"]),
-        (spark_jobs.cli.main, ["show", "--day", "2026-11-01"]),
-        (sql.cli.main, ["current"]),
-        (sql.cli.main, ["check"]),
-        (sql.cli.main, ["classes"]),
+        (sam_pipeline.consumer.cli.main, ["run", "--drain"]),
+        (sam_pipeline.spark_jobs.cli.main, ["show", "--day", "2026-11-01"]),
+        (sam_pipeline.sql.cli.main, ["current"]),
+        (sam_pipeline.sql.cli.main, ["check"]),
+        (sam_pipeline.sql.cli.main, ["classes"]),
     ):
         code = main(command)
 
@@ -140,7 +146,7 @@ def assert_refused(
 KILLED_AT = """
 import os, signal, sys
 from sqlalchemy import Engine, event
-from sql.cli import main
+from sam_pipeline.sql.cli import main
 
 @event.listens_for(Engine, "before_cursor_execute")
 def kill(connection, cursor, statement, *more):

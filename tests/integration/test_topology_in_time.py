@@ -7,19 +7,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.classes import DOWNTIME
+from sam_pipeline.spark_jobs.database_inputs import downtimes, members, memberships
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.expected import DayExpectation, expect
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.sql.downtime import announce, announcement, cancel
+from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sam_pipeline.sql.imports.gocdb_changes import Snapshot, Window
+from sam_pipeline.sql.imports.gocdb_command import Exports, take_up
 from sqlalchemy import Engine
 
-from schema.classes import DOWNTIME
-from spark_jobs.database_inputs import downtimes, members, memberships
-from spark_jobs.days import DAY_S, Period, day_start
-from spark_jobs.expected import DayExpectation, expect
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile
-from sql.downtime import announce, announcement, cancel
-from sql.engine import reading
-from sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sql.imports.gocdb_changes import Snapshot, Window
-from sql.imports.gocdb_command import Exports, take_up
 from tests.gocdb_files import (
     document,
     downtime,

@@ -13,7 +13,7 @@ TIMEOUT_S = 120
 
 def start_upgrade(url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "sql", "upgrade", "--json"],
+        [sys.executable, "-m", "sam_pipeline.sql", "upgrade", "--json"],
         env={**os.environ, "SAM_DATABASE_URL": url},
         stdout=subprocess.PIPE,
         text=True,

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-from consumer.attempts import Attempts
-from consumer.inbox import Delivery
-from schema.message import Message
+from sam_pipeline.consumer.attempts import Attempts
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.schema.message import Message
 
 POISON = "m-7"
 

@@ -7,18 +7,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-
-from consumer.config import (
+from sam_pipeline.consumer.config import (
     ConsumerConfig,
     SubscriptionConfig,
     load_consumer,
     load_limits,
     load_who,
 )
-from schema.broker import parse_broker
-from schema.errors import ConfigError
-from schema.foreign import Stamp, make_stamp
-from schema.normalise import Limits
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.foreign import Stamp, make_stamp
+from sam_pipeline.schema.normalise import Limits
 
 COMPLETE = """\
 [consumer]

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.notify import Notifier
+from sam_pipeline.consumer.signals import Wishes
+from sam_pipeline.consumer.source import Source
+from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
+from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.state_file import StateFile, read_state
+from sam_pipeline.consumer.watch import STATUS_TICKS, Watch, watching
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from consumer.config import ConsumerConfig
-from consumer.inbox import Inbox
-from consumer.notify import Notifier
-from consumer.signals import Wishes
-from consumer.source import Source
-from consumer.speaker import ElementCounts, Speaker, Watched
-from consumer.state import State
-from consumer.state_file import StateFile, read_state
-from consumer.watch import STATUS_TICKS, Watch, watching
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 from tests.services.process import wait_until
 from tests.services.systemd import Systemd

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from sam_pipeline.consumer.backoff import growing_delays
+from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
+from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.round_trip import round_trips, sent_to
+from sam_pipeline.consumer.stomp_link import StompSettings
+from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.foreign import make_stamp
 
-from consumer.backoff import growing_delays
-from consumer.errors import SessionLost, SubscriptionRefused
-from consumer.inbox import Inbox
-from consumer.round_trip import round_trips, sent_to
-from consumer.stomp_link import StompSettings
-from consumer.stomp_session import Login, StompSession, Subscription
-from schema.broker import parse_broker
-from schema.foreign import make_stamp
 from tests.fake_broker import FakeBroker, closed_port
 
 ACTIVEMQ = "ActiveMQ/6.3.1"

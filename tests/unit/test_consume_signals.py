@@ -6,9 +6,8 @@ import signal
 import threading
 
 import pytest
-
-from consumer import signals
-from consumer.signals import Wishes, heeding_signals
+from sam_pipeline.consumer import signals
+from sam_pipeline.consumer.signals import Wishes, heeding_signals
 
 SOON_S = 10.0
 

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sam_pipeline.consumer.claims import Claims
+from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.spool_source import SpoolSource
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.foreign import Stamp, make_stamp
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from consumer.claims import Claims
-from consumer.errors import SourceTaken
-from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from consumer.spool_source import SpoolSource
-from schema.broker import Broker
-from schema.foreign import Stamp, make_stamp
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 
 SOON_S = 10.0
@@ -106,7 +106,7 @@ def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -
 def test_a_lock_does_not_expire_while_its_delivery_waits(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.spool_source.PURGE_S", 0.0)
+    monkeypatch.setattr("sam_pipeline.consumer.spool_source.PURGE_S", 0.0)
     add(scene.queue, 1)
 
     with scene.delivering():

@@ -6,15 +6,14 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
-
-from consumer.histogram import Histogram
-from consumer.inbox import Delivery
-from consumer.open_letters import EVERY_S, OpenLetters
-from consumer.state import NOT_TRIED, State, sent_at
-from consumer.tally import MAX_KEYS, OTHERS, Tally
-from schema.message import MESSAGE_ID, Message
-from sql.errors import DatabaseAway, SqlError, StatementFailed
-from sql.load import Loaded
+from sam_pipeline.consumer.histogram import Histogram
+from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.open_letters import EVERY_S, OpenLetters
+from sam_pipeline.consumer.state import NOT_TRIED, State, sent_at
+from sam_pipeline.consumer.tally import MAX_KEYS, OTHERS, Tally
+from sam_pipeline.schema.message import MESSAGE_ID, Message
+from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
+from sam_pipeline.sql.load import Loaded
 
 NOON = 1_795_262_400.0
 BROKER = "stomp://a:61613"

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from consumer import cli, config, nagios
-from consumer.errors import NoState
-from consumer.snapshot import (
+from sam_pipeline.consumer import cli, config, nagios
+from sam_pipeline.consumer.errors import NoState
+from sam_pipeline.consumer.snapshot import (
     DEGRADED,
     RUNNING,
     SILENT_AFTER,
@@ -27,7 +26,8 @@ from consumer.snapshot import (
     Snapshot,
     judge,
 )
-from consumer.state_file import StateFile, is_alive, process_start, read_state
+from sam_pipeline.consumer.state_file import StateFile, is_alive, process_start, read_state
+
 from tests.unit.consume_snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)

@@ -12,16 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
-
-from consumer import stomp_session
-from consumer.broker_habits import habits_of, subscribe_headers
-from consumer.errors import SessionLost
-from consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from consumer.stomp_link import StompSettings
-from consumer.stomp_session import Address, Login, StompSession, Subscription
-from consumer.stomp_source import StompSource
-from schema.broker import Broker
-from schema.foreign import make_stamp
+from sam_pipeline.consumer import stomp_session
+from sam_pipeline.consumer.broker_habits import habits_of, subscribe_headers
+from sam_pipeline.consumer.errors import SessionLost
+from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.stomp_link import StompSettings
+from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
+from sam_pipeline.consumer.stomp_source import StompSource
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.foreign import make_stamp
 
 SOON_S = 10.0
 METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
@@ -353,7 +352,7 @@ def test_all_addresses_behind_a_name_are_consumed_at_once(broker: FakeBroker, in
 def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
     broker: FakeBroker, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "consumer")
+    caplog.set_level(logging.INFO, "sam_pipeline.consumer")
     with running(inbox, lambda host, port: [broker.address]) as source:
         eventually(lambda: not source.missing())
         broker.deliver("0", "a1")

@@ -5,8 +5,8 @@ What can't be done yet is tried again, more rarely; what one task did is news fo
 
 from __future__ import annotations
 
-from consumer.upkeep import Task, Turn, Upkeep
-from sql.errors import DatabaseAway
+from sam_pipeline.consumer.upkeep import Task, Turn, Upkeep
+from sam_pipeline.sql.errors import DatabaseAway
 
 
 class Scene:

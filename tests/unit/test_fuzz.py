@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.record import write_wlcg
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import decode
-from schema.message import Message
-from schema.record import write_wlcg
 from tests.builders import NOW, metric_result
 from tests.fuzz.run import fuzz
 from tests.fuzz.targets import TARGETS

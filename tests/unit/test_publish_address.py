@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, host_name, publish
+from sam_pipeline.publisher.address import BrokerAddress, addresses_of
+from sam_pipeline.publisher.host_name import this_host
+from sam_pipeline.schema.broker import Broker, parse_broker
+from sam_pipeline.schema.deadline import Deadline
 
-from publisher import BrokerUnavailable, PublisherConfig, host_name, publish
-from publisher.address import BrokerAddress, addresses_of
-from publisher.host_name import this_host
-from schema.broker import Broker, parse_broker
-from schema.deadline import Deadline
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.record import write_wlcg
 
-from publisher.config import PublisherConfig
-from schema.broker import parse_broker
-from schema.record import write_wlcg
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_result
 from tests.fake_broker import FakeBroker
@@ -185,8 +185,8 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
 
 BUG = """\
 import sys
-from publisher import stomp_transport
-from publisher.cli import main
+from sam_pipeline.publisher import stomp_transport
+from sam_pipeline.publisher.cli import main
 
 def bug(address, config, deadline):
     login, token = config.login(address.broker), config.token()

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import run_command
+from sam_pipeline.publisher.announcement import publish_and_tell
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import run_command
-from publisher.announcement import publish_and_tell
-from publisher.config import PublisherConfig
-from schema.message import Message
-from schema.record import write_wlcg
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port, wait_for
 
@@ -39,7 +39,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def sam_publish(tmp_path: Path, environment: dict[str, str]) -> Publish:
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "publisher", *arguments],
+            [sys.executable, "-m", "sam_pipeline.publisher", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -364,7 +364,7 @@ def test_run_that_is_terminated_takes_the_plugin_along(
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 60"
     process = subprocess.Popen(
-        [sys.executable, "-m", "publisher", "run", "--", "sh", "-c", script],
+        [sys.executable, "-m", "sam_pipeline.publisher", "run", "--", "sh", "-c", script],
         env=environment,
         cwd=tmp_path,
     )
@@ -382,7 +382,7 @@ def test_run_that_is_terminated_while_it_publishes_keeps_the_result(
     with FakeBroker(mute=True) as broker:
         options = ("--broker", broker.url, "--timeout", "1", "--", "sh", "-c", "echo fine; exit 1")
         process = subprocess.Popen(
-            [sys.executable, "-m", "publisher", "run", *options],
+            [sys.executable, "-m", "sam_pipeline.publisher", "run", *options],
             env=environment,
             cwd=tmp_path,
             stdout=subprocess.DEVNULL,
@@ -435,7 +435,7 @@ def test_publishing_to_the_spool_imports_no_more_than_it_needs(
         *("logging", "dataclasses", "inspect", "threading", "hashlib", "decimal", "tomllib"),
     }
     script = (
-        "import sys; before = set(sys.modules); from publisher.cli import main;"
+        "import sys; before = set(sys.modules); from sam_pipeline.publisher.cli import main;"
         f"code = main(sys.argv[1:]); print(sorted({slow} & (set(sys.modules) - before)))"
     )
 
@@ -553,7 +553,7 @@ def test_send_publishes_while_it_reads(
     record = write_wlcg(metric_result(summaryData="x" * 200)).encode()
     with FakeBroker() as broker:
         process = subprocess.Popen(
-            [sys.executable, "-m", "publisher", "send", "--broker", broker.url],
+            [sys.executable, "-m", "sam_pipeline.publisher", "send", "--broker", broker.url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import PublisherConfig, publish
+from sam_pipeline.publisher import drain as drain_module
+from sam_pipeline.publisher.drain import MAX_BATCH_S, Drain, drain
+from sam_pipeline.publisher.drain_loop import drain_until
+from sam_pipeline.publisher.errors import MessageRejected
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import PublisherConfig, publish
-from publisher import drain as drain_module
-from publisher.drain import MAX_BATCH_S, Drain, drain
-from publisher.drain_loop import drain_until
-from publisher.errors import MessageRejected
-from schema.deadline import Deadline
-from schema.errors import SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, Frame, closed_port
 
@@ -454,7 +454,7 @@ def test_a_drain_loop_outlives_a_file_server_that_is_away(
             raise outcome
         return outcome
 
-    monkeypatch.setattr("publisher.drain_loop.drain", away_once)
+    monkeypatch.setattr("sam_pipeline.publisher.drain_loop.drain", away_once)
     total = drain_until(rounds, config_for(spool))  # type: ignore[arg-type]
 
     assert total.sent == 1

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher.address import addresses_of
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.http_session import HttpSession, Request, login_headers, preview
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
 
-from publisher.address import addresses_of
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from publisher.http_session import HttpSession, Request, login_headers, preview
-from schema.broker import parse_broker
-from schema.deadline import Deadline
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 
 ASK = Request("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import NoBrokerTookIt, Publisher, PublisherConfig, publish_record
+from sam_pipeline.schema.errors import ConfigError, RecordRefused
+from sam_pipeline.schema.record import read_wlcg
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import NoBrokerTookIt, Publisher, PublisherConfig, publish_record
-from schema.errors import ConfigError, RecordRefused
-from schema.record import read_wlcg
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port
 
@@ -252,7 +252,8 @@ def test_a_bad_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_every_exported_name_is_there_and_importing_the_package_alone_loads_nothing() -> None:
     script = (
-        "import sys, publisher; loaded = [n for n in sys.modules if n.startswith('publisher.')];"
+        "import sys; from sam_pipeline import publisher;"
+        "loaded = [n for n in sys.modules if n.startswith('sam_pipeline.publisher.')];"
         "[getattr(publisher, name) for name in publisher.__all__];"
         "print(loaded)"
     )

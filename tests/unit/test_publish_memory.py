@@ -9,10 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from publisher.address import BrokerAddress
-from publisher.memory import BELIEVED_S, FILE, MAX_FACTS, MAX_REST_S, MIN_REST_S, Memory
-from schema.broker import parse_broker
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.memory import (
+    BELIEVED_S,
+    FILE,
+    MAX_FACTS,
+    MAX_REST_S,
+    MIN_REST_S,
+    Memory,
+)
+from sam_pipeline.schema.broker import parse_broker
 
 NOW = 1_763_700_000.0
 FIRST = parse_broker("stomp://msg.example.org")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-
-from publisher.perfdata import Output, split_output
+from sam_pipeline.publisher.perfdata import Output, split_output
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from sam_pipeline.publisher.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of, run_plugin
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.normalise import normalise
 
-from publisher.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of, run_plugin
-from schema.classes import METRIC_OUTPUT
-from schema.decode import decode
-from schema.normalise import normalise
 from tests.builders import NOW, metric_message, metric_result
 from tests.fake_broker import wait_for
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import records
+from sam_pipeline.publisher.records import RefusedRecord, Source, read_blocks, read_records
+from sam_pipeline.schema.record import Record, write_wlcg
 
-from publisher import records
-from publisher.records import RefusedRecord, Source, read_blocks, read_records
-from schema.record import Record, write_wlcg
 from tests.builders import NOW, metric_result
 
 

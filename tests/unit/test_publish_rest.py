@@ -9,14 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.publisher.transport import kind_of, outcomes
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable, MessageRejected
-from publisher.transport import kind_of, outcomes
-from schema.broker import parse_broker
-from schema.deadline import Deadline
-from schema.message import Message
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_message, metric_result
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply

@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import secrets
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.stomp_session import StompSession
+from sam_pipeline.schema import secret_file
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
 
-from publisher import secrets
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from publisher.stomp_session import StompSession
-from schema import secret_file
-from schema.broker import parse_broker
-from schema.deadline import Deadline
-from schema.errors import ConfigError
-from schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
 from tests.fake_broker import HOST, FakeBroker
 from tests.http_stand_in import HttpStandIn, reply
 
@@ -265,7 +265,7 @@ def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path)
 
 
 def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_path: Path) -> None:
-    from publisher.activemq_rest import connect
+    from sam_pipeline.publisher.activemq_rest import connect
 
     file = secret_in_file(tmp_path / "password", "old")
     config = PublisherConfig(user="sam", password_file=file)

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sam_pipeline.publisher import spool_command
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.progress import Progress
+from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.schema.element import serialise
+from sam_pipeline.schema.errors import ConfigError, SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import spool_command
-from publisher.config import PublisherConfig
-from publisher.progress import Progress
-from publisher.spool_room import SpoolRoom
-from schema.element import serialise
-from schema.errors import ConfigError, SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 
 
@@ -310,7 +310,8 @@ def test_a_drain_loop_ends_with_0_when_it_is_terminated(
     scene.add()
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "publisher.drain_loop.logger.info", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+        "sam_pipeline.publisher.drain_loop.logger.info",
+        lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     )
 
     code, text = scene.run("drain", loop=True)

@@ -9,15 +9,15 @@ import os
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import spool_count
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.spool_count import CountFile
+from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.schema.element import serialise
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import spool_count
-from publisher.config import PublisherConfig
-from publisher.spool_count import CountFile
-from publisher.spool_room import SpoolRoom
-from schema.element import serialise
-from schema.errors import SpoolError
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 
 

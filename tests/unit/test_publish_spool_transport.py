@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from sam_pipeline.publisher import spool_transport
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import spool_transport
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.errors import BrokerUnavailable
-from schema.broker import Broker
-from schema.deadline import Deadline
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 
 SOON = Deadline.after(60)

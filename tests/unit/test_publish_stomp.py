@@ -6,14 +6,20 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.stomp_transport import (
+    UNDER_WAY,
+    StompTransport,
+    connect,
+    preview,
+    round_trip,
+)
+from sam_pipeline.publisher.transport import outcomes
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
 
-from publisher import BrokerUnavailable, MessageRejected, PublisherConfig
-from publisher.address import BrokerAddress
-from publisher.stomp_transport import UNDER_WAY, StompTransport, connect, preview, round_trip
-from publisher.transport import outcomes
-from schema.broker import parse_broker
-from schema.deadline import Deadline
-from schema.message import Message
 from tests import builders
 from tests.fake_broker import FakeBroker, Frame
 

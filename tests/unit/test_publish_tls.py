@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import PrivateFormat
+from sam_pipeline.publisher import PublisherConfig, publish
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.connection import open_channel
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.publication import Publication
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.spool import DirectoryQueue
 
-from publisher import PublisherConfig, publish
-from publisher.address import BrokerAddress
-from publisher.connection import open_channel
-from publisher.errors import BrokerUnavailable
-from publisher.publication import Publication
-from schema.broker import parse_broker
-from schema.deadline import Deadline
-from schema.message import Message
-from schema.spool import DirectoryQueue
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
 from tests.http_stand_in import HttpStandIn
@@ -622,7 +622,7 @@ def sam_publish(
     (files.directory / "sam.toml").write_text("\n".join(lines))
     result = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
     return subprocess.run(
-        [*before, sys.executable, "-m", "publisher", *result],
+        [*before, sys.executable, "-m", "sam_pipeline.publisher", *result],
         stdin=stdin,
         capture_output=True,
         text=True,

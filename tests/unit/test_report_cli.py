@@ -7,14 +7,13 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sam_pipeline.spark_jobs.arguments import asked_or_due
+from sam_pipeline.spark_jobs.cli import main, make_parser
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.sql.engine import make_engine, writing
+from sam_pipeline.sql.version import upgrade
 from sqlalchemy import text
-
-from spark_jobs.arguments import asked_or_due
-from spark_jobs.cli import main, make_parser
-from spark_jobs.days import Period
-from spark_jobs.errors import ReportUsage
-from sql.engine import make_engine, writing
-from sql.version import upgrade
 
 TODAY = date(2026, 11, 20)
 PROFILE = 'name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n'

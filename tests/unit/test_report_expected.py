@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from spark_jobs.database_inputs import (
-    MONITORING_HOST,
-    Downtime,
-    Exclusion,
-    Membership,
-)
-from spark_jobs.days import DAY_S, day_start
-from spark_jobs.expected import Cover, expect
-from spark_jobs.levels import GROUP, METRIC
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Membership
+from sam_pipeline.spark_jobs.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.expected import Cover, expect
+from sam_pipeline.spark_jobs.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import read_profile
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)

@@ -10,19 +10,18 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-
-from spark_jobs.cli import make_parser
-from spark_jobs.database_inputs import Downtime, Exclusion, Result
-from spark_jobs.days import DAY_S, day_start
-from spark_jobs.explain import Question, as_text, causes_text, explain_command
-from spark_jobs.explain_json import causes_json, day_json
-from spark_jobs.explanation import SiteDay, explain_site, failures
-from spark_jobs.grouping import causes
-from spark_jobs.levels import ENDPOINT, NAMES
-from spark_jobs.profile import Profile, Range, Threshold
-from spark_jobs.profile_file import read_profile
-from spark_jobs.stored import Run, Segment
-from spark_jobs.ticket import ticket
+from sam_pipeline.spark_jobs.cli import make_parser
+from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.explain import Question, as_text, causes_text, explain_command
+from sam_pipeline.spark_jobs.explain_json import causes_json, day_json
+from sam_pipeline.spark_jobs.explanation import SiteDay, explain_site, failures
+from sam_pipeline.spark_jobs.grouping import causes
+from sam_pipeline.spark_jobs.levels import ENDPOINT, NAMES
+from sam_pipeline.spark_jobs.profile import Profile, Range, Threshold
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.stored import Run, Segment
+from sam_pipeline.spark_jobs.ticket import ticket
 
 DAY = date(2026, 11, 14)
 MIDNIGHT = day_start(DAY)

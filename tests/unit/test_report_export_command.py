@@ -8,15 +8,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-
-from spark_jobs.days import Period
-from spark_jobs.errors import CannotWriteFile
-from spark_jobs.export import WRITERS
-from spark_jobs.export_command import FORMATS
-from spark_jobs.export_run import covered_months
-from spark_jobs.files import path_part, replacing
-from spark_jobs.spreadsheet import csv_lines, csv_table
-from spark_jobs.trends_command import _number
+from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.errors import CannotWriteFile
+from sam_pipeline.spark_jobs.export import WRITERS
+from sam_pipeline.spark_jobs.export_command import FORMATS
+from sam_pipeline.spark_jobs.export_run import covered_months
+from sam_pipeline.spark_jobs.files import path_part, replacing
+from sam_pipeline.spark_jobs.spreadsheet import csv_lines, csv_table
+from sam_pipeline.spark_jobs.trends_command import _number
 
 TODAY = date(2026, 11, 20)
 

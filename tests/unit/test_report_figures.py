@@ -7,12 +7,11 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-
-from spark_jobs.figures import Seconds, rounded, short
-from spark_jobs.groups import Member, group_figures
-from spark_jobs.profile import Targets
-from spark_jobs.stored import DayFigure
-from spark_jobs.summary import Figure, added_up, group_means
+from sam_pipeline.spark_jobs.figures import Seconds, rounded, short
+from sam_pipeline.spark_jobs.groups import Member, group_figures
+from sam_pipeline.spark_jobs.profile import Targets
+from sam_pipeline.spark_jobs.stored import DayFigure
+from sam_pipeline.spark_jobs.summary import Figure, added_up, group_means
 
 DAY = date(2026, 11, 14)
 

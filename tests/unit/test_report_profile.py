@@ -7,11 +7,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-
-from spark_jobs.errors import NoProfile, ProfileError
-from spark_jobs.profile import Function, Profile
-from spark_jobs.profile_file import read_profile, read_profiles, recorded_profile
-from spark_jobs.status import FOLDED, OR
+from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
+from sam_pipeline.spark_jobs.profile import Function, Profile
+from sam_pipeline.spark_jobs.profile_file import read_profile, read_profiles, recorded_profile
+from sam_pipeline.spark_jobs.status import FOLDED, OR
 
 SHORT = """\
 name = "critical"

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from spark_jobs.errors import NoProfile, ProfileError
-from spark_jobs.profile import Profile
-from spark_jobs.profile_file import read_profile
-from spark_jobs.status import FOLDED, OR
+from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
+from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.status import FOLDED, OR
 
 ROWS = ",\n".join(
     f'["{a}", "{b}", "{FOLDED[OR.table[i][j]]}"]'

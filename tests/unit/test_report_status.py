@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-
-from spark_jobs.status import AND, FOLDED, OR, STATUSES, Operation
+from sam_pipeline.spark_jobs.status import AND, FOLDED, OR, STATUSES, Operation
 
 
 def fold(operation: Operation, states: Iterable[str]) -> str:

@@ -62,12 +62,16 @@ def test_an_import_anywhere_in_a_module_is_seen(tmp_path: Path) -> None:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """The first part of every absolute import, those inside functions too."""
+    """The room, or the library, of every absolute import, those inside functions too."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from (_room_or_library(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.partition(".")[0]
+            yield _room_or_library(node.module)
+
+
+def _room_or_library(name: str) -> str:
+    return name.removeprefix("sam_pipeline.").partition(".")[0]
 
 
 TRANSPORTS = {
@@ -97,5 +101,7 @@ def test_the_heart_of_the_consumer_knows_no_transport() -> None:
 
 def _of_the_consumer(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("consumer."):
-            yield str(node.module).partition(".")[2]
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "sam_pipeline.consumer."
+        ):
+            yield str(node.module).removeprefix("sam_pipeline.consumer.")

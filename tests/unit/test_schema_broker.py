@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from schema.broker import Broker, parse_broker
+from sam_pipeline.schema.broker import Broker, parse_broker
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pytest
+from sam_pipeline.publisher.address import BrokerAddress
+from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.connection import open_channel
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
+from sam_pipeline.schema.deadline import Deadline
 
-from publisher.address import BrokerAddress
-from publisher.config import PublisherConfig
-from publisher.connection import open_channel
-from publisher.errors import BrokerUnavailable
-from schema.broker import parse_broker
-from schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
-from schema.deadline import Deadline
 from tests.fake_broker import black_hole, closed_port
 
 HOST = "127.0.0.1"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from schema.classes import built_in, folded
+from sam_pipeline.schema.classes import built_in, folded
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-from schema import command, config
-from schema.broker import Broker, parse_broker
-from schema.errors import ConfigError
+from sam_pipeline.schema import command, config
+from sam_pipeline.schema.broker import Broker, parse_broker
+from sam_pipeline.schema.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,19 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import WHOLE, Decoded, Refused, decode
+from sam_pipeline.schema.foreign import (
+    FORMAT,
+    RENAME,
+    Stamp,
+    make_stamp,
+    rename_problems,
+    renames_of,
+)
+from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, Message
+from sam_pipeline.schema.normalise import Limits
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import WHOLE, Decoded, Refused, decode
-from schema.foreign import FORMAT, RENAME, Stamp, make_stamp, rename_problems, renames_of
-from schema.message import CLASS, CONTENT_TYPE, JSON, Message
-from schema.normalise import Limits
 from tests.builders import NOW, metric_message, metric_result
 
 COLUMNS = METRIC_OUTPUT.keys

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sam_pipeline.schema.json_record import read_json, write_json
+from sam_pipeline.schema.record import BadRecord, ReadRecord
 
-from schema.json_record import read_json, write_json
-from schema.record import BadRecord, ReadRecord
 from tests.builders import metric_result
 
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from schema.log_fold import FoldingHandler
+from sam_pipeline.schema.log_fold import FoldingHandler
 
 SOON_S = 10.0
 
@@ -150,7 +149,14 @@ def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
 
 
 def test_a_program_whose_log_is_full_keeps_its_exit_code(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "consumer", "--config", str(tmp_path / "none.toml"), "check"]
+    command = [
+        sys.executable,
+        "-m",
+        "sam_pipeline.consumer",
+        "--config",
+        str(tmp_path / "none.toml"),
+        "check",
+    ]
 
     with open("/dev/full", "w") as full:
         code = subprocess.run(command, stderr=full, timeout=60).returncode

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import Decoded, decode
+from sam_pipeline.schema.foreign import make_stamp
+from sam_pipeline.schema.message import Message
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import Decoded, decode
-from schema.foreign import make_stamp
-from schema.message import Message
 from tests.builders import NOW
 
 STAMP = make_stamp(format_name="nstream")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-
-from schema.performance_data import Measured, measured
+from sam_pipeline.schema.performance_data import Measured, measured
 
 
 def values(text: str) -> list[tuple[str, ...]]:

@@ -10,13 +10,13 @@ import random
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.decode import Decoded, decode
+from sam_pipeline.schema.json_record import write_json
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.record import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
 
-from schema.classes import METRIC_OUTPUT
-from schema.decode import Decoded, decode
-from schema.json_record import write_json
-from schema.message import Message, new_message
-from schema.normalise import normalise
-from schema.record import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
 from tests.builders import NOW, metric_message, metric_result
 
 REASONS = {

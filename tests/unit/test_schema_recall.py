@@ -10,14 +10,14 @@ from datetime import timedelta
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from sam_pipeline.schema import recall as module
+from sam_pipeline.schema.classes import BUILT_IN, METRIC_OUTPUT
+from sam_pipeline.schema.decode import decode
+from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.recall import recall
+from sam_pipeline.schema.record import Record, write_wlcg
 
-from schema import recall as module
-from schema.classes import BUILT_IN, METRIC_OUTPUT
-from schema.decode import decode
-from schema.message import Message, new_message
-from schema.normalise import Limits
-from schema.recall import recall
-from schema.record import Record, write_wlcg
 from tests.builders import NOW, metric_message, metric_result
 
 LOWER = tuple(key.lower() for key in METRIC_OUTPUT.keys)

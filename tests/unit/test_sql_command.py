@@ -8,10 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, OK, UNAVAILABLE, USAGE
-from sql.cli import main
-from sql.version import wanted_version
+from sam_pipeline.schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, OK, UNAVAILABLE, USAGE
+from sam_pipeline.sql.cli import main
+from sam_pipeline.sql.version import wanted_version
 
 
 @pytest.fixture

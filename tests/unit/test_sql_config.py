@@ -6,10 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-
-from schema.errors import ConfigError
-from sql.config import DatabaseConfig, load_database
-from sql.engine import parse_url, postgresql_arguments
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.config import DatabaseConfig, load_database
+from sam_pipeline.sql.engine import parse_url, postgresql_arguments
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from schema.command import OK, USAGE
-from sql.cli import main
+from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.sql.cli import main
 
 Output = pytest.CaptureFixture[str]
 

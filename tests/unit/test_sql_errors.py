@@ -9,9 +9,7 @@ from typing import Any
 import psycopg2
 import psycopg2.errorcodes
 import pytest
-from sqlalchemy.exc import DBAPIError, OperationalError
-
-from sql.errors import (
+from sam_pipeline.sql.errors import (
     SQLITE_NAMES,
     SQLSTATES,
     DatabaseAway,
@@ -26,6 +24,7 @@ from sql.errors import (
     translated,
     words_of,
 )
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 
 def postgresql_error(state: str | None, text: str = "no words") -> psycopg2.Error:

@@ -8,12 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from schema.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
-from schema.times import format_time
-from sql.errors import BadInput
-from sql.imports.gocdb_changes import Changes, Snapshot, Window, downtime_changes, topology_changes
-from sql.view_rows import Row, key_of
+from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.gocdb_changes import (
+    Changes,
+    Snapshot,
+    Window,
+    downtime_changes,
+    topology_changes,
+)
+from sam_pipeline.sql.view_rows import Row, key_of
 
 DAY1, DAY2, DAY3, DAY4, DAY5 = (f"2026-11-0{day}T06:00:00Z" for day in (1, 2, 3, 4, 5))
 NOW = "2026-11-20T00:00:00Z"

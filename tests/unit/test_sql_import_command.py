@@ -13,15 +13,23 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sam_pipeline.schema.classes import DOWNTIME, SITE_GROUP
+from sam_pipeline.schema.command import (
+    BAD_DATA,
+    CONFIG,
+    INTERRUPTED,
+    NO_INPUT,
+    NO_PERMISSION,
+    OK,
+    USAGE,
+)
+from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.sql.cli import main
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.imports.records import content_id, limits_of_history
+from sam_pipeline.sql.imports.table import read_header
 
-from schema.classes import DOWNTIME, SITE_GROUP
-from schema.command import BAD_DATA, CONFIG, INTERRUPTED, NO_INPUT, NO_PERMISSION, OK, USAGE
-from schema.record import write_wlcg
-from sql.cli import main
-from sql.errors import BadInput
-from sql.imports.progress import Progress
-from sql.imports.records import content_id, limits_of_history
-from sql.imports.table import read_header
 from tests.builders import NOW, metric_result
 
 Capture = pytest.CaptureFixture[str]
@@ -172,7 +180,9 @@ def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys:
     def refuse(*words: object, **more: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("sql.imports.file.open", refuse, raising=False)  # root may read everything
+    monkeypatch.setattr(
+        "sam_pipeline.sql.imports.file.open", refuse, raising=False
+    )  # root may read everything
 
     assert main(["import", "records", "a.txt"]) == NO_PERMISSION
     assert main(["import", "csv", "--class", "siteGroup", "a.csv"]) == NO_PERMISSION

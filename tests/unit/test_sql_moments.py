@@ -6,10 +6,9 @@ from argparse import ArgumentTypeError
 from datetime import date
 
 import pytest
-
-from sql.imports.gocdb_changes import Window
-from sql.imports.gocdb_command import window_argument
-from sql.moments import day_argument, days_of, time_argument
+from sam_pipeline.sql.imports.gocdb_changes import Window
+from sam_pipeline.sql.imports.gocdb_command import window_argument
+from sam_pipeline.sql.moments import day_argument, days_of, time_argument
 
 TODAY = date(2026, 11, 20)
 

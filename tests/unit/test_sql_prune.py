@@ -7,13 +7,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-
-from schema.command import OK, USAGE
-from sql.cli import main
-from sql.moments import age_argument
-from sql.partitions import coming_days
-from sql.prune_command import show_progress
-from sql.pruning import Bounds, Task, bounds_of
+from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.sql.cli import main
+from sam_pipeline.sql.moments import age_argument
+from sam_pipeline.sql.partitions import coming_days
+from sam_pipeline.sql.prune_command import show_progress
+from sam_pipeline.sql.pruning import Bounds, Task, bounds_of
 
 TODAY = date(2026, 11, 20)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from schema.classes import METRIC_OUTPUT
-from sql import staging
-from sql.catalogue import ClassView
-from sql.staging import Row, copy_text
+from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.sql import staging
+from sam_pipeline.sql.catalogue import ClassView
+from sam_pipeline.sql.staging import Row, copy_text
 
 VIEW = ClassView(
     "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True

@@ -6,11 +6,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-
-from schema.command import BAD_DATA, IO_ERROR, NO_INPUT
-from sql.errors import BadInput
-from sql.imports import xml_elements
-from sql.imports.xml_elements import elements
+from sam_pipeline.schema.command import BAD_DATA, IO_ERROR, NO_INPUT
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports import xml_elements
+from sam_pipeline.sql.imports.xml_elements import elements
 
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE results [

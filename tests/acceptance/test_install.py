@@ -1,0 +1,81 @@
+"""The distribution as pip installs it: beside others, and with all that it needs of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("schema", "publisher", "sql", "consumer", "spark_jobs")
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Our wheel, built from a copy of what is under version control."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", ".names", "pyproject.toml", "README.md", "LICENSE", *ROOMS],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    copy = ["xargs", "-0", "cp", "--parents", "--no-dereference", "-t", str(source)]
+    subprocess.run(copy, cwd=ROOT, input=tracked.stdout, check=True)
+    build = [*PIP, "wheel", "--no-deps", "--wheel-dir", str(target), str(source)]
+    subprocess.run(build, check=True)
+    [path] = target.glob("*.whl")
+    return str(path)
+
+
+def installed(venv: Path, *packages: str) -> str:
+    """The Python of a new environment with these packages, installed one after the other."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = str(venv / "bin" / "python")
+    for package in packages:
+        subprocess.run([*PIP, "--python", python, "install", package], check=True)
+    return python
+
+
+def output_of(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("schema_is_first", [True, False])
+def test_the_library_schema_and_our_room_schema_are_both_importable(
+    tmp_path: Path, wheel: str, schema_is_first: bool
+) -> None:
+    packages = ["schema", wheel] if schema_is_first else [wheel, "schema"]
+    python = installed(tmp_path / "venv", *packages)
+
+    script = (
+        "from schema import Schema; from sam_pipeline.schema import times;"
+        "print(Schema(int).validate(1))"
+    )
+    assert output_of(python, "-c", script) == "1\n"
+
+
+def test_the_wheel_holds_the_five_rooms_and_nothing_else(tmp_path: Path, wheel: str) -> None:
+    listing = output_of(sys.executable, "-m", "zipfile", "--list", wheel)
+
+    files = [line.split()[0] for line in listing.splitlines()[1:]]
+    packages = {name.split("/")[1] for name in files if ".dist-info/" not in name}
+    assert packages == set(ROOMS)
+    in_the_wheel = {name.partition("/")[2] for name in files if name.startswith("sam_pipeline/")}
+    tracked = output_of("git", "-C", str(ROOT), "ls-files", *ROOMS)
+    assert in_the_wheel == set(tracked.splitlines())
+
+
+def test_a_bare_install_publishes(tmp_path: Path, wheel: str) -> None:
+    python = installed(tmp_path / "venv", wheel)
+    program = str(Path(python).with_name("sam-publish"))
+
+    options = ("--metric", "m", "--status", "OK", "--host", "ce01.example.org", "--flavour", "CE")
+    shown = output_of(program, "result", *options, "--dry-run")
+
+    assert "metricStatus: OK" in shown
