@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.schema.command import CANNOT_CREATE
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.program.command import CANNOT_CREATE
 
 CARE = (1_000_000, 32, 1, 1)
 """How many messages may be in a batch with one that was in hand at so many deaths."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
 from sam_pipeline.consumer.round_trip import Trip, round_trips
 from sam_pipeline.consumer.sources import stomp_settings
-from sam_pipeline.schema.broker import SPOOL, STOMP
-from sam_pipeline.schema.command import OK, text_table, to_json
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.tls import TlsFiles, tls_context
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
+from sam_pipeline.schema.net.tls import TlsFiles, tls_context
+from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.check import loader_problems
 from sam_pipeline.sql.config import load_database

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.schema.command import CANNOT_CREATE
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.program.command import CANNOT_CREATE
 
 
 class Claims:

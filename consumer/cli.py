@@ -29,9 +29,16 @@ from sam_pipeline.consumer.spool_sink import SpoolSink
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.tally import Tally
 from sam_pipeline.consumer.watch import watching
-from sam_pipeline.schema.broker import SPOOL, Broker, parse_broker
-from sam_pipeline.schema.command import BAD_DATA, OK, CommandParser, common_options, run, to_json
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    OK,
+    CommandParser,
+    common_options,
+    run,
+    to_json,
+)
 from sam_pipeline.sql.config import load_database
 from sam_pipeline.sql.engine import make_engine
 

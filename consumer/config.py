@@ -13,12 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Optional
 
-from sam_pipeline.schema.broker import SPOOL, STOMP, Broker, parse_broker
-from sam_pipeline.schema.config import examine, load, state_dir
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.foreign import FORMATS, Stamp, make_stamp, rename_problems
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.secret_file import find_secret, problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, Broker, parse_broker
+from sam_pipeline.schema.net.secret_file import (
+    find_secret,
+    problem_of_certificate,
+    problem_of_secret,
+)
+from sam_pipeline.schema.program.config import examine, load, state_dir
+from sam_pipeline.schema.records.normalise import Limits
 
 SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")
@@ -125,7 +129,7 @@ class ConsumerConfig:
     name: str = field(default="", metadata={"check": _check_name})
     subscription: tuple[SubscriptionConfig, ...] = ()
     user: str = ""
-    password_file: Optional[Path] = field(  # noqa: UP045 - the spelling schema.config reads
+    password_file: Optional[Path] = field(  # noqa: UP045 - as the reader wants it
         default=None, metadata={"check": problem_of_secret}
     )
     ca_file: Optional[Path] = field(default=None, metadata={"check": _missing})  # noqa: UP045

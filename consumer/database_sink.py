@@ -14,7 +14,7 @@ from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.open_letters import OpenLetters
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.upkeep import upkeep_of
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.audit import Audit
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import open_by_reason

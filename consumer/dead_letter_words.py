@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from sam_pipeline.schema.command import text_table
+from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.dead_letter import OPEN, DeadLetter, DeadLetterContent
 from sam_pipeline.sql.replay import FAILED, LOADED, Replayed

@@ -21,9 +21,9 @@ from sam_pipeline.consumer.dead_letter_words import (
     outcome_table,
 )
 from sam_pipeline.consumer.letter_editor import edited_by_hand
-from sam_pipeline.schema.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database import open_database
 from sam_pipeline.sql.dead_letter import (
     NO_LIMIT,

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sam_pipeline.schema.command import UNAVAILABLE, USAGE
 from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
 from sam_pipeline.schema.times import format_time
 
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 NO_LIMIT = 2**62
 

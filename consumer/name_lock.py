@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.schema.command import CANNOT_CREATE
-from sam_pipeline.schema.disk import flock_at_once
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.program.command import CANNOT_CREATE
+from sam_pipeline.schema.spool.disk import flock_at_once
 
 
 @contextmanager

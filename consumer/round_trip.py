@@ -21,11 +21,11 @@ from sam_pipeline.consumer.inbox import BatchRule, Inbox, acknowledge
 from sam_pipeline.consumer.stomp_link import StompSettings
 from sam_pipeline.consumer.stomp_session import Address, StompSession
 from sam_pipeline.consumer.stomp_source import resolve
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.channel import words_of
-from sam_pipeline.schema.classes import CHECK_CLASS
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.tls import secure
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.tls import secure
+from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 ANSWER_S = 5.0
 """How long a broker may take for each step."""

@@ -10,8 +10,8 @@ from sam_pipeline.consumer.spool_source import SpoolSource
 from sam_pipeline.consumer.stomp_link import StompSettings
 from sam_pipeline.consumer.stomp_session import Address, Subscription
 from sam_pipeline.consumer.stomp_source import StompSource
-from sam_pipeline.schema.broker import SPOOL, Broker
-from sam_pipeline.schema.tls import TlsFiles
+from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+from sam_pipeline.schema.net.tls import TlsFiles
 
 
 def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:

@@ -19,8 +19,8 @@ from sam_pipeline.consumer.source import Source
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.state_file import process_start
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.log_fold import dropped_lines
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.program.log_fold import dropped_lines
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 COUNT_S = 1.0
 COUNT_SHARE = 0.05

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.schema.element import serialise
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.load import Loaded
 
 MOVED = Loaded({}, {}, 0, {})

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sam_pipeline.consumer.claims import Claims
 from sam_pipeline.consumer.inbox import Delivery, Inbox
-from sam_pipeline.schema.broker import Broker
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.foreign import Stamp
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 POLL_S = 0.2
 ROOM_S = 0.5

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sam_pipeline.consumer.histogram import Distribution, Histogram
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.tally import Tally
-from sam_pipeline.schema.message import MESSAGE_ID
+from sam_pipeline.schema.messages.message import MESSAGE_ID
 from sam_pipeline.sql.load import Loaded
 
 NOT_TRIED = "not tried yet"

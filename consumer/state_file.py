@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.snapshot import Snapshot, from_document, to_document
-from sam_pipeline.schema.command import to_json
+from sam_pipeline.schema.program.command import to_json
 
 MODE = 0o644
 """Whoever watches may read it: there is no secret in it."""

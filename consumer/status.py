@@ -12,7 +12,7 @@ from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
 from sam_pipeline.consumer.state_file import is_alive, read_state
 from sam_pipeline.consumer.tally import listed
-from sam_pipeline.schema.command import OK, UNAVAILABLE, text_table, to_json
+from sam_pipeline.schema.program.command import OK, UNAVAILABLE, text_table, to_json
 from sam_pipeline.schema.times import format_time
 
 EXAMPLES = """\

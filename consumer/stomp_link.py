@@ -13,9 +13,9 @@ from sam_pipeline.consumer.backoff import Delays
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
 from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
-from sam_pipeline.schema.broker import Broker
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.tls import TlsFiles, secure
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.tls import TlsFiles, secure
 
 ASK_AGAIN_S = 300.0
 """For a destination that was refused: somebody may have changed the broker's mind."""

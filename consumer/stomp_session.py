@@ -20,12 +20,12 @@ from typing import NamedTuple
 from sam_pipeline.consumer.broker_habits import BrokerHabits, habits_of, subscribe_headers
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
 from sam_pipeline.consumer.inbox import Delivery, Inbox
-from sam_pipeline.schema.channel import Channel, connect, words_of
-from sam_pipeline.schema.deadline import Deadline
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.foreign import Stamp
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"
 CONNECT_S = 5.0

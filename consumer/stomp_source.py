@@ -12,7 +12,7 @@ from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.source import start_worker
 from sam_pipeline.consumer.stomp_link import Place, StompLink, StompSettings
 from sam_pipeline.consumer.stomp_session import Address
-from sam_pipeline.schema.broker import Broker
+from sam_pipeline.schema.net.broker_url import Broker
 
 LOOK_UP_S = 10.0
 """How often the name is looked up for addresses that came."""

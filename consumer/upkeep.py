@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.errors import SqlError
 from sam_pipeline.sql.news import fold
 from sam_pipeline.sql.replay import replay_parked

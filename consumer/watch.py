@@ -16,8 +16,8 @@ from sam_pipeline.consumer.snapshot import Snapshot, judge
 from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
 from sam_pipeline.consumer.state import NOT_TRIED
 from sam_pipeline.consumer.state_file import StateFile
-from sam_pipeline.schema.broker import SPOOL
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import SPOOL
 
 TICK_S = 1.0
 FIRST_TICK_S = 0.1
@@ -45,9 +45,7 @@ def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> 
     with ExitStack() as stack:
         stack.callback(notifier.close)
         if config.metrics_port:
-            from sam_pipeline.consumer.metrics import (
-                serving,  # takes its time, and not everybody wants it
-            )
+            from sam_pipeline.consumer.metrics import serving
 
             port = port_of(config.metrics_port, instance)
             stack.enter_context(serving(port, speaker.say, watched.state))

@@ -31,9 +31,9 @@ from sam_pipeline.publisher.rest import (
     destination_of,
     travelling_headers,
 )
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_FORM_BYTES = 200_000
 """The servlet answers 400 to a longer form."""

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.host_name import within
-from sam_pipeline.schema.broker import SPOOL, Broker
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 
 class BrokerAddress(NamedTuple):

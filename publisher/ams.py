@@ -21,9 +21,9 @@ from sam_pipeline.publisher.http_session import Answer, HttpSession, Request
 from sam_pipeline.publisher.http_session import preview as preview_request
 from sam_pipeline.publisher.rest import TOPIC, CannotTravel, destination_of, travelling_headers
 from sam_pipeline.publisher.transport import nothing_else
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000

@@ -8,8 +8,8 @@ import time
 from sam_pipeline.publisher.config import DESTINATION
 from sam_pipeline.publisher.publication import BATCH, Courier, NoBrokerTookIt
 from sam_pipeline.publisher.read_ahead import ReadAhead
-from sam_pipeline.schema.command import BAD_DATA, OK, TRY_LATER
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.config import PublisherConfig
     from sam_pipeline.publisher.publication import Publication
     from sam_pipeline.publisher.records import RefusedRecord
-    from sam_pipeline.schema.message import Message
+    from sam_pipeline.schema.messages.message import Message
 
 FEW = 10
 """So many messages get a line each; of more only the totals are told."""
@@ -49,7 +49,7 @@ def publish_and_tell(
     report = Report(config, args.json)
     failure = _publish(iter(messages), config, report)
     if args.json:
-        from sam_pipeline.schema.command import to_json
+        from sam_pipeline.schema.program.command import to_json
 
         say(to_json(report.document(refused)))
     else:
@@ -182,7 +182,7 @@ def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
 def _preview(messages: Iterable[Message], config: PublisherConfig, output: BinaryIO) -> None:
     """Exactly what the first broker, or else the spool, would get."""
     from sam_pipeline.publisher.transport import kind_of
-    from sam_pipeline.schema.broker import SPOOL, Broker
+    from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 
     broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
     preview = kind_of(broker).preview

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.command import CommandParser, common_options
+from sam_pipeline.schema.program.command import CommandParser, common_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 
 
 def _broker(url: str) -> str:
-    from sam_pipeline.schema.broker import parse_broker
+    from sam_pipeline.schema.net.broker_url import parse_broker
 
     try:
         parse_broker(url)

@@ -16,13 +16,13 @@ from sam_pipeline.publisher.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.config import PublisherConfig, examine_config
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.transport import kind_of
-from sam_pipeline.schema.broker import AMS, SPOOL, Broker
-from sam_pipeline.schema.classes import CHECK_CLASS
-from sam_pipeline.schema.command import OK, text_table, to_json
-from sam_pipeline.schema.config import Findings
-from sam_pipeline.schema.deadline import Deadline
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.net.broker_url import AMS, SPOOL, Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.config import Findings
+from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
@@ -111,7 +111,7 @@ def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
         yield f"{found.place('key_file')}: is of no use without certificate_file"
     if not any(broker.tls for broker in config.broker_list):
         return
-    from sam_pipeline.schema.tls import tls_context  # `import ssl` is slow
+    from sam_pipeline.schema.net.tls import tls_context  # `import ssl` is slow
 
     try:
         tls_context(config.tls_files)

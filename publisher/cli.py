@@ -7,7 +7,7 @@ import gc
 gc.set_threshold(50_000)  # a start makes objects and no garbage: to look for it takes time
 
 from sam_pipeline.publisher.arguments import PROGRAM, build_parser  # noqa: E402
-from sam_pipeline.schema import command  # noqa: E402
+from sam_pipeline.schema.program import command  # noqa: E402
 
 TYPE_CHECKING = False  # `import typing` takes a tenth of the time of a whole call
 if TYPE_CHECKING:

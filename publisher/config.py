@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.config import Findings, examine, load, state_dir
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.message import CLASS, Message, default_destination
+from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
+from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
+from sam_pipeline.schema.program.log import lazy_logger
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.proxy import Proxy
-    from sam_pipeline.schema.broker import Broker
-    from sam_pipeline.schema.tls import TlsFiles
+    from sam_pipeline.schema.net.broker_url import Broker
+    from sam_pipeline.schema.net.tls import TlsFiles
 
 DESTINATION = "destination"
 """Header of a message: where it travels. It survives the spool."""
@@ -38,7 +38,7 @@ def _bad_broker(urls: Sequence[str]) -> str:
 
 
 def _problem_of_url(url: str) -> str | None:
-    from sam_pipeline.schema.broker import parse_broker
+    from sam_pipeline.schema.net.broker_url import parse_broker
 
     try:
         parse_broker(url)
@@ -77,13 +77,13 @@ def _bad_proxy(url: str) -> str | None:
 
 
 def _bad_secret(path: Path) -> str | None:
-    from sam_pipeline.schema.secret_file import problem_of_secret
+    from sam_pipeline.schema.net.secret_file import problem_of_secret
 
     return problem_of_secret(path)
 
 
 def _bad_certificate(path: Path) -> str | None:
-    from sam_pipeline.schema.secret_file import problem_of_certificate
+    from sam_pipeline.schema.net.secret_file import problem_of_certificate
 
     return problem_of_certificate(path)
 
@@ -121,7 +121,7 @@ class PublisherConfig(NamedTuple):
 
     @staticmethod
     def metadata() -> dict[str, dict[str, Any]]:
-        """What `schema.config` wants to know of a field: its key in the file, and a check."""
+        """What `schema.program.config` asks of a field: its key in the file, and a check."""
         return {
             "brokers": {"check": _bad_broker},
             "order": {"check": _none_of(*ORDERS)},
@@ -143,7 +143,7 @@ class PublisherConfig(NamedTuple):
 
     @property
     def broker_list(self) -> list[Broker]:
-        from sam_pipeline.schema.broker import parse_broker
+        from sam_pipeline.schema.net.broker_url import parse_broker
 
         return [parse_broker(url) for url in self.brokers]
 
@@ -179,7 +179,7 @@ class PublisherConfig(NamedTuple):
     def has_secrets(self) -> dict[str, bool]:
         """Which secrets there are; one in a file that can't be used counts as none."""
         from sam_pipeline.publisher import secrets
-        from sam_pipeline.schema.secret_file import read_secret
+        from sam_pipeline.schema.net.secret_file import read_secret
 
         ways = {
             "password": lambda: secrets.password(self.password_file, os.environ),
@@ -192,7 +192,7 @@ class PublisherConfig(NamedTuple):
 
     @property
     def tls_files(self) -> TlsFiles:
-        from sam_pipeline.schema.tls import TlsFiles  # `import ssl` is slow
+        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
         return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
 

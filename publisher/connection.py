@@ -5,9 +5,9 @@ from __future__ import annotations
 from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.channel import Channel, connect, words_of
-from sam_pipeline.schema.deadline import Deadline
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
 
 
 def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
@@ -28,7 +28,7 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:
-            from sam_pipeline.schema.tls import secure  # `import ssl` is slow
+            from sam_pipeline.schema.net.tls import secure  # `import ssl` is slow
 
             channel = secure(channel, broker, config.tls_files)
     except (OSError, ConfigError) as error:

@@ -17,14 +17,14 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.memory import Memory
 from sam_pipeline.publisher.route import Route
 from sam_pipeline.publisher.transport import Transport, kind_of, outcomes
-from sam_pipeline.schema.broker import SPOOL, Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.disk import flock_at_once, open_directory
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
-from sam_pipeline.schema.spool_directory import LOCK_AGE_S
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.spool.directory import LOCK_AGE_S
+from sam_pipeline.schema.spool.disk import flock_at_once, open_directory
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.address import BrokerAddress

@@ -9,8 +9,8 @@ PublishError
 
 from __future__ import annotations
 
-from sam_pipeline.schema.command import NO_INPUT, UNAVAILABLE
 from sam_pipeline.schema.errors import BAD_DATA, SamError
+from sam_pipeline.schema.program.command import NO_INPUT, UNAVAILABLE
 
 
 class PublishError(SamError):

@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 from sam_pipeline.publisher.config import DESTINATION
-from sam_pipeline.schema.message import CLASS, COUNT, MESSAGE_ID, Message
-from sam_pipeline.schema.stomp_frame import CONTENT_LENGTH
+from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.net.stomp_frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"
 TRANSACTION = "transaction"

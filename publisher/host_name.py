@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

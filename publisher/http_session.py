@@ -13,9 +13,9 @@ from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.channel import Channel, words_of
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import Channel, words_of
+from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_WORDED_BYTES = 65536

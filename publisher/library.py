@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 from sam_pipeline.publisher.config import PublisherConfig, load_config
 from sam_pipeline.publisher.host_name import this_host
 from sam_pipeline.publisher.publication import Courier, NoBrokerTookIt, Publication
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import MAX_BYTES, MAX_RECORDS, Message, new_message
-from sam_pipeline.schema.normalise import normalise
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.messages.message import MAX_BYTES, MAX_RECORDS, Message, new_message
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.text import write_wlcg
 
 if TYPE_CHECKING:
     from types import TracebackType

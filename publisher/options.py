@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from sam_pipeline.schema.record import Record
+    from sam_pipeline.schema.records.text import Record
 
 
 def config_of(args: argparse.Namespace) -> PublisherConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sam_pipeline.schema.performance_data import is_item, words
+from sam_pipeline.schema.records.performance_data import is_item, words
 
 
 class Output(NamedTuple):

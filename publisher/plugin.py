@@ -17,9 +17,9 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from sam_pipeline.publisher.perfdata import split_output
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.normalise import STATUSES
-from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.records.normalise import STATUSES
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
 
 MAX_OUTPUT_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 from urllib.parse import unquote, urlsplit
 
-from sam_pipeline.schema.broker import STOMP, Broker
+from sam_pipeline.schema.net.broker_url import STOMP, Broker
 
 KEY = "[publisher] proxy"
 NONE = "none"
@@ -135,7 +135,7 @@ def _by_key(key: str, password_file: Optional[Path]) -> Proxy:
     proxy = parse_proxy(key, KEY)
     if proxy.user is None or password_file is None:
         return proxy
-    from sam_pipeline.schema.secret_file import read_secret
+    from sam_pipeline.schema.net.secret_file import read_secret
 
     return replace(proxy, password=read_secret(password_file))
 

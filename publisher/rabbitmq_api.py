@@ -30,9 +30,9 @@ from sam_pipeline.publisher.rest import (
     destination_of,
     travelling_headers,
 )
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import CONTENT_TYPE, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import CONTENT_TYPE, MESSAGE_ID, Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 DEFAULT_EXCHANGE = "amq.default"
 """Which routes to the queue that the routing key names."""

@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import BinaryIO
 
 from sam_pipeline.publisher.errors import NoSuchInput
-from sam_pipeline.schema.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
-from sam_pipeline.schema.command import NO_INPUT, NO_PERMISSION
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.json_record import read_json
-from sam_pipeline.schema.message import CLASS, MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.normalise import normalise
-from sam_pipeline.schema.record import BadRecord, Reading, ReadRecord, Record, read_wlcg
+from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
+from sam_pipeline.schema.program.command import NO_INPUT, NO_PERMISSION
+from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
+from sam_pipeline.schema.records.json_form import read_json
+from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord, Record, read_wlcg
 
 STDIN = "-"
 BLOCK_BYTES = 512 * 1024

@@ -13,8 +13,8 @@ from sam_pipeline.publisher.config import DESTINATION
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.publisher.frame import belongs_to_broker, is_header_name
 from sam_pipeline.publisher.transport import nothing_else
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.deadline import Deadline
 
 TOPIC, QUEUE = "topic", "queue"
 

@@ -7,8 +7,8 @@ import sys
 from sam_pipeline.publisher.announcement import publish_and_tell
 from sam_pipeline.publisher.host_name import this_host
 from sam_pipeline.publisher.options import config_of, headers_of, record_of
-from sam_pipeline.schema.message import pack
-from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.messages.message import pack
+from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time
 
 TYPE_CHECKING = False
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
 
     from sam_pipeline.publisher.config import PublisherConfig
-    from sam_pipeline.schema.message import Message
-    from sam_pipeline.schema.record import Record
+    from sam_pipeline.schema.messages.message import Message
+    from sam_pipeline.schema.records.text import Record
 
 
 def handle(args: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
 from sam_pipeline.publisher.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.memory import Memory
-from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.program.log import lazy_logger
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.config import PublisherConfig
-    from sam_pipeline.schema.broker import Broker
-    from sam_pipeline.schema.deadline import Deadline
+    from sam_pipeline.schema.net.broker_url import Broker
+    from sam_pipeline.schema.net.deadline import Deadline
 
 T = TypeVar("T")
 

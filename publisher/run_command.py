@@ -17,13 +17,13 @@ from sam_pipeline.publisher.options import record_of as record_of_options
 from sam_pipeline.publisher.plugin import UNKNOWN, record_of, run_plugin
 from sam_pipeline.publisher.result_command import messages_of
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.program.log import lazy_logger
 
 if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-    from sam_pipeline.schema.record import Record
+    from sam_pipeline.schema.records.text import Record
 
 READER_PATIENCE_S = 5.0
 """How long a reader of our output may take for a piece of it."""

@@ -18,15 +18,15 @@ from sam_pipeline.publisher.records import (
     read_records,
     read_sources,
 )
-from sam_pipeline.schema.message import MAX_RECORDS, pack
+from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from sam_pipeline.publisher.config import PublisherConfig
-    from sam_pipeline.schema.message import Message
-    from sam_pipeline.schema.record import Record
+    from sam_pipeline.schema.messages.message import Message
+    from sam_pipeline.schema.records.text import Record
 
 
 def handle(args: argparse.Namespace) -> int:

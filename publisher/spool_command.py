@@ -23,10 +23,10 @@ from sam_pipeline.publisher.spool_inspection import (
     read,
     repair,
 )
-from sam_pipeline.schema.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
 from sam_pipeline.schema.errors import ConfigError, SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue, written_at
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
+from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
 LISTED = "{element:23}  {written_at:20}  {size_bytes:>9}  {state:7}  {message_class:16}  {rest}"

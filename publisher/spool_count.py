@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Optional
 
-from sam_pipeline.schema.disk import flock_at_once
-from sam_pipeline.schema.spool import DirectoryQueue
-from sam_pipeline.schema.spool_directory import ELEMENT
+from sam_pipeline.schema.spool.directory import ELEMENT
+from sam_pipeline.schema.spool.disk import flock_at_once
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 RECOUNT_S = 60
 PATIENCE_S = 2.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
-from sam_pipeline.schema.spool_directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Found
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Found
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
 STALE_LOCK, LEFTOVER = "stale-lock", "leftover"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from sam_pipeline.publisher.config import DROP_OLDEST, PublisherConfig
 from sam_pipeline.publisher.spool_count import CountFile, SpoolCount
-from sam_pipeline.schema.element import serialise
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import BATCH, DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
 
 SLACK = 100
 """When it is full, a hundredth of it is dropped at once: each time, all of it is counted."""

@@ -13,12 +13,12 @@ from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.spool_room import SpoolRoom
 from sam_pipeline.publisher.transport import nothing_else
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.element import serialise
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 
 def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> SpoolTransport:

@@ -12,9 +12,9 @@ from sam_pipeline.publisher.frame import RECEIPT, send_headers
 from sam_pipeline.publisher.stomp_refusal import MISSING, judged, says
 from sam_pipeline.publisher.stomp_session import SessionEnded, StompSession
 from sam_pipeline.publisher.transport import nothing_else
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import MESSAGE_ID, Message
-from sam_pipeline.schema.stomp_frame import Frame, encode
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_frame import Frame, encode
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"

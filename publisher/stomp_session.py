@@ -13,9 +13,9 @@ from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.channel import words_of
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
 
 VERSION = "1.2"
 GOODBYE_S = 0.5

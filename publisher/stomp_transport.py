@@ -12,10 +12,10 @@ from sam_pipeline.publisher.frame import RECEIPT, TRANSACTION, send_headers
 from sam_pipeline.publisher.stomp_refusal import FORBIDDEN, judged, says
 from sam_pipeline.publisher.stomp_session import SessionEnded, StompSession
 from sam_pipeline.publisher.transport import nothing_else
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.stomp_frame import encode
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_frame import encode
 
 WRITE_BYTES = 64 * 1024
 """Frames are joined up to this: one write for many."""

@@ -9,9 +9,16 @@ from typing import Callable, Optional, Protocol, cast
 from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import MessageRejected
-from sam_pipeline.schema.broker import ACTIVEMQ_REST, AMS, RABBITMQ_API, SPOOL, STOMP, Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import (
+    ACTIVEMQ_REST,
+    AMS,
+    RABBITMQ_API,
+    SPOOL,
+    STOMP,
+    Broker,
+)
+from sam_pipeline.schema.net.deadline import Deadline
 
 KINDS = {
     STOMP: "sam_pipeline.publisher.stomp_transport",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sam_pipeline.publisher.address import ips_of
 from sam_pipeline.publisher.proxy import Proxy
-from sam_pipeline.schema.broker import STOMP, Broker
-from sam_pipeline.schema.channel import Channel, connect, words_of
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import STOMP, Broker
+from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_ANSWER_BYTES = 65536
 END = b"\r\n\r\n"

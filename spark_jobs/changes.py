@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sam_pipeline.schema.command import to_json
+from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
 from sqlalchemy import Connection, text
 

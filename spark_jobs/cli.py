@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.command import OK, CommandParser, common_options, run, to_json
+from sam_pipeline.schema.program.command import OK, CommandParser, common_options, run, to_json
 from sam_pipeline.spark_jobs import export_command, profile_command, show, trends_command
 from sam_pipeline.spark_jobs.arguments import (
     add_due_option,

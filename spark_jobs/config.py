@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.schema.config import load
+from sam_pipeline.schema.program.config import load
 
 SECTION = "report"
 

@@ -15,8 +15,8 @@ SamError
 
 from __future__ import annotations
 
-from sam_pipeline.schema import command
 from sam_pipeline.schema.errors import ConfigError, SamError
+from sam_pipeline.schema.program import command
 
 
 class ReportUsage(SamError):

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from sam_pipeline.schema.command import OK, CommandParser, text_table, to_json
+from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs import exclusions
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Exclusion

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
-from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.arguments import asked_period, utc_today
 from sam_pipeline.spark_jobs.days import Period, moment

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, field
 from datetime import date
 from typing import Any
 
-from sam_pipeline.schema import command
+from sam_pipeline.schema.program import command
 from sam_pipeline.spark_jobs.database_inputs import Membership, memberships
 from sam_pipeline.spark_jobs.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.errors import ReportUsage

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs import now
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profile import Profile

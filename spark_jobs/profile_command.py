@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.spark_jobs import observed
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.observed import Observed

@@ -11,8 +11,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from sam_pipeline.schema.command import OK, to_json
 from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs import session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.schema.disk import flock_at_once
+from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.run_record import who
 from sam_pipeline.sql.engine import name_of

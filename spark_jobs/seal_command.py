@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.arguments import month_argument
 from sam_pipeline.spark_jobs.days import moment

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sam_pipeline.schema import command
+from sam_pipeline.schema.program import command
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.days import Period, moment
 from sam_pipeline.spark_jobs.figures import percent, rounded, short

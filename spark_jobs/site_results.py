@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sam_pipeline.schema.performance_data import Measured
+from sam_pipeline.schema.records.performance_data import Measured
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, WINDOW, Exclusion, Result
 from sam_pipeline.spark_jobs.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.profile import Profile, Threshold

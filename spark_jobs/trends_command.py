@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import Any
 
-from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.arguments import add_period_options, asked_period, utc_today
 from sam_pipeline.spark_jobs.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.spreadsheet import csv_table

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import CHECK_CLASS, built_in, folded
-from sam_pipeline.schema.decode import WHOLE, Decoded, Row
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.recall import recall
+from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Row
+from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from sam_pipeline.schema.classes import built_in, folded
+from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.sql.class_problems import TIMES, Column, View, problem_of
 from sam_pipeline.sql.engine import reading
 from sam_pipeline.sql.errors import Kind, kind_of, words_of
@@ -69,8 +69,8 @@ class ClassView:
     """The view of a message class, in the database's own spelling.
 
     `columns` are those a record can fill, `times` those of them that hold times (by their key in
-    lower case: schema.normalise); `problem` says why the view can't be used at all. `bulk`: rows
-    may go straight into its staging table, past the trigger.
+    lower case: schema.records.normalise); `problem` says why the view can't be used at all.
+    `bulk`: rows may go straight into its staging table, past the trigger.
     """
 
     name: str

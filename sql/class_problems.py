@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import CHECK_CLASS, built_in, folded
-from sam_pipeline.schema.normalise import CLOCK, DAY, MOMENT
+from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
+from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT
 
 TEXT_FILLS = frozenset(
     {

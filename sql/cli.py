@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
-from sam_pipeline.schema.classes import built_in
-from sam_pipeline.schema.command import OK, CommandParser, common_options, run, text_table, to_json
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.command import (
+    OK,
+    CommandParser,
+    common_options,
+    run,
+    text_table,
+    to_json,
+)
+from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql import downtime_command, partitions_command, prune_command, script_command
 from sam_pipeline.sql.catalogue import ClassView, class_views
 from sam_pipeline.sql.check import find_problems

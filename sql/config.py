@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sam_pipeline.schema import config
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program import config
 from sam_pipeline.sql.engine import parse_url
 from sqlalchemy import make_url
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from sam_pipeline.schema.message import CLASS, COUNT, Message
+from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.sql.dead_letter import (
     COLUMNS,
     OPEN,

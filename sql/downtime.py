@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT
-from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT
+from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.catalogue import MESSAGE_ID
 from sam_pipeline.sql.engine import reading

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.schema.command import OK, CommandParser, text_table, to_json
 from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json
 from sam_pipeline.sql.database import open_database
 from sam_pipeline.sql.downtime import (
     Changed,

@@ -24,7 +24,8 @@ import re
 import sqlite3
 
 import psycopg2
-from sam_pipeline.schema.command import (
+from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.program.command import (
     BAD_DATA,
     CANNOT_CREATE,
     CONFIG,
@@ -33,7 +34,6 @@ from sam_pipeline.schema.command import (
     UNAVAILABLE,
     USAGE,
 )
-from sam_pipeline.schema.errors import SamError
 from sqlalchemy.exc import SQLAlchemyError
 
 

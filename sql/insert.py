@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.schema.classes import built_in
+from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.batch import Batch, Failure, Pending, ViewBatch
 from sam_pipeline.sql.catalogue import ClassView
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.audit import Audit, write_audit
 from sam_pipeline.sql.batch import CLASS_BROKEN, Batch, read_batch
 from sam_pipeline.sql.catalogue import Catalogue

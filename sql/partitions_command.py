@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.sql.database import open_database
 from sam_pipeline.sql.engine import name_of, reading
 from sam_pipeline.sql.partitions import Partition, coming_days, make_partitions, partitions

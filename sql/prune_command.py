@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.database import open_database
 from sam_pipeline.sql.engine import name_of
 from sam_pipeline.sql.moments import age_argument

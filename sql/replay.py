@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sam_pipeline.schema.classes import folded
-from sam_pipeline.schema.decode import WHOLE
-from sam_pipeline.schema.message import CLASS, COUNT, MESSAGE_ID, Message
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.decode import WHOLE
+from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.batch import CLASS_BROKEN, Failure, read_batch
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sam_pipeline.schema.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.config import load_database
 from sam_pipeline.sql.engine import parse_url
 from sam_pipeline.sql.version import access_script, upgrade_script, versions, wanted_version

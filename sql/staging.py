@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.sql.catalogue import ClassView
 from sqlalchemy import Connection, text
 

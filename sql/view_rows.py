@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sam_pipeline.schema.classes import MessageClass
+from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.catalogue import MESSAGE_ID
 from sqlalchemy import ColumnClause, Connection, TableClause, column, insert, select, table

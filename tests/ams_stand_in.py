@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply
 

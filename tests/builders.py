@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.record import Record, write_wlcg
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.text import Record, write_wlcg
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, combinations
 
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
-from sam_pipeline.schema.spool_directory import LOCK, LOCK_AGE_S, TEMPORARY
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.directory import LOCK, LOCK_AGE_S, TEMPORARY
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message, metric_result
 

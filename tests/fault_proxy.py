@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sam_pipeline.schema.stomp_frame import FrameReader, encode
+from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 
 HOST = "127.0.0.1"
 POLL_S = 0.05

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sam_pipeline.schema.classes import (
+from sam_pipeline.schema.program.command import BAD_DATA, OK, CommandParser, to_json
+from sam_pipeline.schema.records.classes import (
     BUILT_IN,
     DOWNTIME,
     METRIC_OUTPUT,
     SERVICE_ENDPOINT,
     SITE_GROUP,
 )
-from sam_pipeline.schema.command import BAD_DATA, OK, CommandParser, to_json
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.config import state_directory
 from sam_pipeline.sql.database import open_database

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from sam_pipeline.schema.command import IO_ERROR, NO_INPUT, NO_PERMISSION
+from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
 from sam_pipeline.sql.errors import BadInput
 
 STDIN = "-"

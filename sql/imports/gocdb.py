@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.normalise import normalise
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.xml_elements import elements
 from sam_pipeline.sql.view_rows import Row, key_of

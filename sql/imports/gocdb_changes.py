@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.sql.catalogue import MESSAGE_ID
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.view_rows import GOCDB, Row, key_of, source_of

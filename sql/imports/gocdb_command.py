@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
-from sam_pipeline.schema.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.database import open_database
 from sam_pipeline.sql.engine import reading
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups

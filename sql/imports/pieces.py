@@ -1,6 +1,6 @@
 """Cut a long file into its records, as bytes: memory for some of them is enough.
 
-What a record's bytes mean is the reader's business (`schema.record`, `schema.json_record`); here
+What a record's bytes mean is the reader's business (`schema.records.text` and `json_form`); here
 only the place is found where one ends and the next begins.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import built_in
-from sam_pipeline.schema.record import read_wlcg
+from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.schema.records.text import read_wlcg
 from sam_pipeline.sql.imports.file import InputFile
 
 BLOCK_BYTES = 512 * 1024

@@ -11,10 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sam_pipeline.schema.classes import built_in
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, TEXT, Message
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
+    JSON,
+    MESSAGE_ID,
+    TEXT,
+    Message,
+)
+from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.audit import Audit, write_audit
 from sam_pipeline.sql.batch import CLASS_BROKEN, Failure, read_batch
 from sam_pipeline.sql.catalogue import Catalogue, ClassView

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO
 
-from sam_pipeline.schema.classes import DOWNTIME, MessageClass, Names
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.json_record import write_json
-from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
-from sam_pipeline.schema.normalise import Limits, normalise
-from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
+from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
+from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.normalise import Limits, normalise
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.batch import Failure, read_batch
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.errors import BadInput

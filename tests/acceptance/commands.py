@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.services.postgres import as_role
 

@@ -26,10 +26,10 @@ from sam_pipeline.consumer.broker_habits import HABITS, subscribe_headers, subsc
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
 from sam_pipeline.consumer.snapshot import STATES
 from sam_pipeline.publisher.config import load_config
-from sam_pipeline.schema import command
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program import command
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.acceptance.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.acceptance.page import DOCS, blocks, read_page, shell
@@ -480,7 +480,7 @@ REASON_AT |= {"Refused": 1, "whole": 1, "Failure": 2}
 
 def known_reasons() -> set[str]:
     """Read from the source: what makes a bad record or a failure is given its reason there."""
-    paths = [path for room in ("schema", "sql", "consumer") for path in (ROOT / room).glob("*.py")]
+    paths = [path for room in ("schema", "sql", "consumer") for path in (ROOT / room).rglob("*.py")]
     found: set[str] = set()
     for path in paths:
         tree = ast.parse(path.read_text())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sam_pipeline.schema.message import new_message
+from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.engine import make_engine
 from sam_pipeline.sql.load import load

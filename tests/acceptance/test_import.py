@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.records.text import write_wlcg
 
 from tests.acceptance.commands import Workplace, embedded
 from tests.acceptance.stored import query

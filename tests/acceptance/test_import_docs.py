@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from sam_pipeline.schema.classes import BUILT_IN
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.sql.imports.command import TABLES
 
 from tests.acceptance.commands import embedded

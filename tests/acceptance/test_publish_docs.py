@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from sam_pipeline.publisher.arguments import build_parser
 from sam_pipeline.publisher.config import PublisherConfig, load_config
-from sam_pipeline.schema.broker import SCHEMES
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.net.broker_url import SCHEMES
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.acceptance.commands import PROGRAMS, Workplace
 from tests.fake_broker import FakeBroker

@@ -12,8 +12,8 @@ from zipfile import ZipFile
 
 import pytest
 import trustme
-from sam_pipeline.schema.record import write_wlcg
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from deploy.pyz.build import ROOT, build, pythons
 from tests.builders import metric_result

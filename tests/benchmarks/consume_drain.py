@@ -14,7 +14,7 @@ from statistics import median
 from time import process_time, time
 from typing import NamedTuple
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.engine import make_engine, writing
 from sam_pipeline.sql.load import load

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median, quantiles
 
-from sam_pipeline.schema.message import MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.stomp_frame import encode
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message_id
+from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.sql.engine import reading
 from sqlalchemy import text
 

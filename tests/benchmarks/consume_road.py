@@ -20,9 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sam_pipeline.schema.message import Message, new_message, new_message_id
-from sam_pipeline.schema.record import Record, write_wlcg
-from sam_pipeline.schema.stomp_frame import FrameReader
+from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
+from sam_pipeline.schema.net.stomp_frame import FrameReader
+from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.engine import make_engine, reading
 from sam_pipeline.sql.version import upgrade

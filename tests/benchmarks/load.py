@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.engine import make_engine, reading, writing

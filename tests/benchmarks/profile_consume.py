@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.stomp_frame import FrameReader, encode
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.batch import read_batch
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.engine import make_engine

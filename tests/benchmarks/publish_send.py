@@ -25,8 +25,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sam_pipeline.schema.record import write_wlcg
-from sam_pipeline.schema.stomp_frame import FrameReader
+from sam_pipeline.schema.net.stomp_frame import FrameReader
+from sam_pipeline.schema.records.text import write_wlcg
 
 from tests.builders import metric_result
 from tests.services import activemq, artemis, rabbitmq

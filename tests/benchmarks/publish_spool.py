@@ -23,8 +23,8 @@ from tempfile import TemporaryDirectory
 
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.spool_room import SpoolRoom
-from sam_pipeline.schema.element import serialise
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 

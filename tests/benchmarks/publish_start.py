@@ -23,7 +23,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from deploy.pyz.build import build
 from tests.services import ServiceMissing

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.decode import decode
-from sam_pipeline.schema.json_record import read_json, write_json
-from sam_pipeline.schema.message import Message, new_message, pack
-from sam_pipeline.schema.normalise import normalise
-from sam_pipeline.schema.recall import recall
-from sam_pipeline.schema.record import ReadRecord, Record, read_wlcg, write_wlcg
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.message import Message, new_message, pack
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.json_form import read_json, write_json
+from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.text import ReadRecord, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.batch import ViewBatch
 from sam_pipeline.sql.catalogue import ClassView

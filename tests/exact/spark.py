@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.profile_file import read_profile

@@ -9,13 +9,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.schema.classes import BUILT_IN, METRIC_OUTPUT
-from sam_pipeline.schema.decode import decode
-from sam_pipeline.schema.element import parse, serialise
-from sam_pipeline.schema.json_record import write_json
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.record import write_wlcg
-from sam_pipeline.schema.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
+from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.spool.element import parse, serialise
 
 from tests.builders import NOW, metric_message, metric_result
 from tests.fuzz.mutate import mutated

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, MESSAGE_ID, Message
 
 from tests.builders import metric_result
 

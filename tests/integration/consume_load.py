@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish

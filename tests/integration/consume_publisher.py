@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 TIMEOUT_S = 30.0
 TRANSACTION = 100

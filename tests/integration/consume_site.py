@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
-from sam_pipeline.schema.foreign import Stamp
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.engine import make_engine
 from sam_pipeline.sql.version import upgrade
 from sqlalchemy import text

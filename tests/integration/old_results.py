@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 
-from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.engine import reading, writing
 from sam_pipeline.sql.news import fold_all
 from sqlalchemy import Engine, text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sam_pipeline.schema.classes import BUILT_IN
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import Engine, text

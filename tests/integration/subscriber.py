@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from sam_pipeline.schema.stomp_frame import Frame, FrameReader, encode
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode
 
 WAIT_S = 20.0
 

@@ -8,9 +8,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.element import serialise
-from sam_pipeline.schema.message import CLASS
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import CLASS
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.conservation import numbered
 from tests.integration.bad_inputs import A_ROW

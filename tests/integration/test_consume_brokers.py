@@ -6,8 +6,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.message import new_message
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.schema.records.text import write_wlcg
 
 from tests.builders import metric_result
 from tests.integration.consume_publisher import publish

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.sql.engine import make_engine
 
 from tests.builders import metric_message, metric_result

@@ -11,7 +11,7 @@ import pytest
 from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.sql.engine import make_engine
 from sqlalchemy import Engine
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.integration.consume_site import Site, eventually, fill_spool, make_site, results, stop
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from dirq.QueueSimple import QueueSimple
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import Site, fill_spool, make_site, results, subscribe

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 from tests.conservation import consumed, numbered
 from tests.integration.consume_daemon import (

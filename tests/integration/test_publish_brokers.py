@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.drain import drain
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.integration.queue_reader import RealBroker, ids, received

@@ -20,10 +20,10 @@ from sam_pipeline.publisher import MessageRejected, PublisherConfig, publish
 from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.drain import drain
 from sam_pipeline.publisher.stomp_transport import round_trip
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.fake_broker import black_hole, closed_port, wait_for

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.publication import publish
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.integration.subscriber import subscribed

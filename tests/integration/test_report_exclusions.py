@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
 from sam_pipeline.spark_jobs.days import Period, as_day
 from sam_pipeline.spark_jobs.stored import published_runs

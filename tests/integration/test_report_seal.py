@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.spark_jobs.days import Period, as_day, day_start, month_of
 from sam_pipeline.spark_jobs.due import due_days
 from sam_pipeline.spark_jobs.profile import Profile

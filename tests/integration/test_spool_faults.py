@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 import pytest
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.drain import drain
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.conservation import conserved, grow_old, leftovers

@@ -12,8 +12,8 @@ from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.drain import drain
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
-from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import list_dead_letters

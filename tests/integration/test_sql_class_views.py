@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from sam_pipeline.schema.classes import BUILT_IN
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.sql.catalogue import Catalogue, class_views
 from sam_pipeline.sql.errors import StatementFailed
 from sqlalchemy import Engine

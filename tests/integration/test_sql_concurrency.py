@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from sam_pipeline.schema.decode import read
-from sam_pipeline.schema.json_record import write_json
-from sam_pipeline.schema.message import JSON, Message, new_message
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.record import ReadRecord, Record
+from sam_pipeline.schema.messages.decode import read
+from sam_pipeline.schema.messages.message import JSON, Message, new_message
+from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import ReadRecord, Record
 from sam_pipeline.sql.batch import Batch, read_batch
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.engine import make_engine, writing

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.engine import make_engine, writing
 from sam_pipeline.sql.news import fold, fold_all, take_changes
 from sam_pipeline.sql.version import upgrade

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import (
     DeadLetter,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sam_pipeline.schema.classes import BUILT_IN
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.engine import make_engine, writing

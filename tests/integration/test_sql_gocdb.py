@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.classes import SERVICE_ENDPOINT
+from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
 from sam_pipeline.sql.engine import writing
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups

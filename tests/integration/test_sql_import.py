@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
 from sam_pipeline.sql.engine import reading, writing

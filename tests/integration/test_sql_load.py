@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.classes import CHECK_CLASS
-from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import CHECK_CLASS
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
 from sam_pipeline.sql.engine import make_engine, writing

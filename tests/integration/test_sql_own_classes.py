@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.sql.catalogue import Catalogue, ClassView, class_views
 from sam_pipeline.sql.check import find_problems
 from sam_pipeline.sql.dead_letter import list_dead_letters

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from time import monotonic, perf_counter
 
 import pytest
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.load import load

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from sam_pipeline.schema.message import JSON, new_message
+from sam_pipeline.schema.messages.message import JSON, new_message
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import list_dead_letters
 from sam_pipeline.sql.engine import make_engine

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
-from sam_pipeline.schema.message import Message, new_message
+from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.sql.catalogue import Catalogue
 from sam_pipeline.sql.dead_letter import (
     DeadLetter,

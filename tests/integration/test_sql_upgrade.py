@@ -16,7 +16,7 @@ import sam_pipeline.consumer.cli
 import sam_pipeline.spark_jobs.cli
 import sam_pipeline.sql.cli
 import sam_pipeline.sql.version
-from sam_pipeline.schema.command import CONFIG
+from sam_pipeline.schema.program.command import CONFIG
 from sam_pipeline.sql.check import find_problems
 from sam_pipeline.sql.engine import make_engine, writing
 from sam_pipeline.sql.version import (

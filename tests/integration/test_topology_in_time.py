@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.classes import DOWNTIME
+from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.spark_jobs.database_inputs import downtimes, members, memberships
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.expected import DayExpectation, expect

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 from tests.conservation import consumed, numbered
 from tests.integration.consume_daemon import (

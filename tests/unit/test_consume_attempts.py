@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sam_pipeline.consumer.attempts import Attempts
 from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 POISON = "m-7"
 

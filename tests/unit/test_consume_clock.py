@@ -10,7 +10,7 @@ from sam_pipeline.consumer import clock
 from sam_pipeline.consumer.cli import main
 from sam_pipeline.consumer.clock import NOT_BEFORE, require_set_clock
 from sam_pipeline.consumer.errors import ClockNotSet
-from sam_pipeline.schema.command import UNAVAILABLE
+from sam_pipeline.schema.program.command import UNAVAILABLE
 
 
 def test_a_clock_that_shows_a_time_before_the_program_was_made_is_refused() -> None:

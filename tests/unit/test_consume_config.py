@@ -14,10 +14,10 @@ from sam_pipeline.consumer.config import (
     load_limits,
     load_who,
 )
-from sam_pipeline.schema.broker import parse_broker
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.foreign import Stamp, make_stamp
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.normalise import Limits
 
 COMPLETE = """\
 [consumer]

@@ -20,7 +20,7 @@ from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.state_file import StateFile, read_state
 from sam_pipeline.consumer.watch import STATUS_TICKS, Watch, watching
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.services.process import wait_until

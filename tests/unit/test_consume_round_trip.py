@@ -13,8 +13,8 @@ from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.stomp_link import StompSettings
 from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.foreign import make_stamp
+from sam_pipeline.schema.messages.foreign import make_stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
 
 from tests.fake_broker import FakeBroker, closed_port
 

@@ -14,10 +14,10 @@ from sam_pipeline.consumer.claims import Claims
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.spool_source import SpoolSource
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.foreign import Stamp, make_stamp
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 

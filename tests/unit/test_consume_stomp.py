@@ -19,8 +19,8 @@ from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.stomp_link import StompSettings
 from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
 from sam_pipeline.consumer.stomp_source import StompSource
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.foreign import make_stamp
+from sam_pipeline.schema.messages.foreign import make_stamp
+from sam_pipeline.schema.net.broker_url import Broker
 
 SOON_S = 10.0
 METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.decode import decode
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.text import write_wlcg
 
 from tests.builders import NOW, metric_result
 from tests.fuzz.run import fuzz

@@ -14,8 +14,8 @@ import pytest
 from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, host_name, publish
 from sam_pipeline.publisher.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.host_name import this_host
-from sam_pipeline.schema.broker import Broker, parse_broker
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker

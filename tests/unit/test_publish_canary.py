@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.text import write_wlcg
 
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_result

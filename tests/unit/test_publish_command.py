@@ -16,9 +16,9 @@ import pytest
 from sam_pipeline.publisher import run_command
 from sam_pipeline.publisher.announcement import publish_and_tell
 from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.record import write_wlcg
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port, wait_for

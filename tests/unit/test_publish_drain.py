@@ -15,10 +15,10 @@ from sam_pipeline.publisher import drain as drain_module
 from sam_pipeline.publisher.drain import MAX_BATCH_S, Drain, drain
 from sam_pipeline.publisher.drain_loop import drain_until
 from sam_pipeline.publisher.errors import MessageRejected
-from sam_pipeline.schema.deadline import Deadline
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, Frame, closed_port

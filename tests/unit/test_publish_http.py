@@ -13,8 +13,8 @@ from sam_pipeline.publisher.address import addresses_of
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.http_session import HttpSession, Request, login_headers, preview
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 

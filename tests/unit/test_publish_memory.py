@@ -18,7 +18,7 @@ from sam_pipeline.publisher.memory import (
     MIN_REST_S,
     Memory,
 )
-from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.net.broker_url import parse_broker
 
 NOW = 1_763_700_000.0
 FIRST = parse_broker("stomp://msg.example.org")

@@ -15,7 +15,7 @@ import trustme
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.proxy import Proxy, chosen, is_exempt, parse_proxy
-from sam_pipeline.schema.broker import parse_broker
+from sam_pipeline.schema.net.broker_url import parse_broker
 
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, black_hole, closed_port

@@ -13,9 +13,9 @@ from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.transport import kind_of, outcomes
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_message, metric_result

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sam_pipeline.publisher import NoBrokerTookIt, Publication, PublisherConfig, publish
 from sam_pipeline.publisher.memory import FILE
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, closed_port

@@ -11,11 +11,15 @@ from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.stomp_session import StompSession
-from sam_pipeline.schema import secret_file
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.deadline import Deadline
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
+from sam_pipeline.schema.net import secret_file
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.secret_file import (
+    problem_of_certificate,
+    problem_of_secret,
+    read_secret,
+)
 
 from tests.fake_broker import HOST, FakeBroker
 from tests.http_stand_in import HttpStandIn, reply

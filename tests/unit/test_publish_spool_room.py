@@ -13,10 +13,10 @@ from sam_pipeline.publisher import spool_count
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.spool_count import CountFile
 from sam_pipeline.publisher.spool_room import SpoolRoom
-from sam_pipeline.schema.element import serialise
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 

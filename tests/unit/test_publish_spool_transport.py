@@ -10,9 +10,9 @@ from sam_pipeline.publisher import spool_transport
 from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
 

@@ -16,9 +16,9 @@ from sam_pipeline.publisher.stomp_transport import (
     round_trip,
 )
 from sam_pipeline.publisher.transport import outcomes
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.deadline import Deadline
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 
 from tests import builders
 from tests.fake_broker import FakeBroker, Frame

@@ -16,9 +16,9 @@ from sam_pipeline.publisher.address import BrokerAddress
 from sam_pipeline.publisher.config import PublisherConfig
 from sam_pipeline.publisher.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.broker import parse_broker
-from sam_pipeline.schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
 
 from tests.fake_broker import black_hole, closed_port
 

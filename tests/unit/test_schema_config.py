@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema import command, config
-from sam_pipeline.schema.broker import Broker, parse_broker
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.program import command, config
 
 
 @dataclass(frozen=True)

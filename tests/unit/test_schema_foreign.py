@@ -7,9 +7,8 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.decode import WHOLE, Decoded, Refused, decode
-from sam_pipeline.schema.foreign import (
+from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Refused, decode
+from sam_pipeline.schema.messages.foreign import (
     FORMAT,
     RENAME,
     Stamp,
@@ -17,8 +16,9 @@ from sam_pipeline.schema.foreign import (
     rename_problems,
     renames_of,
 )
-from sam_pipeline.schema.message import CLASS, CONTENT_TYPE, JSON, Message
-from sam_pipeline.schema.normalise import Limits
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import Limits
 
 from tests.builders import NOW, metric_message, metric_result
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sam_pipeline.schema.json_record import read_json, write_json
-from sam_pipeline.schema.record import BadRecord, ReadRecord
+from sam_pipeline.schema.records.json_form import read_json, write_json
+from sam_pipeline.schema.records.text import BadRecord, ReadRecord
 
 from tests.builders import metric_result
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.decode import decode
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import CLOCK, DAY, MOMENT, Limits, normalise
-from sam_pipeline.schema.record import Record
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import parse_time
 
 from tests.builders import NOW, metric_message, metric_result

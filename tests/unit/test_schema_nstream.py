@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.decode import Decoded, decode
-from sam_pipeline.schema.foreign import make_stamp
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.decode import Decoded, decode
+from sam_pipeline.schema.messages.foreign import make_stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 
 from tests.builders import NOW
 

@@ -10,13 +10,13 @@ from datetime import timedelta
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from sam_pipeline.schema import recall as module
-from sam_pipeline.schema.classes import BUILT_IN, METRIC_OUTPUT
-from sam_pipeline.schema.decode import decode
-from sam_pipeline.schema.message import Message, new_message
-from sam_pipeline.schema.normalise import Limits
-from sam_pipeline.schema.recall import recall
-from sam_pipeline.schema.record import Record, write_wlcg
+from sam_pipeline.schema.messages import decode_cache as module
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import Record, write_wlcg
 
 from tests.builders import NOW, metric_message, metric_result
 

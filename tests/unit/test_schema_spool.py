@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema import disk
-from sam_pipeline.schema.element import serialise
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool import DirectoryQueue, written_at
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool import disk
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 
 from tests.builders import metric_message
 
@@ -589,7 +589,7 @@ def _failing(code: int, real: Callable[..., object] | None = None, at: int = 1) 
 
 def _in_a_process_of_its_own(queue: DirectoryQueue) -> None:
     """So that a clock far in the future is not that of the other tests."""
-    from sam_pipeline.schema import spool_directory
+    from sam_pipeline.schema.spool import directory as spool_directory
 
     before = spool_directory._clock
     spool_directory._clock = spool_directory._Clock()

@@ -8,7 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.command import CANNOT_CREATE, CONFIG, NO_PERMISSION, OK, UNAVAILABLE, USAGE
+from sam_pipeline.schema.program.command import (
+    CANNOT_CREATE,
+    CONFIG,
+    NO_PERMISSION,
+    OK,
+    UNAVAILABLE,
+    USAGE,
+)
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.version import wanted_version
 

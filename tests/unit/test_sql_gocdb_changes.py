@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sam_pipeline.schema.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
+from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb_changes import (

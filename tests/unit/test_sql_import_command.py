@@ -13,8 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.classes import DOWNTIME, SITE_GROUP
-from sam_pipeline.schema.command import (
+from sam_pipeline.schema.program.command import (
     BAD_DATA,
     CONFIG,
     INTERRUPTED,
@@ -23,7 +22,8 @@ from sam_pipeline.schema.command import (
     OK,
     USAGE,
 )
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.progress import Progress

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sam_pipeline.schema.classes import METRIC_OUTPUT
-from sam_pipeline.schema.record import read_wlcg, write_wlcg
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.text import read_wlcg, write_wlcg
 from sam_pipeline.sql.imports.file import InputFile
 from sam_pipeline.sql.imports.pieces import Piece, Pieces, Place
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.command import OK, USAGE
+from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.moments import age_argument
 from sam_pipeline.sql.partitions import coming_days

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sam_pipeline.schema.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.sql import staging
 from sam_pipeline.sql.catalogue import ClassView
 from sam_pipeline.sql.staging import Row, copy_text

@@ -19,8 +19,8 @@ from typing import (
     get_type_hints,
 )
 
-from sam_pipeline.schema.config_table import Table
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.config_table import Table
 
 SECTIONS = ("database", "publisher", "consumer", "report")
 

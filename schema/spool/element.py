@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sam_pipeline.schema.message import Message
+from sam_pipeline.schema.messages.message import Message
 
 MAX_BODY_BYTES = 128 * 1024 * 1024
 """A compressed body may not grow above this."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import METRIC_OUTPUT
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.message import CLASS, Message
-from sam_pipeline.schema.record import NO_RENAMES
+from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.text import NO_RENAMES
 
 FORMAT = "samFormat"
 RENAME = "samRename"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from sam_pipeline.schema.element import MAX_BODY_BYTES
+from sam_pipeline.schema.spool.element import MAX_BODY_BYTES
 
 GRANULARITY_S = 60
 TEMPORARY_AGE_S = 300

@@ -12,7 +12,8 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import (
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.records.classes import (
     BUILT_IN,
     DETAILS,
     DOWNTIME,
@@ -23,8 +24,7 @@ from sam_pipeline.schema.classes import (
     Names,
     built_in,
 )
-from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.record import BLANKS, Record, text_lines, too_many
+from sam_pipeline.schema.records.text import BLANKS, Record, text_lines, too_many
 from sam_pipeline.schema.times import format_time, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")

@@ -22,19 +22,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sam_pipeline.schema.disk import (
-    Translated,
-    flock_at_once,
-    make_directory,
-    open_directory,
-    refuse_link,
-    refuse_unsafe,
-)
-from sam_pipeline.schema.element import parse, serialise
 from sam_pipeline.schema.errors import DamagedElement
-from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.spool_directory import (
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.spool.directory import (
     DIRECTORY,
     ELEMENT,
     FOREIGN,
@@ -54,6 +45,15 @@ from sam_pipeline.schema.spool_directory import (
     write_all,
     write_elements,
 )
+from sam_pipeline.schema.spool.disk import (
+    Translated,
+    flock_at_once,
+    make_directory,
+    open_directory,
+    refuse_link,
+    refuse_unsafe,
+)
+from sam_pipeline.schema.spool.element import parse, serialise
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sam_pipeline.schema.record import NO_RENAMES, BadRecord, Reading, ReadRecord, Record, too_many
+from sam_pipeline.schema.records.text import (
+    NO_RENAMES,
+    BadRecord,
+    Reading,
+    ReadRecord,
+    Record,
+    too_many,
+)
 
 CONTENT_TYPE = "application/json"
 

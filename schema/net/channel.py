@@ -9,7 +9,7 @@ import select
 import socket
 from typing import Any, Callable, Optional
 
-from sam_pipeline.schema.deadline import Deadline
+from sam_pipeline.schema.net.deadline import Deadline
 
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000

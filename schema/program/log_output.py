@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Optional
 
-from sam_pipeline.schema.log_fold import FoldingHandler
+from sam_pipeline.schema.program.log_fold import FoldingHandler
 
 
 def set_up(verbosity: int, log_format: str) -> None:

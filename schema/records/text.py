@@ -11,8 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Union
 
-from sam_pipeline.schema.classes import DETAILS, KNOWN_KEYS, METRIC_OUTPUT, MessageClass, Names
 from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.records.classes import (
+    DETAILS,
+    KNOWN_KEYS,
+    METRIC_OUTPUT,
+    MessageClass,
+    Names,
+)
 
 Record = dict[str, str]
 

@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Mapping
 
-from sam_pipeline.schema.classes import DETAILS, MessageClass
-from sam_pipeline.schema.json_record import read_json
-from sam_pipeline.schema.record import BadRecord, Reading, ReadRecord
+from sam_pipeline.schema.records.classes import DETAILS, MessageClass
+from sam_pipeline.schema.records.json_form import read_json
+from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord
 
 FLAVOUR = "serviceFlavour"
 TAGS = "tags"

@@ -7,10 +7,10 @@ import ssl
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
-from sam_pipeline.schema.broker import Broker
-from sam_pipeline.schema.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
+from sam_pipeline.schema.net.secret_file import problem_of_certificate, problem_of_secret
 
 TOO_OLD = "it speaks no TLS from 1.2 on, and nothing older is spoken here"
 NO_TLS = "it speaks no TLS at this port"

@@ -14,11 +14,11 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import DETAILS, METRIC_OUTPUT
-from sam_pipeline.schema.decode import Decoded, Row, decode
-from sam_pipeline.schema.foreign import FORMAT, RENAME
-from sam_pipeline.schema.message import CLASS, Message
-from sam_pipeline.schema.normalise import (
+from sam_pipeline.schema.messages.decode import Decoded, Row, decode
+from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
+from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.records.classes import DETAILS, METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import (
     MONITORING_HOST_HEADERS,
     NO_TIMES,
     STATUSES,
@@ -26,7 +26,7 @@ from sam_pipeline.schema.normalise import (
     utc,
     window,
 )
-from sam_pipeline.schema.record import BLANKS, END, Record, record_starts
+from sam_pipeline.schema.records.text import BLANKS, END, Record, record_starts
 
 STATUS, TIME = "metricStatus", "timestamp"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from sam_pipeline.schema.record import write_wlcg
+from sam_pipeline.schema.records.text import write_wlcg
 
 CLASS = "messageClass"
 COUNT = "recordCount"

@@ -7,14 +7,21 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from sam_pipeline.schema.classes import KNOWN_KEYS, Names, built_in
 from sam_pipeline.schema.errors import MessageRefused, RecordRefused
-from sam_pipeline.schema.foreign import FORMAT, NSTREAM, RENAME, format_of, renames_of
-from sam_pipeline.schema.json_record import read_json
-from sam_pipeline.schema.message import Message
-from sam_pipeline.schema.normalise import NO_TIMES, Limits, normalise
-from sam_pipeline.schema.nstream import read_nstream
-from sam_pipeline.schema.record import NO_RENAMES, BadRecord, Reading, Record, read_wlcg, too_many
+from sam_pipeline.schema.messages.foreign import FORMAT, NSTREAM, RENAME, format_of, renames_of
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import KNOWN_KEYS, Names, built_in
+from sam_pipeline.schema.records.json_form import read_json
+from sam_pipeline.schema.records.normalise import NO_TIMES, Limits, normalise
+from sam_pipeline.schema.records.nstream import read_nstream
+from sam_pipeline.schema.records.text import (
+    NO_RENAMES,
+    BadRecord,
+    Reading,
+    Record,
+    read_wlcg,
+    too_many,
+)
 
 WHOLE = 0
 """The record number that stands for the whole message; records count from 1."""

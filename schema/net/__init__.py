@@ -1,0 +1,1 @@
+"""Broker URLs, sockets, TLS and STOMP, each wait under a deadline."""

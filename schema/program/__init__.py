@@ -1,0 +1,1 @@
+"""What every command line needs: arguments, configuration, logging, progress."""

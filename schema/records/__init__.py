@@ -1,0 +1,1 @@
+"""A record: text to values and back, and the limits on both."""

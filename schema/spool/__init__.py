@@ -1,0 +1,1 @@
+"""The directory queue on disk."""
