@@ -8,30 +8,30 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.config import PublisherConfig, load_config
-    from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-    from sam_pipeline.publisher.library import Publisher, publish_record
-    from sam_pipeline.publisher.publication import (
+    from sam_pipeline.publisher.api import Publisher, publish_record
+    from sam_pipeline.publisher.delivery.publication import (
         NoBrokerTookIt,
         Publication,
         Receipt,
         Rejection,
         publish,
     )
+    from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+    from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 
 _HOMES = {
     "BrokerUnavailable": "errors",
     "MessageRejected": "errors",
-    "NoBrokerTookIt": "publication",
-    "Publication": "publication",
+    "NoBrokerTookIt": "delivery.publication",
+    "Publication": "delivery.publication",
     "PublishError": "errors",
-    "Publisher": "library",
-    "PublisherConfig": "config",
-    "Receipt": "publication",
-    "Rejection": "publication",
-    "load_config": "config",
-    "publish": "publication",
-    "publish_record": "library",
+    "Publisher": "api",
+    "PublisherConfig": "settings.config",
+    "Receipt": "delivery.publication",
+    "Rejection": "delivery.publication",
+    "load_config": "settings.config",
+    "publish": "delivery.publication",
+    "publish_record": "api",
 }
 
 __all__ = [

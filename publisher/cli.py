@@ -6,7 +6,7 @@ import gc
 
 gc.set_threshold(50_000)  # a start makes objects and no garbage: to look for it takes time
 
-from sam_pipeline.publisher.arguments import PROGRAM, build_parser  # noqa: E402
+from sam_pipeline.publisher.commands.arguments import PROGRAM, build_parser  # noqa: E402
 from sam_pipeline.schema.program import command  # noqa: E402
 
 TYPE_CHECKING = False  # `import typing` takes a tenth of the time of a whole call
@@ -22,11 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _handle(args: argparse.Namespace) -> int:
     """Each command imports what it needs, and no other."""
     if args.command == "result":
-        from sam_pipeline.publisher.result_command import handle
+        from sam_pipeline.publisher.commands.result import handle
     elif args.command == "send":
-        from sam_pipeline.publisher.send_command import handle
+        from sam_pipeline.publisher.commands.send import handle
     elif args.command == "run":
-        from sam_pipeline.publisher.run_command import handle
+        from sam_pipeline.publisher.commands.run import handle
     elif args.command == "spool":
         return _spool(args)
     else:
@@ -35,8 +35,8 @@ def _handle(args: argparse.Namespace) -> int:
 
 
 def _spool(args: argparse.Namespace) -> int:
-    from sam_pipeline.publisher.options import config_of
-    from sam_pipeline.publisher.spool_command import handle
+    from sam_pipeline.publisher.commands.options import config_of
+    from sam_pipeline.publisher.commands.spool import handle
     from sam_pipeline.schema.errors import ConfigError
 
     config = config_of(args)
@@ -46,7 +46,7 @@ def _spool(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from sam_pipeline.publisher.check import handle
-    from sam_pipeline.publisher.options import flags_of
+    from sam_pipeline.publisher.commands.check import handle
+    from sam_pipeline.publisher.commands.options import flags_of
 
     return handle(args, flags_of(args))

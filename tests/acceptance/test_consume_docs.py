@@ -25,7 +25,7 @@ import sam_pipeline.sql.cli
 from sam_pipeline.consumer.broker_habits import HABITS, subscribe_headers, subscription_name
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
 from sam_pipeline.consumer.snapshot import STATES
-from sam_pipeline.publisher.config import load_config
+from sam_pipeline.publisher.settings.config import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.records.normalise import Limits

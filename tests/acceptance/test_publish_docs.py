@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.arguments import build_parser
-from sam_pipeline.publisher.config import PublisherConfig, load_config
+from sam_pipeline.publisher.commands.arguments import build_parser
+from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 from sam_pipeline.schema.net.broker_url import SCHEMES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
@@ -34,8 +34,8 @@ MEMORY_BOUND_MB = 100
 DRAIN = """
 import json, os, sys, time
 from pathlib import Path
-from sam_pipeline.publisher import drain
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.delivery import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
 
 class Broker:
     def connect(self, *_):

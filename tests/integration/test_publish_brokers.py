@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sam_pipeline.publisher import PublisherConfig, publish
-from sam_pipeline.publisher.drain import drain
+from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 

@@ -17,9 +17,9 @@ from urllib.request import HTTPPasswordMgrWithDefaultRealm as Passwords
 
 import pytest
 from sam_pipeline.publisher import MessageRejected, PublisherConfig, publish
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.drain import drain
-from sam_pipeline.publisher.stomp_transport import round_trip
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.stomp.transport import round_trip
+from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline

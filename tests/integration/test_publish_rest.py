@@ -9,8 +9,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.publication import publish
+from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 

@@ -15,8 +15,8 @@ from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
 
 import pytest
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.drain import drain
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
@@ -285,9 +285,9 @@ def test_a_spool_at_its_limit_refuses_with_the_figures(site: Site) -> None:
 A_PUBLISHER = """
 import sys
 from pathlib import Path
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.drain import drain
-from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
 from tests.builders import metric_message
 
 config = PublisherConfig(brokers=(sys.argv[2],), spool=Path(sys.argv[1]), state=Path(sys.argv[3]))
@@ -299,7 +299,7 @@ drain(config)
 """
 A_HOLDER = """
 import sys, time
-from sam_pipeline.schema.spool import DirectoryQueue
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 queue = DirectoryQueue(sys.argv[1])
 print(next(name for name in queue.names() if queue.lock(name)), flush=True)
@@ -346,8 +346,8 @@ def test_twenty_publishers_share_a_spool_though_one_is_killed_holding_a_lock(
 A_LONG_DRAIN = """
 import sys, time
 from pathlib import Path
-from sam_pipeline.publisher import drain
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.delivery import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
 
 class Broker:
     last = count = 0

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, host_name, publish
-from sam_pipeline.publisher.address import BrokerAddress, addresses_of
-from sam_pipeline.publisher.host_name import this_host
+from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, publish
+from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
+from sam_pipeline.publisher.probe import host_name
+from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.records.text import write_wlcg
 
@@ -185,7 +185,7 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
 
 BUG = """\
 import sys
-from sam_pipeline.publisher import stomp_transport
+from sam_pipeline.publisher.brokers.stomp import transport as stomp_transport
 from sam_pipeline.publisher.cli import main
 
 def bug(address, config, deadline):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher import run_command
-from sam_pipeline.publisher.announcement import publish_and_tell
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.commands import run as run_command
+from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from sam_pipeline.publisher import PublisherConfig, publish
-from sam_pipeline.publisher import drain as drain_module
-from sam_pipeline.publisher.drain import MAX_BATCH_S, Drain, drain
-from sam_pipeline.publisher.drain_loop import drain_until
+from sam_pipeline.publisher.delivery import drain as drain_module
+from sam_pipeline.publisher.delivery.drain import MAX_BATCH_S, Drain, drain
+from sam_pipeline.publisher.delivery.drain_loop import drain_until
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
@@ -454,7 +454,7 @@ def test_a_drain_loop_outlives_a_file_server_that_is_away(
             raise outcome
         return outcome
 
-    monkeypatch.setattr("sam_pipeline.publisher.drain_loop.drain", away_once)
+    monkeypatch.setattr("sam_pipeline.publisher.delivery.drain_loop.drain", away_once)
     total = drain_until(rounds, config_for(spool))  # type: ignore[arg-type]
 
     assert total.sent == 1

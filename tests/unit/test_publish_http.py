@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.address import addresses_of
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.brokers.address import addresses_of
+from sam_pipeline.publisher.brokers.rest.http import HttpSession, Request, login_headers, preview
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.http_session import HttpSession, Request, login_headers, preview
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.memory import (
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.delivery.memory import (
     BELIEVED_S,
     FILE,
     MAX_FACTS,

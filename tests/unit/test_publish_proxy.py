@@ -14,7 +14,7 @@ import pytest
 import trustme
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.proxy import Proxy, chosen, is_exempt, parse_proxy
+from sam_pipeline.publisher.settings.proxy import Proxy, chosen, is_exempt, parse_proxy
 from sam_pipeline.schema.net.broker_url import parse_broker
 
 from tests.builders import metric_message

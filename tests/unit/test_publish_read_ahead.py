@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sam_pipeline.publisher.read_ahead import ReadAhead
+from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 
 
 def test_what_was_fetched_ahead_comes_in_its_order() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sam_pipeline.publisher import NoBrokerTookIt, Publication, PublisherConfig, publish
-from sam_pipeline.publisher.memory import FILE
+from sam_pipeline.publisher.delivery.memory import FILE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from tests.builders import metric_message
@@ -153,7 +153,7 @@ def test_a_rest_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         site = Site(tmp_path, broker.url)
         site.publish()
         broker.refuses_login = ""
-        monkeypatch.setattr("sam_pipeline.publisher.memory.Memory", _later_memory(6))
+        monkeypatch.setattr("sam_pipeline.publisher.delivery.memory.Memory", _later_memory(6))
 
         publication = site.publish()
 
@@ -161,7 +161,7 @@ def test_a_rest_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _later_memory(seconds: float) -> Any:
-    from sam_pipeline.publisher.memory import Memory
+    from sam_pipeline.publisher.delivery.memory import Memory
 
     def later(*arguments: Any) -> Memory:
         return Memory(*arguments, clock=lambda: time.time() + seconds)
@@ -203,7 +203,7 @@ def test_a_name_that_leads_elsewhere_after_an_hour_is_followed(
         site.publish()
         file = tmp_path / "state" / FILE
         file.write_text(file.read_text().replace("127.0.0.1", "127.0.0.77"))
-        monkeypatch.setattr("sam_pipeline.publisher.memory.Memory", _later_memory(3601))
+        monkeypatch.setattr("sam_pipeline.publisher.delivery.memory.Memory", _later_memory(3601))
         publication = site.publish()
 
     assert publication.failures == ()

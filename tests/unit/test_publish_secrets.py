@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher import secrets
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.stomp.session import StompSession
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.stomp_session import StompSession
+from sam_pipeline.publisher.settings import secrets
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net import secret_file
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -269,7 +269,7 @@ def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path)
 
 
 def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_path: Path) -> None:
-    from sam_pipeline.publisher.activemq_rest import connect
+    from sam_pipeline.publisher.brokers.rest.activemq import connect
 
     file = secret_in_file(tmp_path / "password", "old")
     config = PublisherConfig(user="sam", password_file=file)

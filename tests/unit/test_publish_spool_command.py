@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sam_pipeline.publisher import spool_command
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.commands import spool as spool_command
 from sam_pipeline.publisher.progress import Progress
-from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
@@ -310,7 +310,7 @@ def test_a_drain_loop_ends_with_0_when_it_is_terminated(
     scene.add()
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "sam_pipeline.publisher.drain_loop.logger.info",
+        "sam_pipeline.publisher.delivery.drain_loop.logger.info",
         lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     )
 

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher import spool_count
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.spool_count import CountFile
-from sam_pipeline.publisher.spool_room import SpoolRoom
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool import count as spool_count
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise

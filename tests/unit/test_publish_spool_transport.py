@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher import spool_transport
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.config import PublisherConfig
+from sam_pipeline.publisher.brokers import spool as spool_transport
+from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue

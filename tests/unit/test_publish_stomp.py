@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.stomp_transport import (
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.stomp.transport import (
     UNDER_WAY,
     StompTransport,
     connect,
     preview,
     round_trip,
 )
-from sam_pipeline.publisher.transport import outcomes
+from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline

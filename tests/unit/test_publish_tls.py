@@ -18,10 +18,10 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import PrivateFormat
 from sam_pipeline.publisher import PublisherConfig, publish
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.connection import open_channel
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.delivery.publication import Publication
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.publication import Publication
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pytest
-from sam_pipeline.publisher.address import BrokerAddress
-from sam_pipeline.publisher.config import PublisherConfig
-from sam_pipeline.publisher.connection import open_channel
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
 from sam_pipeline.schema.net.deadline import Deadline

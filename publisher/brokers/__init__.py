@@ -1,0 +1,1 @@
+"""One broker each: how a kind of broker takes messages."""

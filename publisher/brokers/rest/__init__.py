@@ -1,0 +1,1 @@
+"""Brokers that take messages over HTTP."""

@@ -1,0 +1,184 @@
+"""The ARGO Messaging Service: many messages a call, and an id for each that it has.
+
+Topic names there take letters, digits, `-` and `_`, so the dots of ours become `-`:
+`/topic/grid.probe.metricOutput` is the topic `grid-probe-metricOutput`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+from urllib.parse import quote
+
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.rest.http import Answer, HttpSession, Request
+from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
+from sam_pipeline.publisher.brokers.rest.one_by_one import (
+    TOPIC,
+    CannotTravel,
+    destination_of,
+    travelling_headers,
+)
+from sam_pipeline.publisher.brokers.transport import nothing_else
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+
+MAX_BATCH = 100
+MAX_BATCH_BYTES = 1_000_000
+"""About what the service takes in a request; a message above it goes alone, and AMS decides."""
+
+JSON = {"Content-Type": "application/json"}
+TOKEN = "x-api-key"
+NO_TOKEN = "needs a token: the key token_file, or one of the ways of WLCG token discovery"
+
+_TOPIC = re.compile(r"[A-Za-z0-9_-]+")
+# AMS writes attributes into its own JSON as they are: one with these breaks it, and what is
+# stored is nothing, behind an id.
+_BREAKS_JSON = re.compile(r'["\\\x00-\x1f]')
+
+
+class Item(NamedTuple):
+    """A message as it goes, and its position among those that were given."""
+
+    position: int
+    message_id: str
+    text: str
+
+
+def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Ams:
+    return Ams(address, config, deadline)
+
+
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    try:
+        request = _publish(broker, _topic_of(message), [_item(0, message)])
+    except CannotTravel as error:
+        raise MessageRejected(broker, 0, str(error)) from error
+    return preview_request(request, broker, config, {TOKEN: ""})
+
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    """A publisher may not read there: the topic exists, and the message got an id."""
+    with closing(connect(address, config, deadline)) as transport:
+        for _ in transport.send([message], deadline):
+            pass
+    return "confirmed, it has an id in an existing topic"
+
+
+class Ams:
+    """One HTTP session; remembers what was refused, so that nothing is asked twice."""
+
+    meanwhile = staticmethod(nothing_else)
+
+    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
+        token = config.token()
+        if not token:
+            raise BrokerUnavailable(address, NO_TOKEN)
+        self._address = address
+        self._refused: dict[str, str] = {}
+        """By message id or topic: why."""
+        self._session = HttpSession(address, config, deadline, {TOKEN: token})
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        by_topic: dict[str, list[Item]] = {}
+        for position, message in enumerate(messages):
+            try:
+                topic = self._acceptable_topic(message)
+                by_topic.setdefault(topic, []).append(_item(position, message))
+            except CannotTravel as error:
+                raise MessageRejected(self._address, position, str(error)) from error
+        for topic, items in by_topic.items():
+            for batch in _batches(items):
+                yield from self._publish(topic, batch, deadline)
+                for item in batch:
+                    if item.message_id in self._refused:
+                        words = self._refused[item.message_id]
+                        raise MessageRejected(self._address, item.position, words)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _acceptable_topic(self, message: Message) -> str:
+        topic = _topic_of(message)
+        words = self._refused.get(topic) or self._refused.get(message.message_id)
+        if words:
+            raise CannotTravel(words)
+        return topic
+
+    def _publish(self, topic: str, batch: Sequence[Item], deadline: Deadline) -> Iterator[int]:
+        """The positions of those that got an id; who did not is among the refused."""
+        answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
+        if answer.status == 200:
+            self._check_ids(answer, len(batch))
+            yield from (item.position for item in batch)
+        elif _is_about_the_topic(answer):
+            self._refused[topic] = f"topic {topic}: {answer}"
+            self._refused.update((item.message_id, self._refused[topic]) for item in batch)
+        elif answer.status not in (400, 413):
+            raise BrokerUnavailable(self._address, str(answer))
+        elif len(batch) == 1:
+            self._refused[batch[0].message_id] = str(answer)
+        else:  # for one of them: halves find out which; an id sent twice does no harm
+            middle = len(batch) // 2
+            yield from self._publish(topic, batch[:middle], deadline)
+            yield from self._publish(topic, batch[middle:], deadline)
+
+    def _check_ids(self, answer: Answer, count: int) -> None:
+        try:
+            ids = json.loads(answer.body)["messageIds"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            ids = []
+        if not isinstance(ids, list) or len(ids) != count or not all(ids):
+            words = f"answered 200 without an id for each of {count} messages"
+            raise BrokerUnavailable(self._address, words)
+
+
+def _is_about_the_topic(answer: Answer) -> bool:
+    return answer.status == 403 or (answer.status == 404 and "topic" in answer.words.lower())
+
+
+def _topic_of(message: Message) -> str:
+    kind, name = destination_of(message)
+    topic = name.replace(".", "-")
+    if kind != TOPIC:
+        raise CannotTravel(f"destination /queue/{name}: AMS has topics only")
+    if not _TOPIC.fullmatch(topic):
+        raise CannotTravel(f"topic {name}: AMS takes letters, digits, - and _ (and . becomes -)")
+    return topic
+
+
+def _item(position: int, message: Message) -> Item:
+    attributes = travelling_headers(message)
+    for name, value in attributes.items():
+        if _BREAKS_JSON.search(name + value):
+            raise CannotTravel(f"header {name}: AMS loses messages with a quote, backslash or line")
+    data = base64.b64encode(message.body).decode()
+    text = json.dumps({"attributes": attributes, "data": data}, ensure_ascii=False)
+    return Item(position, message.message_id, text)
+
+
+def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and (len(batch) == MAX_BATCH or size + len(item.text) > MAX_BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += len(item.text)
+    yield batch
+
+
+def _publish(broker: Broker, topic: str, batch: Sequence[Item]) -> Request:
+    path = quote(broker.path, safe="/%")
+    body = f'{{"messages":[{",".join(item.text for item in batch)}]}}'
+    return Request("POST", f"{path}/topics/{topic}:publish", JSON, body.encode("utf-8", "replace"))

@@ -1,0 +1,67 @@
+"""A directory queue as the broker: confirmed when the element is on disk.
+
+It has the bounds of the spool; a full one is a broker that is not available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.transport import nothing_else
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+
+
+def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> SpoolTransport:
+    return SpoolTransport(address, config)
+
+
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    return serialise(message) + b"\n"
+
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    """Write an element, read it and take it out again."""
+    queue = DirectoryQueue(address.broker.path)
+    try:
+        name = SpoolRoom(queue.path, config).add(message)
+        if not queue.lock(name):
+            return "confirmed, and taken by a reader at once"
+        came_back = queue.read(name)
+        queue.remove(name)
+    except SpoolError as error:
+        raise BrokerUnavailable(address, str(error)) from error
+    if came_back != message:
+        raise BrokerUnavailable(address, f"element {name} was read as another message")
+    return "round trip"
+
+
+class SpoolTransport:
+    """Writes all messages, whatever the deadline: the alternative to this disk is another."""
+
+    meanwhile = staticmethod(nothing_else)
+
+    def __init__(self, address: BrokerAddress, config: PublisherConfig) -> None:
+        self._address = address
+        self._room = SpoolRoom(Path(address.broker.path), config)
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        try:
+            for position, _ in enumerate(self._room.add_all(messages)):
+                yield position
+        except SpoolError as error:
+            raise BrokerUnavailable(self._address, str(error)) from error
+
+    def close(self) -> None:
+        """Nothing is open between two elements."""

@@ -1,0 +1,94 @@
+"""The way through a proxy: to it alone for plain HTTP, else by CONNECT to the broker."""
+
+from __future__ import annotations
+
+from sam_pipeline.publisher.brokers.address import ips_of
+from sam_pipeline.publisher.settings.proxy import Proxy
+from sam_pipeline.schema.net.broker_url import STOMP, Broker
+from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
+
+MAX_ANSWER_BYTES = 65536
+END = b"\r\n\r\n"
+
+
+def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
+    """A channel to the broker; to the proxy itself, which is `forwarded`, for plain HTTP.
+
+    Raises:
+        OSError: its words name the proxy.
+    """
+    try:
+        channel = _connect_to(proxy, deadline)
+    except OSError as error:
+        raise OSError(f"{proxy}: {words_of(error)}") from error
+    if broker.kind != STOMP and not broker.tls:
+        channel.proxy = proxy
+        return channel
+    try:
+        _pass_through(channel, proxy, broker)
+    except BaseException:
+        channel.close()
+        raise
+    return channel
+
+
+def _connect_to(proxy: Proxy, deadline: Deadline) -> Channel:
+    """The first of its addresses that answers, each in its share of the time."""
+    ips = ips_of(proxy.host, proxy.port, deadline)
+    for later in range(len(ips) - 1, 0, -1):
+        try:
+            channel = connect(ips[-1 - later], proxy.port, deadline.share(later + 1))
+        except OSError:
+            continue
+        channel.deadline = deadline
+        return channel
+    return connect(ips[-1], proxy.port, deadline)
+
+
+def _pass_through(channel: Channel, proxy: Proxy, broker: Broker) -> None:
+    lines = [f"CONNECT {broker.netloc} HTTP/1.1", f"Host: {broker.netloc}"]
+    lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
+    try:
+        channel.send("\r\n".join([*lines, "", ""]).encode())
+        head, end, rest = _answer(channel).partition(END)
+    except OSError as error:
+        raise OSError(f"{proxy}: {words_of(error)}") from error
+    status, reason = _status(head)
+    if not end or not status:
+        raise OSError(f"{proxy}: its answer to CONNECT is no HTTP")
+    if not 200 <= status < 300:
+        raise OSError(proxy.refusal(status, reason, _header(head, b"proxy-authenticate")))
+    if rest:  # a broker never speaks first
+        raise OSError(f"{proxy}: it sends more than its answer to CONNECT")
+
+
+def _answer(channel: Channel) -> bytes:
+    """What came up to the end of the headers; less when it closed, or sends without end."""
+    answer = b""
+    while END not in answer and len(answer) < MAX_ANSWER_BYTES:
+        data = channel.receive()
+        if not data:
+            break
+        answer += data
+    return answer
+
+
+def _status(head: bytes) -> tuple[int, str]:
+    """Status and reason of the answer; status 0 where it is no HTTP."""
+    line = head.split(b"\r\n", 1)[0].decode("latin-1")
+    version, _, rest = line.partition(" ")
+    code, _, reason = rest.partition(" ")
+    if not version.startswith("HTTP/1.") or len(code) != 3 or not code.isdecimal():
+        return 0, ""
+    return int(code), reason
+
+
+def _header(head: bytes, name: bytes) -> str:
+    """All values of a header, with commas."""
+    values = []
+    for line in head.split(b"\r\n")[1:]:
+        found, _, value = line.partition(b":")
+        if found.strip().lower() == name:
+            values.append(value.strip().decode("latin-1"))
+    return ", ".join(values)

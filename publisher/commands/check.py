@@ -1,0 +1,207 @@
+"""`sam-publish check`: every problem at once; with --connect the way to each broker and back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
+from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
+from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.net.broker_url import AMS, SPOOL, Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.config import Findings
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+
+PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
+COLUMNS = ("broker", "address", "proven", "seconds")
+
+
+@dataclass(frozen=True)
+class Trip:
+    """What became of a check message to one address: `proven` in words, or the `problem`."""
+
+    broker: str
+    address: str
+    proven: Optional[str]
+    seconds: float
+    problem: Optional[str] = None
+
+
+def handle(args: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Print what was found.
+
+    Raises:
+        ConfigError: all the problems.
+    """
+    config, found = examine_config(args.config, flags)
+    problems = [*found.problems, *_problems(config, found)]
+    notes = [*_notes(config, found)]
+    trips = list(_round_trips(config)) if args.connect else []
+    problems += [f"{found.place('brokers')}: {trip.problem}" for trip in trips if trip.problem]
+    if args.json:
+        document = {"problems": problems, "notes": notes, "brokers": list(map(asdict, trips))}
+        print(to_json({**document, "secrets": config.has_secrets()}))
+    else:
+        _tell(config.has_secrets(), trips, notes, problems)
+    sys.stdout.flush()  # what was proven stands before what was not
+    if problems:
+        raise ConfigError(problems)
+    return OK
+
+
+def _tell(
+    secrets: Mapping[str, bool],
+    trips: Sequence[Trip],
+    notes: Sequence[str],
+    problems: Sequence[str],
+) -> None:
+    print(", ".join(f"{name} {'set' if there else 'unset'}" for name, there in secrets.items()))
+    if trips:
+        print(text_table(COLUMNS, map(_row, trips)))
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if not problems:
+        print("no problem found")
+
+
+def _row(trip: Trip) -> tuple[str, ...]:
+    return trip.broker, trip.address, trip.proven or "failed", f"{trip.seconds:.3f}"
+
+
+def _problems(config: PublisherConfig, found: Findings) -> Iterator[str]:
+    """What single keys do not show."""
+    brokers = config.broker_list
+    if not brokers and "brokers" not in found.bad:
+        yield f"{found.place('brokers')} is missing: all messages would stay in the spool"
+    if any(broker.kind == AMS for broker in brokers) and not found.bad & {"token_file"}:
+        yield from _without_token(config, found)
+    if not found.bad & {"ca_file", "certificate_file", "key_file"}:
+        yield from _bad_tls(config, found)
+    for broker in brokers:
+        yield from _bad_way(config, broker, found)
+        if broker.kind == SPOOL:
+            yield from _unusable(Path(broker.path), found.place("brokers"))
+    if config.spool is not None:
+        yield from _unusable(config.spool, found.place("spool"))
+
+
+def _without_token(config: PublisherConfig, found: Findings) -> Iterator[str]:
+    try:
+        if config.token():
+            return
+        yield f"{found.place('token_file')} is missing: brokers of the kind {AMS} need a token"
+    except BrokerUnavailable as error:
+        yield f"{found.place('token_file')}: {error.reason}"
+
+
+def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
+    if config.key_file and not config.certificate_file:
+        yield f"{found.place('key_file')}: is of no use without certificate_file"
+    if not any(broker.tls for broker in config.broker_list):
+        return
+    from sam_pipeline.schema.net.tls import tls_context  # `import ssl` is slow
+
+    try:
+        tls_context(config.tls_files)
+    except ConfigError as error:
+        for problem in error.problems:
+            about_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")
+            key = "ca_file" if about_ca else "certificate_file"
+            yield f"{found.place(key)}: {problem}"
+
+
+def _bad_way(config: PublisherConfig, broker: Broker, found: Findings) -> Iterator[str]:
+    """What is wrong with login or proxy of a broker; a bad key is told already."""
+    try:
+        if not found.bad & {"proxy", "proxy_password_file"}:
+            config.proxy_for(broker)
+        if "password_file" not in found.bad:
+            config.login(broker)
+    except BrokerUnavailable as error:
+        yield f"{found.place('brokers')}: {error}"
+
+
+def _unusable(path: Path, place: str) -> Iterator[str]:
+    """A directory that is absent is made when it is needed, if its parent allows it."""
+    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        yield f"{place}: {path}: {existing} is no directory"
+    elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        yield f"{place}: {path}: no permission to read and write {existing}"
+
+
+def _notes(config: PublisherConfig, found: Findings) -> Iterator[str]:
+    """What works, and is better known."""
+    variable = config.scratch_of_spool()
+    if variable:
+        yield f"{found.place('spool')}: {config.spool} is below ${variable}, it dies with the job"
+    for broker in config.broker_list:
+        user, secret = _login(config, broker, found)
+        if user and not secret:
+            yield f"{broker}: user {user} has no password (password_file, SAM_PUBLISHER_PASSWORD)"
+        elif secret and not broker.tls and not broker.host.startswith(PLAIN_TEXT_IS_FINE):
+            yield f"{broker}: the password of {user} travels in plain text"
+    if config.password_file and not any(b.user or config.user for b in config.broker_list):
+        yield f"{found.place('password_file')}: is not used, for there is no user"
+
+
+def _login(
+    config: PublisherConfig, broker: Broker, found: Findings
+) -> tuple[Optional[str], Optional[str]]:
+    if broker.kind in (AMS, SPOOL) or "password_file" in found.bad:
+        return None, None
+    try:
+        return config.login(broker)
+    except BrokerUnavailable:  # told as a problem
+        return None, None
+
+
+def _round_trips(config: PublisherConfig) -> Iterator[Trip]:
+    """One for each address of each broker, in equal shares of the time."""
+    message = _check_message(config)
+    deadline = Deadline.after(config.timeout_s)
+    brokers = config.broker_list
+    for position, broker in enumerate(brokers):
+        later = len(brokers) - position - 1
+        try:
+            via_proxy = config.proxy_for(broker) is not None
+            found = addresses_of(broker, deadline.share(later + 1), via_proxy)
+        except BrokerUnavailable as failure:
+            yield Trip(str(broker), "", None, 0.0, str(failure))
+            continue
+        for at, address in enumerate(found):
+            share = deadline.share(len(found) - at + later)
+            yield _round_trip(address, config, message, share)
+
+
+def _round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> Trip:
+    started = time.monotonic()
+    proven, problem = None, None
+    try:
+        proven = kind_of(address.broker).round_trip(address, config, message, deadline)
+    except PublishError as error:
+        problem = str(error)
+    seconds = round(time.monotonic() - started, 3)
+    return Trip(str(address.broker), address.ip, proven, seconds, problem)
+
+
+def _check_message(config: PublisherConfig) -> Message:
+    """Travels where results would; consumers count its class and load nothing."""
+    destination = config.destination_of(config.message_class)
+    body = f"sam-publish check on {socket.gethostname()}\n"
+    message = new_message(CHECK_CLASS, body)
+    return Message({**message.headers, "destination": destination}, message.body)

@@ -1,0 +1,44 @@
+"""What the options of the command line say of the configuration and of a record."""
+
+from __future__ import annotations
+
+from sam_pipeline.publisher.commands.arguments import RECORD_KEYS
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, load_config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from sam_pipeline.schema.records.text import Record
+
+
+def config_of(args: argparse.Namespace) -> PublisherConfig:
+    """The configuration under the options of the command line.
+
+    Raises:
+        ConfigError: all problems at once.
+    """
+    no_spool = getattr(args, "no_spool", False)
+    return load_config(args.config, flags_of(args), no_spool=no_spool)
+
+
+def flags_of(args: argparse.Namespace) -> dict[str, Any]:
+    """By the fields of the configuration; None where the command line says nothing."""
+    names = ("brokers", "timeout_s", "message_class", "destination")
+    flags = {name: getattr(args, name, None) for name in names}
+    if flags["brokers"]:
+        flags["brokers"] = tuple(flags["brokers"])
+    flags["require_broker"] = getattr(args, "require_broker", False) or None
+    return flags
+
+
+def headers_of(args: argparse.Namespace, config: PublisherConfig) -> dict[str, str]:
+    """What every message of the call carries beside its own."""
+    return {DESTINATION: config.destination_of(config.message_class), **dict(args.headers)}
+
+
+def record_of(args: argparse.Namespace) -> Record:
+    """What the options say of the one record."""
+    given = {key: getattr(args, option, None) for option, key in RECORD_KEYS.items()}
+    return {key: value for key, value in given.items() if value is not None}

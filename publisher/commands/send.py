@@ -1,0 +1,66 @@
+"""`sam-publish send`: publish records of files or of standard input, as they are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from sam_pipeline.publisher.commands.options import config_of, headers_of
+from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.delivery.publication import BATCH
+from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
+from sam_pipeline.publisher.probe.input import (
+    RefusedRecord,
+    raw_message,
+    read_blocks,
+    read_records,
+    read_sources,
+)
+from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.schema.messages.message import Message
+    from sam_pipeline.schema.records.text import Record
+
+
+def handle(args: argparse.Namespace) -> int:
+    config = config_of(args)
+    refused: list[RefusedRecord] = []
+    messages = _raw(args, config) if args.raw else _packed(args, config, refused)
+    if args.files and all(map(os.path.isfile, args.files)):  # a pipe could hold us up
+        messages = ReadAhead(messages, BATCH)
+    return publish_and_tell(messages, config, args, refused)
+
+
+def _raw(args: argparse.Namespace, config: PublisherConfig) -> Iterator[Message]:
+    headers = headers_of(args, config)
+    for source in read_sources(args.files):
+        yield raw_message(source, config.message_class, headers)
+
+
+def _packed(
+    args: argparse.Namespace, config: PublisherConfig, refused: list[RefusedRecord]
+) -> Iterator[Message]:
+    size = 1 if args.one_per_message else MAX_RECORDS
+    records = _records(args, config, refused)
+    return pack(records, config.message_class, size, headers=headers_of(args, config))
+
+
+def _records(
+    args: argparse.Namespace, config: PublisherConfig, refused: list[RefusedRecord]
+) -> Iterator[Record]:
+    """The good ones; of the others a person is told at once."""
+    now = datetime.now(timezone.utc)
+    for block in read_blocks(args.files):
+        for item in read_records(block, config.message_class, now):
+            if isinstance(item, RefusedRecord):
+                print(f"sam-publish: error: {item}", file=sys.stderr)
+                refused.append(item)
+            else:
+                yield item

@@ -1,0 +1,280 @@
+"""`sam-publish spool`: what waits there, whether it is sound, and sending it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from threading import Event
+from typing import Any
+
+from sam_pipeline.publisher.delivery.drain import Drain, drain
+from sam_pipeline.publisher.delivery.drain_loop import drain_until
+from sam_pipeline.publisher.progress import Progress
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.spool.count import CountFile
+from sam_pipeline.publisher.spool.inspection import (
+    Element,
+    elements,
+    problems,
+    quarantined,
+    read,
+    repair,
+)
+from sam_pipeline.schema.errors import ConfigError, SpoolError
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
+from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
+from sam_pipeline.schema.times import format_time
+
+LISTED = "{element:23}  {written_at:20}  {size_bytes:>9}  {state:7}  {message_class:16}  {rest}"
+
+TITLES = {
+    "element": "element",
+    "written_at": "written",
+    "size_bytes": "bytes",
+    "state": "state",
+    "message_class": "class",
+    "rest": "message id, destination",
+}
+
+
+def handle(args: argparse.Namespace, config: PublisherConfig) -> int:
+    assert config.spool is not None, "only --no-spool takes it away, and that is not offered here"
+    actions = {
+        "list": _list,
+        "show": _show,
+        "verify": _verify,
+        "repair": _repair,
+        "drain": _drain,
+        "status": _status,
+    }
+    return actions[args.action](args, config, DirectoryQueue(config.spool))
+
+
+def _list(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    chosen = elements(queue) if args.limit is None else _first(args.limit, elements(queue))
+    rows = (_facts(read(queue, element)) for element in chosen)
+    if args.json:
+        _print_array(rows)
+        return OK
+    print(LISTED.format_map(TITLES))
+    for row in rows:
+        state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
+        rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
+        told = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
+        line = LISTED.format_map(
+            {key: "" if value is None else value for key, value in told.items()}
+        )
+        print(_printable(line).rstrip())
+    return OK
+
+
+def _show(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    found = _wanted(args.ids, queue)
+    documents = [_facts(each) | _content(each) for each in found]
+    if args.json:
+        print(to_json(documents if len(documents) > 1 else documents[0]))
+    else:
+        print("\n\n".join(_text(each) for each in found))
+    return BAD_DATA if any(each.damage for each in found) else OK
+
+
+def _verify(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    progress = Progress("verified", queue.count())
+    rows = (problem._asdict() for problem in problems(queue, progress.show))
+    return _tell(args, queue, progress, rows, "{name}: {problem}: {text}")
+
+
+def _repair(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    progress = Progress("repaired", queue.count())
+    rows = (
+        {**mended.problem._asdict(), "done": mended.done, "action": mended.action}
+        for mended in repair(queue, progress.show)
+    )
+    return _tell(args, queue, progress, rows, "{name}: {problem}: {action}")
+
+
+def _tell(
+    args: argparse.Namespace,
+    queue: DirectoryQueue,
+    progress: Progress,
+    rows: Iterable[dict[str, Any]],
+    line: str,
+) -> int:
+    """Each problem as it is found, and whether any is left."""
+    left = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal left
+        for row in rows:
+            left += not row.get("done")
+            progress.make_way()
+            yield row
+        progress.end()
+
+    if args.json:
+        _print_array(counted())
+    else:
+        for row in counted():
+            print(_printable(line.format_map(row)))
+        words = "nothing is wrong" if not left else "1 problem" if left == 1 else f"{left} problems"
+        print(f"{queue.path}: {words}")
+    return BAD_DATA if left else OK
+
+
+def _status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    state = _state(config, queue)
+    if args.json:
+        print(to_json(state))
+        return OK
+    oldest = state["oldest"]
+    print(f"spool        {state['path']}")
+    print(f"messages     {state['messages']} of {state['max_messages']}, {state['when_full']}")
+    print(f"bytes        {state['size_bytes']} of {state['max_bytes']}")
+    print(f"oldest       {format_time(oldest) if oldest else '-'}")
+    print(f"locked       {state['locked']}")
+    print(f"quarantined  {state['quarantined']} in {queue.path}.bad")
+    print(f"dropped      {state['dropped']}")
+    return OK
+
+
+def _state(config: PublisherConfig, queue: DirectoryQueue) -> dict[str, Any]:
+    count = size_bytes = locked = 0
+    oldest = None
+    for element in elements(queue):
+        oldest = oldest or written_at(element.found.name)
+        count += 1
+        size_bytes += element.found.status.st_size
+        locked += element.locked
+    return {
+        "path": str(queue.path),
+        "messages": count,
+        "max_messages": config.spool_max_messages,
+        "size_bytes": size_bytes,
+        "max_bytes": config.spool_max_bytes,
+        "when_full": config.spool_when_full,
+        "oldest": oldest,
+        "locked": locked,
+        "quarantined": quarantined(queue.path),
+        "dropped": CountFile(queue.path, config.state).read().dropped,
+    }
+
+
+def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    if not config.brokers:
+        raise ConfigError(["no broker to drain to: give --broker, or brokers in [publisher]"])
+    stop = Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    started = time.monotonic()
+    try:
+        result = drain_until(stop, config) if args.loop else _drain_once(config, queue, stop)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    elapsed_s, left = time.monotonic() - started, queue.count()
+    if args.json:
+        document = {
+            "sent": result.sent,
+            "rejected": sum(result.rejections.values()),
+            "set_aside": result.set_aside,
+            "left": left,
+            "elapsed_s": round(elapsed_s, 3),
+        }
+        print(to_json(document))
+    else:
+        print(f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left")
+    if args.loop:  # it was asked to end, and did
+        return OK
+    if not result.complete:
+        return UNAVAILABLE
+    return BAD_DATA if result.rejections or result.set_aside else OK
+
+
+def _drain_once(config: PublisherConfig, queue: DirectoryQueue, stop: Event) -> Drain:
+    progress = Progress("drained", queue.count() if sys.stderr.isatty() else 0)
+
+    def go_on(result: Drain) -> bool:
+        progress.show(result.sent)
+        return not stop.is_set()
+
+    result = drain(config, go_on)
+    progress.end()
+    return result
+
+
+def _first(limit: int, found: Iterator[Element]) -> Iterator[Element]:
+    return (element for _, element in zip(range(limit), found))
+
+
+def _facts(element: Element) -> dict[str, Any]:
+    """An element as lists and programs see it."""
+    message = element.message
+    return {
+        "element": element.found.name,
+        "written_at": written_at(element.found.name),
+        "size_bytes": element.found.status.st_size,
+        "locked": element.locked,
+        "message_class": message.message_class if message else None,
+        "message_id": message.message_id if message else None,
+        "destination": message.headers.get(DESTINATION) if message else None,
+        "damage": element.damage or None,
+    }
+
+
+def _content(element: Element) -> dict[str, Any]:
+    message = element.message
+    if message is None:
+        return {"headers": None, "body": None}
+    content: dict[str, Any] = {"headers": dict(message.headers)}
+    try:
+        content["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        content["body"] = message.body.decode(errors="replace")
+        content["body_base64"] = b64encode(message.body).decode()
+    return content
+
+
+def _text(element: Element) -> str:
+    facts = {**_facts(element), "written_at": format_time(written_at(element.found.name))}
+    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
+    message = element.message or Message({}, b"")
+    lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
+    body = message.body.decode(errors="backslashreplace").rstrip("\n")
+    return "\n".join(map(_printable, [*lines, *body.split("\n")]))
+
+
+def _wanted(ids: Iterable[str], queue: DirectoryQueue) -> list[Element]:
+    """The elements of these names or message ids, in that order; read until all are found."""
+    waiting = dict.fromkeys(ids)
+    found: dict[str, Element] = {}
+    for element in elements(queue):
+        if not waiting:
+            break
+        if any("/" not in each for each in waiting) or element.found.name in waiting:
+            element = read(queue, element)
+        message_id = element.message.message_id if element.message else ""
+        for each in {element.found.name, message_id} & waiting.keys():
+            found[each] = element
+            del waiting[each]
+    if waiting:
+        words = f"not in the spool {queue.path}: {', '.join(waiting)}; it may be drained by now"
+        raise SpoolError(words, NO_INPUT)
+    return [found[each] for each in ids]
+
+
+def _print_array(rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON document of any length, written as it comes."""
+    before = "["
+    for row in rows:
+        print(before, to_json(row), sep="\n", end="")
+        before = ","
+    print("[]" if before == "[" else "\n]")
+
+
+def _printable(text: str) -> str:
+    """What others wrote must not steer the terminal."""
+    return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in text)

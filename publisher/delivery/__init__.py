@@ -1,0 +1,1 @@
+"""The first broker that confirms, else the spool."""

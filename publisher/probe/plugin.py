@@ -1,0 +1,181 @@
+"""Run a monitoring plugin and say in a record what it found.
+
+The plugin's output and exit code are passed on unchanged, so that this can stand inside any
+scheduler; its standard input and standard error are ours, as if it had been run without us. What
+is no answer of a plugin becomes UNKNOWN, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from sam_pipeline.publisher.probe.plugin_output import split_output
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.records.normalise import STATUSES
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.times import format_time
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""What is kept of the output; all of it is passed on."""
+
+UNKNOWN = STATUSES.index("UNKNOWN")
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+KILLED = 128
+"""What a shell adds to the number of the signal."""
+
+GRACE_S = 1.0
+"""From SIGTERM to SIGKILL, and from there until one that can't even die is left alone."""
+
+POLL_S = 0.1
+CHUNK_BYTES = 65536
+
+
+class PluginRun(NamedTuple):
+    """`exit_code` is what to end with; `trouble`, if any, is why it is no answer of a plugin."""
+
+    started_at: datetime
+    exit_code: int
+    output: bytes = b""
+    trouble: str = ""
+
+
+def run_plugin(
+    command: Sequence[str], timeout_s: float, pass_on: Callable[[bytes], None]
+) -> PluginRun:
+    """Run the plugin in a process group of its own, killed when the time is up or we are."""
+    started_at = datetime.now(timezone.utc)
+    release = _hold_back(signal.SIGTERM)  # between start and block, it would leave the plugin
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        release()
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
+    output = _Output(process, pass_on)
+    with _ended(process, output):
+        release()
+        _follow(process, output, Deadline.after(timeout_s))
+        code, trouble = _exit_of(process.poll(), timeout_s)
+    return PluginRun(started_at, code, bytes(output.head), trouble)
+
+
+def record_of(run: PluginRun, name: str) -> Record:
+    """Status, summary, performance data, details and the time of the run."""
+    text, trouble = _text(run)
+    output = split_output(text)
+    record = {
+        "metricStatus": STATUSES[run.exit_code] if not trouble else STATUSES[UNKNOWN],
+        "summaryData": output.summary or "no output",
+        "performanceData": output.performance_data,
+        "detailsData": output.details,
+        "timestamp": format_time(run.started_at),
+    }
+    if trouble:
+        record.update(summaryData=f"{name} {trouble}", detailsData=text.rstrip())
+    return record
+
+
+def _hold_back(number: int) -> Callable[[], None]:
+    """Keep a signal from its handler until what this gives is called."""
+    came: list[int] = []
+    handler = signal.signal(number, lambda number, _: came.append(number))
+
+    def release() -> None:
+        signal.signal(number, handler)
+        if came:
+            os.kill(os.getpid(), number)
+
+    return release
+
+
+class _Output:
+    """What a plugin writes: passed on whole, and its head kept."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pass_on: Callable[[bytes], None]) -> None:
+        assert process.stdout is not None, "opened as a pipe"
+        self.pipe = process.stdout
+        self.head = bytearray()
+        self.complete = False
+        self._pass_on = pass_on
+        self._readable = select.poll()
+        self._readable.register(self.pipe, select.POLLIN)
+
+    def take(self, wait_s: float) -> bool:
+        """Whether more came within the time."""
+        if self.complete or not self._readable.poll(wait_s * 1000):
+            return False
+        chunk = os.read(self.pipe.fileno(), CHUNK_BYTES)
+        self.complete = not chunk
+        self._pass_on(chunk)
+        self.head += chunk[: MAX_OUTPUT_BYTES + 1 - len(self.head)]
+        return True
+
+
+def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
+    """Take what the plugin writes until it ended, or the time is up."""
+    while process.poll() is None and not deadline.expired:
+        if not output.complete:
+            output.take(min(POLL_S, deadline.remaining()))
+            continue
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(deadline.remaining())
+    # A child that it left behind may hold the pipe open, or even write for ever.
+    rest = Deadline.after(POLL_S)
+    while not rest.expired and output.take(0):
+        pass
+
+
+def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
+    """The exit code to pass on, and what is wrong with it."""
+    if returncode is None:
+        return UNKNOWN, f"was killed: it took longer than {timeout_s:g} s"
+    if returncode < 0:
+        return KILLED - returncode, f"was killed by signal {-returncode}"
+    if returncode == NOT_FOUND:
+        return returncode, "was not found, or something it needs was not (exit code 127)"
+    if returncode == NOT_EXECUTABLE:
+        return returncode, "can't be executed (exit code 126)"
+    if returncode > UNKNOWN:
+        return returncode, f"ended with exit code {returncode}, which is no status"
+    return returncode, ""
+
+
+def _text(run: PluginRun) -> tuple[str, str]:
+    """The output as text that a record can hold, and the trouble of the run."""
+    output, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
+    if len(run.output) > MAX_OUTPUT_BYTES:
+        trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
+    try:
+        text = output.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = output.decode("utf-8-sig", "replace")
+        trouble = trouble or "wrote what is not UTF-8"
+    return text.replace("\0", "\ufffd").replace("\r\n", "\n"), trouble
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes], output: _Output) -> Iterator[None]:
+    """On leaving the block its whole group is gone, unless the plugin ended by itself."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            _signal_group(process, signal.SIGTERM)
+            _follow(process, output, Deadline.after(GRACE_S))
+            _signal_group(process, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        output.pipe.close()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

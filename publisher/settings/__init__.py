@@ -1,0 +1,1 @@
+"""The configuration of the publisher, its secrets and proxies."""

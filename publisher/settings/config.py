@@ -1,0 +1,315 @@
+"""The `[publisher]` section of sam.toml, read and checked once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
+from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
+from sam_pipeline.schema.program.log import lazy_logger
+
+if TYPE_CHECKING:
+    from sam_pipeline.publisher.settings.proxy import Proxy
+    from sam_pipeline.schema.net.broker_url import Broker
+    from sam_pipeline.schema.net.tls import TlsFiles
+
+DESTINATION = "destination"
+"""Header of a message: where it travels. It survives the spool."""
+
+ORDERS = ("listed", "shuffled")
+REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
+GIB = 1024**3
+
+logger = lazy_logger(__name__)
+
+_PROXY_VARIABLES = {
+    *("http_proxy", "https_proxy", "all_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+}
+
+
+def _bad_broker(urls: Sequence[str]) -> str:
+    return "\n".join(filter(None, map(_problem_of_url, urls)))
+
+
+def _problem_of_url(url: str) -> str | None:
+    from sam_pipeline.schema.net.broker_url import parse_broker
+
+    try:
+        parse_broker(url)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _without_login(url: str) -> str:
+    login, at, place = url.rpartition("@")
+    scheme, found, _ = login.partition("://")
+    return f"{scheme if found else ''}://{place}" if at else url
+
+
+def _not_above_zero(number: float) -> str | None:
+    return None if number > 0 else f"want more than 0, not {number:g}"
+
+
+def _empty(text: str) -> str | None:
+    return None if text.strip() else "is empty"
+
+
+def _none_of(*words: str) -> Any:
+    """A check: the value is one of these words."""
+    return lambda text: None if text in words else f"want {' or '.join(words)}, not {text}"
+
+
+def _missing(path: Path) -> str | None:
+    return None if path.exists() else f"{path}: no such file or directory"
+
+
+def _bad_proxy(url: str) -> str | None:
+    from sam_pipeline.publisher.settings.proxy import problem_of_proxy
+
+    return problem_of_proxy(url)
+
+
+def _bad_secret(path: Path) -> str | None:
+    from sam_pipeline.schema.net.secret_file import problem_of_secret
+
+    return problem_of_secret(path)
+
+
+def _bad_certificate(path: Path) -> str | None:
+    from sam_pipeline.schema.net.secret_file import problem_of_certificate
+
+    return problem_of_certificate(path)
+
+
+class PublisherConfig(NamedTuple):
+    """Where messages go and how long that may take; without a `spool` none is kept."""
+
+    brokers: tuple[str, ...] = ()
+    order: str = "listed"
+    timeout_s: float = 10.0
+    message_class: str = "metricOutput"
+    destination: Optional[str] = None
+    user: Optional[str] = None
+    password_file: Optional[Path] = None
+    token_file: Optional[Path] = None
+    proxy: Optional[str] = None
+    proxy_password_file: Optional[Path] = None
+    ca_file: Optional[Path] = None
+    certificate_file: Optional[Path] = None
+    key_file: Optional[Path] = None
+    spool: Optional[Path] = None
+    spool_max_messages: int = 100_000
+    spool_max_bytes: int = GIB
+    spool_when_full: str = REFUSE
+    state: Optional[Path] = None
+    """Where the memory of brokers and the counters of the spool live; without it, none do."""
+    require_broker: bool = False
+    """A message that only the spool has is a failure of the call; an option, no key of the file."""
+
+    def __repr__(self) -> str:
+        """Without the proxy and the users of brokers, whose URLs may hold a password."""
+        values = {**self._asdict(), "brokers": tuple(map(_without_login, self.brokers))}
+        shown = (f"{name}={value!r}" for name, value in values.items() if name != "proxy")
+        return f"PublisherConfig({', '.join(shown)})"
+
+    @staticmethod
+    def metadata() -> dict[str, dict[str, Any]]:
+        """What `schema.program.config` asks of a field: its key in the file, and a check."""
+        return {
+            "brokers": {"check": _bad_broker},
+            "order": {"check": _none_of(*ORDERS)},
+            "timeout_s": {"check": _not_above_zero},
+            "message_class": {"key": "class", "check": _empty},
+            "destination": {"check": _empty},
+            "password_file": {"check": _bad_secret},
+            "token_file": {"check": _bad_secret},
+            "proxy": {"check": _bad_proxy},
+            "proxy_password_file": {"check": _bad_secret},
+            "ca_file": {"check": _missing},
+            "certificate_file": {"check": _bad_certificate},
+            "key_file": {"check": _bad_secret},
+            "spool_max_messages": {"check": _not_above_zero},
+            "spool_max_bytes": {"check": _not_above_zero},
+            "spool_when_full": {"check": _none_of(REFUSE, DROP_OLDEST)},
+            "require_broker": {"key": None},
+        }
+
+    @property
+    def broker_list(self) -> list[Broker]:
+        from sam_pipeline.schema.net.broker_url import parse_broker
+
+        return [parse_broker(url) for url in self.brokers]
+
+    def login(self, broker: Broker) -> tuple[str | None, str | None]:
+        """User and password for a broker, the latter read anew; without a user neither is sent.
+
+        Raises:
+            BrokerUnavailable: the password is in a file that can't be used now.
+        """
+        from sam_pipeline.publisher.settings import secrets
+
+        user = broker.user or self.user
+        if not user:
+            return None, None
+        try:
+            return user, secrets.password(self.password_file, os.environ)
+        except ConfigError as error:
+            raise BrokerUnavailable(broker, str(error)) from error
+
+    def token(self) -> str | None:
+        """The bearer token, read anew at each connect.
+
+        Raises:
+            BrokerUnavailable: it is in a file that can't be used now.
+        """
+        from sam_pipeline.publisher.settings import secrets
+
+        try:
+            return secrets.token(self.token_file, os.environ)
+        except ConfigError as error:
+            raise BrokerUnavailable("bearer token", str(error)) from error
+
+    def has_secrets(self) -> dict[str, bool]:
+        """Which secrets there are; one in a file that can't be used counts as none."""
+        from sam_pipeline.publisher.settings import secrets
+        from sam_pipeline.schema.net.secret_file import read_secret
+
+        ways = {
+            "password": lambda: secrets.password(self.password_file, os.environ),
+            "token": lambda: secrets.token(self.token_file, os.environ),
+            "proxy password": lambda: (
+                self.proxy_password_file and read_secret(self.proxy_password_file)
+            ),
+        }
+        return {name: _is_there(way) for name, way in ways.items()}
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
+
+        return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+
+    def scratch_of_spool(self) -> str | None:
+        """The variable that names a batch job's scratch directory above the spool, if one does."""
+        from sam_pipeline.publisher.settings.job_scratch import scratch_of
+
+        return scratch_of(self.spool, os.environ) if self.spool else None
+
+    def proxy_for(self, broker: Broker) -> Proxy | None:
+        """The proxy on the way to a broker, by the key or else by the environment.
+
+        Raises:
+            BrokerUnavailable: the one that is named can't be used.
+        """
+        if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
+            return None
+        from sam_pipeline.publisher.settings import proxy
+
+        try:
+            return proxy.chosen(broker, self.proxy, self.proxy_password_file, os.environ)
+        except (ValueError, ConfigError) as error:
+            raise BrokerUnavailable(broker, str(error)) from error
+
+    def destination_of(self, message_class: str) -> str:
+        """Where messages of that class go that name no destination."""
+        return self.destination or default_destination(message_class)
+
+    def addressed(self, message: Message) -> Message:
+        """The message with the class and the destination that it lacks."""
+        if message.headers.get(DESTINATION) and message.headers.get(CLASS):
+            return message
+        message = message.with_default_class(self.message_class)
+        if message.headers.get(DESTINATION):
+            return message
+        destination = self.destination_of(message.message_class or "")
+        return Message({**message.headers, DESTINATION: destination}, message.body)
+
+
+def load_config(
+    path: str | None, flags: Mapping[str, Any], *, no_spool: bool = False
+) -> PublisherConfig:
+    """The configuration; state and spool are in the state directory unless it names others.
+
+    Below the scratch directory of a batch job there is no spool unless one is configured: it
+    would die with the job. A message that no broker takes is then refused.
+
+    Raises:
+        ConfigError: all problems at once.
+    """
+    config = load(
+        PublisherConfig,
+        "publisher",
+        flags=flags,
+        path=path,
+        environ=os.environ,
+        parse_toml=_parse_toml,
+    )
+    return _placed(config, no_spool)
+
+
+def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
+    """The configuration with defaults in place of what is bad, and what is bad.
+
+    Of brokers, those that are good are left.
+
+    Raises:
+        ConfigError: there is no such file, or it is no TOML.
+    """
+    found = examine(
+        PublisherConfig,
+        "publisher",
+        flags=flags,
+        path=path,
+        environ=os.environ,
+        parse_toml=_parse_toml,
+    )
+    urls = found.rejected.get("brokers", found.values.get("brokers", ()))
+    brokers = tuple(url for url in urls if _problem_of_url(url) is None)
+    return _placed(PublisherConfig(**{**found.values, "brokers": brokers})), found
+
+
+def _is_there(way: Callable[[], object]) -> bool:
+    try:
+        return bool(way())
+    except ConfigError:
+        return False
+
+
+def _placed(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
+    """With the places of state and spool, where it names none."""
+    state = config.state or state_dir(os.environ)
+    spool = config.spool or state / "spool"
+    if no_spool:
+        return config._replace(state=state, spool=None)
+    if config.spool is None and _dies_with_the_job(spool):
+        return config._replace(state=state, require_broker=True)
+    return config._replace(state=state, spool=spool)
+
+
+def _dies_with_the_job(spool: Path) -> bool:
+    from sam_pipeline.publisher.settings.job_scratch import scratch_of
+
+    variable = scratch_of(spool, os.environ)
+    if variable:
+        what = "no spool: %s is below $%s, which is removed with the job"
+        advice = "configure `spool` in a directory that stays, or only brokers can take messages"
+        logger.warning(f"{what}; {advice}", spool, variable)
+    return variable is not None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    from importlib import import_module
+
+    try:
+        parser = import_module("tomllib")
+    except ModuleNotFoundError:  # Python 3.9 and 3.10
+        parser = import_module("tomli")
+    parsed: dict[str, Any] = parser.loads(text)
+    return parsed

@@ -1,0 +1,1 @@
+"""The publisher's own spool: its bound, its count, its inspection."""

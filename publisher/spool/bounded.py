@@ -1,0 +1,120 @@
+"""The one way into a spool: bounded by messages and bytes.
+
+    room = SpoolRoom(config.spool, config)
+    for message in room.add_all(messages):  # each as it is on disk; or SpoolError
+        …
+
+A full spool refuses (exit code 74) or drops its oldest elements, as `spool_when_full` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sam_pipeline.publisher.settings.config import DROP_OLDEST, PublisherConfig
+from sam_pipeline.publisher.spool.count import CountFile, SpoolCount
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
+
+SLACK = 100
+"""When it is full, a hundredth of it is dropped at once: each time, all of it is counted."""
+_FULL = 74
+
+logger = lazy_logger(__name__)
+
+
+class SpoolRoom:
+    """The room left in the spool at `path`, by the bounds of `config`."""
+
+    def __init__(self, path: Path, config: PublisherConfig) -> None:
+        self._path = path
+        self._config = config
+        self._queue = DirectoryQueue(path)
+        self._count = CountFile(path, config.state)
+
+    def add(self, message: Message) -> str:
+        """Store the message durably and give the name of its element.
+
+        Raises:
+            SpoolError: the spool is full, or the disk; nothing of the message is kept.
+        """
+        content = serialise(message)
+        self._reserve([message], [content])
+        return self._queue.store(content)
+
+    def add_all(self, messages: Sequence[Message]) -> Iterator[Message]:
+        """Each message as it is durable, in their order; many are quicker than one by one.
+
+        Raises:
+            SpoolError: what was not given until now is not in the spool.
+        """
+        for start in range(0, len(messages), BATCH):
+            batch = messages[start : start + BATCH]
+            contents = [serialise(message) for message in batch]
+            try:
+                self._reserve(batch, contents)
+            except SpoolError:
+                if len(batch) == 1:
+                    raise
+                for message in batch:  # not all of them: as many as there is room for
+                    self.add(message)
+                    yield message
+            else:
+                yield from (m for m, _ in zip(batch, self._queue.store_all(contents)))
+
+    def _reserve(self, messages: Sequence[Message], contents: Sequence[bytes]) -> None:
+        need = (len(contents), sum(map(len, contents)))
+        with self._count.changing() as count:
+            if count.stale or not self._fits(count, need):
+                count.recount(self._queue)  # what is refused or dropped must be true
+            if not self._fits(count, need) and self._config.spool_when_full == DROP_OLDEST:
+                self._drop_oldest(count, need)
+            if not self._fits(count, need):
+                raise self._refusal(count, need, messages[0].message_id)
+            count.messages += need[0]
+            count.size_bytes += need[1]
+
+    def _fits(self, count: SpoolCount, need: tuple[int, int]) -> bool:
+        return (
+            count.messages + need[0] <= self._config.spool_max_messages
+            and count.size_bytes + need[1] <= self._config.spool_max_bytes
+        )
+
+    def _drop_oldest(self, count: SpoolCount, need: tuple[int, int]) -> None:
+        if not self._fits(SpoolCount(""), need):  # too much for an empty spool
+            return
+        most = self._config.spool_max_messages, self._config.spool_max_bytes
+        wanted = max(need[0], most[0] // SLACK), max(need[1], most[1] // SLACK)
+        dropped, size_bytes = 0, 0
+        for name in self._queue.names():
+            if self._fits(count, wanted):
+                break
+            size = self._drop(name)
+            if size is not None:
+                dropped, size_bytes = dropped + 1, size_bytes + size
+                count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
+        count.dropped += dropped
+        words = "the spool %s is full: its %s oldest messages (%s bytes) are dropped, %s until now"
+        logger.error(words, self._path, dropped, size_bytes, count.dropped)
+
+    def _drop(self, name: str) -> int | None:
+        """The bytes of an element that is gone now; None if somebody works on it."""
+        with suppress(SpoolError):  # another user's: perhaps the next can go
+            if self._queue.lock(name):
+                size = self._queue.size(name)
+                self._queue.remove(name)
+                return size
+        return None
+
+    def _refusal(self, count: SpoolCount, need: tuple[int, int], message_id: str) -> SpoolError:
+        config = self._config
+        holds = f"{count.messages} of {config.spool_max_messages} messages"
+        holds += f", {count.size_bytes} of {config.spool_max_bytes} bytes"
+        which = f"message {message_id}" if need[0] == 1 else f"{need[0]} messages"
+        words = f"the spool {self._path} is full ({holds}): {which} of {need[1]} bytes refused;"
+        return SpoolError(f"{words} drain it, or raise spool_max_messages, spool_max_bytes", _FULL)
