@@ -16,11 +16,11 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, text_table, to_json
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.check import loader_problems
-from sam_pipeline.sql.config import load_database
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.version import require_current
+from sam_pipeline.sql.checks.check import loader_problems
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import require_current
+from sam_pipeline.sql.loading.catalogue import Catalogue
 
 COLUMNS = ("broker", "address", "destination", "proven", "seconds")
 

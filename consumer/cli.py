@@ -39,8 +39,8 @@ from sam_pipeline.schema.program.command import (
     run,
     to_json,
 )
-from sam_pipeline.sql.config import load_database
-from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine
 
 BATCHES_WAITING = 4
 """So many batches fit into the inbox."""

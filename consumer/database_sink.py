@@ -10,19 +10,20 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
+from sqlalchemy import Engine
+
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.open_letters import OpenLetters
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.upkeep import upkeep_of
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.audit import Audit
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import open_by_reason
+from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import SqlError
-from sam_pipeline.sql.load import Loaded, load
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.version import require_current
-from sqlalchemy import Engine
+from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import open_by_reason
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import Loaded, load
 
 
 class DatabaseSink:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
+
 from sam_pipeline.consumer.config import editor_command, load_limits
 from sam_pipeline.consumer.dead_letter_words import (
     documents,
@@ -24,8 +26,10 @@ from sam_pipeline.consumer.letter_editor import edited_by_hand
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.dead_letter import (
+from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.loading.dead_letter import (
     NO_LIMIT,
     Wanted,
     dead_letter_ids,
@@ -33,13 +37,10 @@ from sam_pipeline.sql.dead_letter import (
     list_dead_letters,
     show_dead_letter,
 )
-from sam_pipeline.sql.dead_letter_edit import edit_dead_letter, refuse_settled
-from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.progress import Progress
-from sam_pipeline.sql.moments import age_argument
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.replay import Replayed, replay_dead_letters
-from sqlalchemy import Engine
+from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter, refuse_settled
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
+from sam_pipeline.sql.topology.moments import age_argument
 
 EXAMPLES = """\
 examples:

@@ -13,7 +13,7 @@ from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.state import State
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 IDLE_S = 0.2
 """How often a loop without messages looks whether it shall end."""

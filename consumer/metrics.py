@@ -24,6 +24,7 @@ from prometheus_client.core import (
     StateSetMetricFamily,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
 from sam_pipeline.consumer.histogram import Distribution
 from sam_pipeline.consumer.snapshot import STATES, STUCK, Snapshot, judge
 from sam_pipeline.consumer.state import State

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 
 class Sink(Protocol):

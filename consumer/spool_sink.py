@@ -8,7 +8,7 @@ from pathlib import Path
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 MOVED = Loaded({}, {}, 0, {})
 """Nothing is looked into, so nothing can be bad."""

@@ -16,7 +16,7 @@ from sam_pipeline.consumer.histogram import Distribution, Histogram
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.tally import Tally
 from sam_pipeline.schema.messages.message import MESSAGE_ID
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 NOT_TRIED = "not tried yet"
 PAUSE_S = 1.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 MAX_KEYS = 100
 """So many ignored keys are counted by name: senders can think of any number of them."""

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.errors import SqlError
-from sam_pipeline.sql.news import fold
-from sam_pipeline.sql.replay import replay_parked
-from sqlalchemy import Engine
+from sam_pipeline.sql.loading.fold import fold
+from sam_pipeline.sql.loading.replay import replay_parked
 
 EVERY_S = 1.0
 """How far current_status may be behind, while there is time for it."""

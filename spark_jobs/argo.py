@@ -14,13 +14,14 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start, moment
 from sam_pipeline.spark_jobs.figures import Seconds, rounded
 from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.stored import Names, Segment, group_site_totals, timeline, totals
 from sam_pipeline.spark_jobs.summary import period_figures
-from sqlalchemy import Connection
 
 GROUP_TYPE = "SITES"
 """The word for a group of endpoints, in EGI's reports."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
 from sam_pipeline.spark_jobs.levels import ALL_NAMES
 from sam_pipeline.spark_jobs.status import (
     DOWNTIME,

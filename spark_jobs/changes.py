@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.levels import FIGURES, NAMES, WITH_FIGURES
-from sqlalchemy import Connection, text
 
 # The parts of a run's input, and what to call a change of each.
 _INPUTS = {

@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.program.command import OK, CommandParser, common_options, run, to_json
 from sam_pipeline.spark_jobs import export_command, profile_command, show, trends_command
 from sam_pipeline.spark_jobs.arguments import (
@@ -34,10 +36,9 @@ from sam_pipeline.spark_jobs.run_lock import run_lock
 from sam_pipeline.spark_jobs.seal import waiting
 from sam_pipeline.spark_jobs.seal_command import add_seal
 from sam_pipeline.spark_jobs.spreadsheet import csv_table
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.news import take_changes
-from sqlalchemy import Engine
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.loading.fold import take_changes
 
 PROGRAM = "sam-report"
 EXAMPLES = """\

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from datetime import date
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.groups import Member
 from sam_pipeline.spark_jobs.levels import GROUP, METRIC
-from sqlalchemy import Connection, text
 
 MONITORING_HOST = "monitoring-host"
 EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)

@@ -1,7 +1,7 @@
 """What a call of `sam-report run` has to compute: the days that were asked for, or that are due.
 
 Loaders note the days whose inputs they change. A call numbers the changes that are there
-(sql.news.take_changes) before it reads anything, and its runs keep that number: whatever comes
+(`take_changes`) before it reads anything, and its runs keep that number: whatever comes
 later has no number yet or a greater one, and its day is due again.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import Period, as_day
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profile import Profile
-from sqlalchemy import Connection, text
 
 _ONE_DAY = timedelta(days=1)
 

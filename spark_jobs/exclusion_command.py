@@ -7,6 +7,8 @@ import logging
 import time
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs import exclusions
@@ -16,10 +18,9 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.exclusions import Entry
 from sam_pipeline.spark_jobs.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.run_record import who
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.moments import time_argument
-from sqlalchemy import Connection
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.topology.moments import time_argument
 
 EXAMPLES = """\
 examples:

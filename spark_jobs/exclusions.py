@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.database_inputs import Exclusion
 from sam_pipeline.spark_jobs.days import day_start
 from sam_pipeline.spark_jobs.due import horizon
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.run_record import stored_time
 from sam_pipeline.spark_jobs.stored import as_moment
-from sqlalchemy import Connection, text
 
 _COLUMNS = (
     "exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_s,"

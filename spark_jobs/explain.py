@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from sqlalchemy import Connection
+
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.evidence import Evidence
@@ -39,7 +41,6 @@ from sam_pipeline.spark_jobs.stored import (
     timeline,
 )
 from sam_pipeline.spark_jobs.words import names_near
-from sqlalchemy import Connection
 
 _TITLES = {FUNCTION: "functions", SERVICE: "services", ENDPOINT: "endpoints"}
 # Of many that say the same, the first and the last tell when.

@@ -10,8 +10,8 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.arguments import asked_period, day_argument
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:

@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs import argo, openmetrics
 from sam_pipeline.spark_jobs.days import Period
@@ -22,7 +24,6 @@ from sam_pipeline.spark_jobs.files import path_part, replacing
 from sam_pipeline.spark_jobs.levels import SITE
 from sam_pipeline.spark_jobs.spreadsheet import csv_lines
 from sam_pipeline.spark_jobs.stored import Run, day_figures
-from sqlalchemy import Connection
 
 Progress = Callable[[str], None]
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.arguments import asked_period, utc_today
@@ -16,9 +18,8 @@ from sam_pipeline.spark_jobs.days import Period, moment
 from sam_pipeline.spark_jobs.export import WRITERS, Request, Written
 from sam_pipeline.spark_jobs.stages import Stages
 from sam_pipeline.spark_jobs.stored import Run, published_reports, published_runs
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading_at_once
-from sqlalchemy import Connection
+from sam_pipeline.sql.database.engine import reading_at_once
+from sam_pipeline.sql.database.open import open_database
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import moment
 from sam_pipeline.spark_jobs.levels import ALL_NAMES, GROUP, NAMES, SECONDS, WITH_FIGURES
 from sam_pipeline.spark_jobs.stored import Run
-from sqlalchemy import Connection, text
 
 BATCH_ROWS = 50_000
 

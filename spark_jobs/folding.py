@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+
 from sam_pipeline.spark_jobs.days import DAY_S
 from sam_pipeline.spark_jobs.levels import (
     ALL_NAMES,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
 from sam_pipeline.spark_jobs.days import DAY_S
 from sam_pipeline.spark_jobs.folding import STRETCH
 from sam_pipeline.spark_jobs.levels import ENDPOINT, METRIC, NAMES

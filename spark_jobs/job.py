@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from sqlalchemy import Engine
+
 from sam_pipeline.spark_jobs import database_inputs, inputs, run_record
 from sam_pipeline.spark_jobs.availability import figures
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_number, day_start
@@ -23,9 +25,8 @@ from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.run_record import DayFacts, Published
 from sam_pipeline.spark_jobs.status import STATUSES
 from sam_pipeline.spark_jobs.storage import Reading, Storage
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import SqlError
-from sqlalchemy import Engine
 
 _ENDPOINTS = "day int, site string, service_flavour string, host_name string, first_site boolean"
 _COVERS = (
@@ -89,7 +90,7 @@ def run(
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
 
-    `change_no` is what sql.news.take_changes gave before. `published` is called for each report
+    `change_no` is what `take_changes` gave before. `published` is called for each report
     as soon as it is, as the next one may fail.
 
     Raises:

@@ -8,6 +8,8 @@ from dataclasses import astuple, dataclass, field
 from datetime import date
 from typing import Any
 
+from sqlalchemy import Connection, bindparam, text
+
 from sam_pipeline.schema.program import command
 from sam_pipeline.spark_jobs.database_inputs import Membership, memberships
 from sam_pipeline.spark_jobs.days import DAY_S, Period, moment
@@ -17,7 +19,6 @@ from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import recorded_profile
 from sam_pipeline.spark_jobs.stored import second_of
 from sam_pipeline.spark_jobs.words import duration, names_near, one_line
-from sqlalchemy import Connection, bindparam, text
 
 # Where results are believed until the next one, silence is what a report no longer looks back to.
 SILENT_AFTER_S = 2 * DAY_S

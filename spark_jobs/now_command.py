@@ -7,14 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs import now
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import read_profiles
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading
-from sqlalchemy import Connection
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:

@@ -14,11 +14,12 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
 
+from sqlalchemy import Connection, bindparam, text
+
 from sam_pipeline.spark_jobs.database_inputs import WINDOW, count_results, memberships
 from sam_pipeline.spark_jobs.days import DAY_S, Period, as_day, day_start
 from sam_pipeline.spark_jobs.expected import expect
 from sam_pipeline.spark_jobs.profile import Profile
-from sqlalchemy import Connection, bindparam, text
 
 SAMPLE = 50
 TIMES = 3

@@ -12,12 +12,13 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import as_day
 from sam_pipeline.spark_jobs.figures import NO_FIGURE
 from sam_pipeline.spark_jobs.levels import SITE
 from sam_pipeline.spark_jobs.page_links import site_page
 from sam_pipeline.spark_jobs.page_month import Month
-from sqlalchemy import Connection, text
 
 # The view report_change has them all.
 _MAX_ROWS = 200

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from sam_pipeline.spark_jobs.drawing import HOURS, SHADES
 from sam_pipeline.spark_jobs.drawing import LEGEND as BARS
 from sam_pipeline.spark_jobs.files import replacing

@@ -8,6 +8,8 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.database_inputs import WINDOW
 from sam_pipeline.spark_jobs.days import DAY_S, Period, as_day, day_start
 from sam_pipeline.spark_jobs.levels import (
@@ -23,7 +25,6 @@ from sam_pipeline.spark_jobs.page_failures import Said
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.site_results import Instance
 from sam_pipeline.spark_jobs.stored import Run, Segment
-from sqlalchemy import Connection, text
 
 _SECONDS = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
 _LEVELS = ", ".join(f"'{level}'" for level in (SITE, FUNCTION, SERVICE, ENDPOINT, METRIC))

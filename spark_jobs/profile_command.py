@@ -10,16 +10,17 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.spark_jobs import observed
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.observed import Observed
 from sam_pipeline.spark_jobs.profile import OFF, Profile
 from sam_pipeline.spark_jobs.profile_file import read_profiles
-from sam_pipeline.sql.database import open_if_configured
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
-from sqlalchemy import Connection
 
 NO_DATABASE = "no [database] is configured: only the files were checked"
 EXAMPLES = """\

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+
 from sam_pipeline.spark_jobs.profile import Threshold
 from sam_pipeline.spark_jobs.status import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 from sam_pipeline.spark_jobs.stretches import Integers, Results, Stretches, stretches

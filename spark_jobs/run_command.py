@@ -11,6 +11,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.times import format_time
@@ -23,9 +25,8 @@ from sam_pipeline.spark_jobs.errors import ReportUsage, SparkFailed
 from sam_pipeline.spark_jobs.job import Summary, run
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.stages import Stages
-from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DISK_FULL, DatabaseFull
-from sqlalchemy import Engine
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 

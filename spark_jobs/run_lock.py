@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import Connection, Engine, TextClause, text
+
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.run_record import who
-from sam_pipeline.sql.engine import name_of
+from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.errors import DATABASE_ERRORS, translated
-from sqlalchemy import Connection, Engine, TextClause, text
 
 # Each try is short, so that an interrupt is heard at once.
 _PAUSE_S = 0.5

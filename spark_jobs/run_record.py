@@ -18,6 +18,8 @@ from datetime import date
 from fractions import Fraction
 from importlib.metadata import version
 
+from sqlalchemy import Connection, Engine, TextClause, text
+
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.changes import note_changes
 from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
@@ -27,8 +29,7 @@ from sam_pipeline.spark_jobs.figures import Seconds, rounded
 from sam_pipeline.spark_jobs.groups import GroupFigure, Member, group_figures
 from sam_pipeline.spark_jobs.levels import SECONDS
 from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.sql.engine import writing
-from sqlalchemy import Connection, Engine, TextClause, text
+from sam_pipeline.sql.database.engine import writing
 
 REPORT_TABLES = (
     "timeline_segment",

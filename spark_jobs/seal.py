@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import Period, as_day, moment, month_of
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.run_record import stored_time
 from sam_pipeline.spark_jobs.stored import Candidate, as_moment, candidates, published_reports
-from sqlalchemy import Connection, text
 
 _OF_MONTH = "report = :report AND day BETWEEN :first AND :last"
 _SUPERSEDE = (

@@ -15,8 +15,8 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.run_lock import run_lock
 from sam_pipeline.spark_jobs.seal import Seal, seal, seals
 from sam_pipeline.spark_jobs.stored import published_reports
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading, writing
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:

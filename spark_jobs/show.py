@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.days import Period, moment
@@ -14,7 +16,6 @@ from sam_pipeline.spark_jobs.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.profile import Targets
 from sam_pipeline.spark_jobs.stored import Run, published_reports, published_runs
 from sam_pipeline.spark_jobs.summary import Figure, period_figures
-from sqlalchemy import Connection
 
 
 @dataclass(frozen=True)

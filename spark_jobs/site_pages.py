@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.page_changes import changes_view
@@ -36,7 +38,6 @@ from sam_pipeline.spark_jobs.stored import (
     published_runs,
     trends,
 )
-from sqlalchemy import Connection
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection, bindparam, text
+
 from sam_pipeline.schema.records.performance_data import Measured
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, WINDOW, Exclusion, Result
 from sam_pipeline.spark_jobs.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.profile import Profile, Threshold
 from sam_pipeline.spark_jobs.stored import Run
 from sam_pipeline.spark_jobs.thresholds import verdict_of
-from sqlalchemy import Connection, bindparam, text
 
 Instance = tuple[str, str, str]
 """flavour, host, metric"""

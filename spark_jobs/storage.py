@@ -18,6 +18,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
+from sqlalchemy import Engine, text
+from sqlalchemy.dialects import sqlite
+
 from sam_pipeline.spark_jobs import reading as results_reading
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, VALUES, WINDOW, Exclusion
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
@@ -33,9 +36,7 @@ from sam_pipeline.spark_jobs.storage_tasks import (
     reading_results,
     reading_rows,
 )
-from sam_pipeline.sql.engine import postgresql_arguments, reading, writing
-from sqlalchemy import Engine, text
-from sqlalchemy.dialects import sqlite
+from sam_pipeline.sql.database.engine import postgresql_arguments, reading, writing
 
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 # Time and status in one number, as spark_jobs.stretches has them.

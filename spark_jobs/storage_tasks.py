@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
+
 from sam_pipeline.spark_jobs.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
 from sam_pipeline.spark_jobs.reading import Task, read_slice
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.schema.times import parse_time
 from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
 from sam_pipeline.spark_jobs.days import Period, as_day
@@ -17,7 +19,6 @@ from sam_pipeline.spark_jobs.groups import Member
 from sam_pipeline.spark_jobs.levels import ALL_NAMES, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import recorded_profile
-from sqlalchemy import Connection, text
 
 # Of a long answer, how many rows are in memory at a time.
 _BATCH_ROWS = 10_000

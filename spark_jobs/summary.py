@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
+from sqlalchemy import Connection
+
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.figures import Seconds, short
 from sam_pipeline.spark_jobs.groups import GroupFigure, Member, group_figures
 from sam_pipeline.spark_jobs.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.profile import Targets
 from sam_pipeline.spark_jobs.stored import DayFigure, Names, day_figures, day_members, totals
-from sqlalchemy import Connection
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.days import Period, moment
 from sam_pipeline.spark_jobs.levels import NAMES, SECONDS
 from sam_pipeline.spark_jobs.stored import Run, Trend, published_reports, published_runs, trends
-from sqlalchemy import Connection
 
 
 @dataclass(frozen=True)

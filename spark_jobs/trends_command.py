@@ -11,8 +11,8 @@ from sam_pipeline.spark_jobs.arguments import add_period_options, asked_period, 
 from sam_pipeline.spark_jobs.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.spreadsheet import csv_table
 from sam_pipeline.spark_jobs.trends import as_rows, as_text, read_trends
-from sam_pipeline.sql.database import open_database
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:

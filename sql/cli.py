@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import (
     OK,
@@ -18,14 +20,21 @@ from sam_pipeline.schema.program.command import (
     to_json,
 )
 from sam_pipeline.schema.records.classes import built_in
-from sam_pipeline.sql import downtime_command, partitions_command, prune_command, script_command
-from sam_pipeline.sql.catalogue import ClassView, class_views
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.config import load_database
-from sam_pipeline.sql.engine import make_engine, name_of
-from sam_pipeline.sql.imports import command as import_command
-from sam_pipeline.sql.version import current_version, require_current, upgrade, wanted_version
-from sqlalchemy import Engine
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.commands import downtime as downtime_command
+from sam_pipeline.sql.commands import import_files as import_command
+from sam_pipeline.sql.commands import partitions as partitions_command
+from sam_pipeline.sql.commands import prune as prune_command
+from sam_pipeline.sql.commands import sql as script_command
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine, name_of
+from sam_pipeline.sql.database.version import (
+    current_version,
+    require_current,
+    upgrade,
+    wanted_version,
+)
+from sam_pipeline.sql.loading.catalogue import ClassView, class_views
 
 PROGRAM = "sam-db"
 

@@ -24,6 +24,8 @@ import re
 import sqlite3
 
 import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
+
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -34,7 +36,6 @@ from sam_pipeline.schema.program.command import (
     UNAVAILABLE,
     USAGE,
 )
-from sqlalchemy.exc import SQLAlchemyError
 
 
 class SqlError(SamError):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
-from sam_pipeline.schema.messages.message import Message
 
+from sam_pipeline.schema.messages.message import Message
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply
 
 TOKEN = "ams-token-4711"

@@ -15,7 +15,6 @@ from itertools import chain, combinations
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.directory import LOCK, LOCK_AGE_S, TEMPORARY
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000

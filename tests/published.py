@@ -6,11 +6,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sam_pipeline.schema.times import parse_time
-from sam_pipeline.spark_jobs.days import as_day
-from sam_pipeline.sql.engine import reading
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.times import parse_time
+from sam_pipeline.spark_jobs.days import as_day
+from sam_pipeline.sql.database.engine import reading
 from tests.duckdb_rules import KEYS, NAMES, SECONDS
 
 Rows = set[tuple[Any, ...]]

@@ -23,7 +23,7 @@ from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.xml_elements import elements
-from sam_pipeline.sql.view_rows import Row, key_of
+from sam_pipeline.sql.topology.view_rows import Row, key_of
 
 ROOT = "results"
 META = "meta"

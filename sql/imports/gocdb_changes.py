@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
-from sam_pipeline.sql.catalogue import MESSAGE_ID
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.view_rows import GOCDB, Row, key_of, source_of
+from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
+from sam_pipeline.sql.topology.view_rows import GOCDB, Row, key_of, source_of
 
 MOST_VANISHED_PERCENT = 20
 """More than that at once looks like half an export."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sqlalchemy import Connection, Engine
+
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -22,20 +24,19 @@ from sam_pipeline.schema.messages.message import (
 )
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.audit import Audit, write_audit
-from sam_pipeline.sql.batch import CLASS_BROKEN, Failure, read_batch
-from sam_pipeline.sql.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.dead_letter import keep
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
-from sam_pipeline.sql.imports.file import InputFile
-from sam_pipeline.sql.imports.pieces import Piece, Pieces, Place
-from sam_pipeline.sql.imports.place import Places, Tally, size_of
+from sam_pipeline.sql.imports.checkpoint import Places, Tally, size_of
+from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.progress import Progress
-from sam_pipeline.sql.insert import insert_batch
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.transaction import load_transaction
-from sqlalchemy import Connection, Engine
+from sam_pipeline.sql.imports.splitter import Piece, Pieces, Place
+from sam_pipeline.sql.loading.audit import Audit, write_audit
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.dead_letter import keep
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.insert import insert_batch
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024

@@ -13,22 +13,23 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO
 
+from sqlalchemy import Connection, Engine
+
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
-from sam_pipeline.sql.batch import Failure, read_batch
-from sam_pipeline.sql.catalogue import Catalogue
+from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.file import InputFile
-from sam_pipeline.sql.imports.pieces import BLOCK_BYTES
+from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import FILE, LINE, content_id, refuse_broken_class
-from sam_pipeline.sql.insert import insert_batch
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.transaction import load_transaction
-from sqlalchemy import Connection, Engine
+from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
+from sam_pipeline.sql.loading.batch import Failure, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.insert import insert_batch
 
 ONE_TRANSACTION_LINES = 100_000
 """A longer file is stored by batches: its transaction would hold up every other loader."""

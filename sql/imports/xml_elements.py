@@ -14,6 +14,7 @@ from xml.parsers.expat import errors
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
+
 from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
 from sam_pipeline.sql.errors import BadInput
 

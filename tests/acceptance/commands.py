@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.services.postgres import as_role
 
 PROGRAMS = Path(sys.executable).parent

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import sam_pipeline.consumer.cli
 import sam_pipeline.consumer.nagios
 import sam_pipeline.publisher.cli
@@ -30,7 +31,6 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.acceptance.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.acceptance.page import DOCS, blocks, read_page, shell
 from tests.acceptance.stored import execute, query

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.records.classes import BUILT_IN
 
+from sam_pipeline.schema.records.classes import BUILT_IN
 from tests.acceptance.commands import Answer, Workplace
 from tests.acceptance.page import (
     DOCS,

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sam_pipeline.schema.messages.message import new_message
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.load import load
 
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
 from tests.acceptance.commands import Answer, Workplace, embedded, embedded_workplace
 from tests.acceptance.stored import execute, query
 from tests.services.postgres import PostgresServer, as_role, fresh_database

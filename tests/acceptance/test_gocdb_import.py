@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK
 
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK
 from tests.acceptance.commands import Answer, Workplace, embedded
 from tests.gocdb_files import (
     document,

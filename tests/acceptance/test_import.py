@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.records.text import write_wlcg
 
+from sam_pipeline.schema.records.text import write_wlcg
 from tests.acceptance.commands import Workplace, embedded
 from tests.acceptance.stored import query
 from tests.builders import metric_result

@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 from sam_pipeline.schema.records.classes import BUILT_IN
-from sam_pipeline.sql.imports.command import TABLES
-
+from sam_pipeline.sql.commands.import_files import TABLES
 from tests.acceptance.commands import embedded
 from tests.acceptance.stored import query
 

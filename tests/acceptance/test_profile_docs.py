@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.spark_jobs.errors import ProfileError
 from sam_pipeline.spark_jobs.figures import Seconds, rounded
 from sam_pipeline.spark_jobs.observed import SAMPLE
@@ -20,7 +21,6 @@ from sam_pipeline.spark_jobs.profile_reader import KEYS
 from sam_pipeline.spark_jobs.profile_thresholds import KEYS as THRESHOLD_KEYS
 from sam_pipeline.spark_jobs.status import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.thresholds import read_range, triggers
-
 from tests.acceptance.commands import embedded_workplace
 from tests.acceptance.page import DOCS, blocks, read_page, shell
 from tests.integration.report_database import Grid

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.commands.arguments import build_parser
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 from sam_pipeline.schema.net.broker_url import SCHEMES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.acceptance.commands import PROGRAMS, Workplace
 from tests.fake_broker import FakeBroker
 

@@ -12,10 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 import trustme
-from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 from deploy.pyz.build import ROOT, build, pythons
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.builders import metric_result
 from tests.fake_broker import FakeBroker
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import sam_pipeline.spark_jobs
 from sam_pipeline.spark_jobs.config import find_java
-from sam_pipeline.sql.engine import make_engine
-
+from sam_pipeline.sql.database.engine import make_engine
 from tests.acceptance.commands import Workplace
 from tests.integration.report_database import DAY, PROFILE, Grid
 from tests.published import published_figures, published_timeline

@@ -14,9 +14,8 @@ from sam_pipeline.spark_jobs.days import month_of
 from sam_pipeline.spark_jobs.groups import Member
 from sam_pipeline.spark_jobs.inputs import REASONS
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.news import fold
-
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.loading.fold import fold
 from tests.acceptance.commands import Workplace, embedded
 from tests.acceptance.page import DOCS, blocks, read_page
 from tests.acceptance.stored import execute, query

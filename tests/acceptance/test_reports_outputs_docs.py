@@ -11,8 +11,7 @@ from pathlib import Path
 
 from sam_pipeline.spark_jobs.export_tables import TABLES
 from sam_pipeline.spark_jobs.groups import Member
-from sam_pipeline.sql.engine import make_engine
-
+from sam_pipeline.sql.database.engine import make_engine
 from tests.acceptance.commands import embedded
 from tests.integration.published_days import publish
 from tests.integration.report_database import DAY, profile

@@ -15,11 +15,10 @@ from time import process_time, time
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.news import fold_all
-
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import load
 from tests.benchmarks.consume_java import JavaConsumer, java_consumer
 from tests.benchmarks.consume_road import BROKERS, DESTINATION, TIMEOUT_S, Road, fifty, single
 from tests.benchmarks.consume_watch import DISK, IDLE, MACHINE, Watch

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median, quantiles
 
-from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.net.stomp_frame import encode
-from sam_pipeline.sql.engine import reading
 from sqlalchemy import text
 
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message_id
+from sam_pipeline.schema.net.stomp_frame import encode
+from sam_pipeline.sql.database.engine import reading
 from tests.benchmarks.consume_road import DESTINATION, Road, single
 from tests.benchmarks.load import tell
 from tests.services.process import wait_until

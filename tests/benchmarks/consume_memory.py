@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from sam_pipeline.sql.engine import writing
 from sqlalchemy import text
 
+from sam_pipeline.sql.database.engine import writing
 from tests.benchmarks.consume_road import TIMEOUT_S, Road, of_size
 from tests.benchmarks.consume_watch import Watch
 from tests.benchmarks.load import tell

@@ -20,14 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sqlalchemy import Engine, text
+
 from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
 from sam_pipeline.schema.net.stomp_frame import FrameReader
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.engine import make_engine, reading
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine, text
-
+from sam_pipeline.sql.database.engine import make_engine, reading
+from sam_pipeline.sql.database.version import upgrade
 from tests.benchmarks import records
 from tests.benchmarks.load import SETTINGS
 from tests.integration.consume_publisher import publish

@@ -22,15 +22,15 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.engine import make_engine, reading, writing
-from sam_pipeline.sql.news import fold, fold_all
-from sam_pipeline.sql.staging import Row, copy_text, store_text
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, column, insert, table, text
 
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.fold import fold, fold_all
+from sam_pipeline.sql.loading.staging import Row, copy_text, store_text
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 
 BULK_BOUND = 0.6

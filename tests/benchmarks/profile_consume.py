@@ -18,12 +18,11 @@ from datetime import UTC, datetime
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.batch import read_batch
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.version import upgrade
-
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.batch import read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
 from tests.benchmarks.consume_road import DESTINATION, new_results, single
 from tests.benchmarks.load import SETTINGS, print_load, tell
 from tests.services.postgres import as_role, fresh_database, running_postgres

@@ -27,7 +27,6 @@ from typing import Any
 
 from sam_pipeline.schema.net.stomp_frame import FrameReader
 from sam_pipeline.schema.records.text import write_wlcg
-
 from tests.builders import metric_result
 from tests.services import activemq, artemis, rabbitmq
 

@@ -23,9 +23,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from deploy.pyz.build import build
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import ServiceMissing
 from tests.services.activemq import VERSION, running_activemq
 

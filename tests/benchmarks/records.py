@@ -24,10 +24,9 @@ from sam_pipeline.schema.records.json_form import read_json, write_json
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import ReadRecord, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.batch import ViewBatch
-from sam_pipeline.sql.catalogue import ClassView
-from sam_pipeline.sql.staging import copy_text
-
+from sam_pipeline.sql.loading.batch import ViewBatch
+from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.staging import copy_text
 from tests.builders import NOW, metric_result
 
 YARDSTICK = "json.loads"

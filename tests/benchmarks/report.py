@@ -29,13 +29,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs import job, session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.engine import make_engine, writing
-from sqlalchemy import text
-
+from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.benchmarks import report_plain, report_process
 from tests.benchmarks.load import print_load, seconds, tell
 from tests.benchmarks.report_days import FILL_SETTINGS, REPORT, Days, Size, fill

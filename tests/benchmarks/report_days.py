@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.staging import Row
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.staging import Row
 from tests.benchmarks.load import SETTINGS, database, through
 from tests.duckdb_report import INPUTS, write_inputs
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from sam_pipeline.spark_jobs import session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from sam_pipeline.spark_jobs.errors import JavaMissing
-
 from tests.exact.check import Checker
 from tests.exact.databases import Databases
 from tests.services import ServiceMissing

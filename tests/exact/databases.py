@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
 from tests.integration.conftest import EMPTY_ALL_TABLES
 
 DIALECTS = ("sqlite", "postgresql")

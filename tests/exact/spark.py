@@ -15,16 +15,16 @@ from unittest.mock import patch
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine, text
+
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.profile_file import read_profile
 from sam_pipeline.spark_jobs.session import _NO_CODE, PARTITIONS
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.load import load
-from sqlalchemy import Engine, text
-
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
 from tests.exact.batch import FIGURE_LEVELS, Batch, Facts, told
 from tests.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.world.model import Exclusion, World, midnight

@@ -16,7 +16,6 @@ from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise
-
 from tests.builders import NOW, metric_message, metric_result
 from tests.fuzz.mutate import mutated
 

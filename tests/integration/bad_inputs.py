@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, MESSAGE_ID, Message
-
 from tests.builders import metric_result
 
 JSON = "application/json"

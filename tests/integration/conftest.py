@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, text
 
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
 from tests.services import ServiceMissing, missing
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import text
 
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
 from tests.conservation import key_of
 from tests.integration.consume_site import Site, eventually
 from tests.services.postgres import as_role

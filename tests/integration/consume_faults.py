@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message, metric_result
 from tests.integration.consume_site import WAIT_S, Site, eventually, make_site
 

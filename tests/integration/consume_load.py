@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sam_pipeline.schema.messages.message import Message
-
 from tests.conservation import key_of, numbered
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import eventually

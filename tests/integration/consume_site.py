@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from sqlalchemy import text
+
 from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import text
-
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
 from tests.builders import metric_message, metric_result
 from tests.services.postgres import as_role
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 
-from sam_pipeline.schema.records.text import Record
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.news import fold_all
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.fold import fold_all
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, query
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sam_pipeline.sql.engine import writing
 from sqlalchemy import Engine
+
+from sam_pipeline.sql.database.engine import writing
 
 
 def run(engine: Engine, *statements: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from sqlalchemy import Connection, Engine, text
+
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.days import DAY_S, day_start, moment
 from sam_pipeline.spark_jobs.figures import Seconds, rounded
@@ -20,8 +22,7 @@ from sam_pipeline.spark_jobs.levels import (
     SITE,
 )
 from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.sql.engine import writing
-from sqlalchemy import Connection, Engine, text
+from sam_pipeline.sql.database.engine import writing
 
 Timeline = Mapping[str, str]
 """When a status began, hh:mm, and which: {"00:00": "OK", "06:00": "CRITICAL"}."""

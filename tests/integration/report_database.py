@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 
+from sqlalchemy import Engine, text
+
 from sam_pipeline.spark_jobs.days import Period, day_start
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine, text
-
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import as_role
 
 DAY = date(2026, 11, 14)

@@ -14,12 +14,13 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start, moment
 from sam_pipeline.spark_jobs.figures import Seconds, rounded
 from sam_pipeline.spark_jobs.levels import METRIC, NAMES
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.stored import Segment
-from sqlalchemy import Connection, text
 
 METRICS = {"CE": ("ping", "submit"), "SRM": ("put",)}
 FUNCTIONS = {"CE": "compute", "SRM": "storage"}

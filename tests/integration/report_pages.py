@@ -8,6 +8,8 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
+from sqlalchemy import Connection, text
+
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.levels import GROUP, METRIC
@@ -15,9 +17,7 @@ from sam_pipeline.spark_jobs.page_files import PageFiles
 from sam_pipeline.spark_jobs.page_month import Month, month_view
 from sam_pipeline.spark_jobs.page_site import site_view
 from sam_pipeline.spark_jobs.stored import DayFigure, Run
-from sam_pipeline.sql.engine import writing
-from sqlalchemy import Connection, text
-
+from sam_pipeline.sql.database.engine import writing
 from tests.integration.report_database import Grid, profile
 from tests.integration.report_month import (
     Size,

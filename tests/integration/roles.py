@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sam_pipeline.sql.engine import make_engine
 from sqlalchemy import Engine
 
+from sam_pipeline.sql.database.engine import make_engine
 from tests.services.postgres import as_role
 
 

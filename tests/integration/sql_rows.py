@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sam_pipeline.schema.records.classes import BUILT_IN
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.engine import reading, writing
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import reading, writing
 from tests.builders import metric_result
 
 Values = Mapping[str, object]

@@ -8,10 +8,10 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.messages.message import CLASS
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.conservation import numbered
 from tests.integration.bad_inputs import A_ROW
 from tests.integration.consume_daemon import Wanted, dead_letter_keys, row_keys, site_of

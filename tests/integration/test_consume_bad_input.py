@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass
 
 import pytest
-from sam_pipeline.sql.dead_letter import list_dead_letters
-from sam_pipeline.sql.engine import make_engine
 
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters
 from tests.conservation import numbered
 from tests.integration.bad_inputs import A_ROW, INPUTS, Input
 from tests.integration.consume_daemon import Wanted, site_of

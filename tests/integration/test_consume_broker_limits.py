@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import pytest
-from sam_pipeline.schema.messages.message import Message
 
+from sam_pipeline.schema.messages.message import Message
 from tests.conservation import consumed, key_of, numbered
 from tests.integration.consume_daemon import LOST, Wanted, locked, row_keys, running, site_of
 from tests.integration.consume_publisher import publish

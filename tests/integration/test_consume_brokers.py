@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.records.text import write_wlcg
-
 from tests.builders import metric_result
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.sql.engine import make_engine, parse_url
 
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.sql.database.engine import make_engine, parse_url
 from tests.integration.conftest import DIALECTS
 from tests.integration.consume_faults import (
     SpoolSite,

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.consumer.cli import main
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.records.text import write_wlcg
-
 from tests.builders import metric_message, metric_result
 from tests.integration.consume_site import Site, fill_spool, make_site
 

@@ -19,8 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.sql.engine import make_engine
-
+from sam_pipeline.sql.database.engine import make_engine
 from tests.builders import metric_message, metric_result
 from tests.integration.consume_faults import (
     dead_letter_count,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psycopg2
 import pytest
-from sam_pipeline.sql.engine import make_engine, parse_url
 
+from sam_pipeline.sql.database.engine import make_engine, parse_url
 from tests.fault_proxy import FaultProxy
 from tests.integration.consume_faults import (
     LOADER_SESSIONS,

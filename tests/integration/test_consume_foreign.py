@@ -11,10 +11,10 @@ import pytest
 from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
-from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.sql.engine import make_engine
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.sql.database.engine import make_engine
 from tests.integration.consume_site import Site, fill_spool, make_site
 from tests.integration.own_class import make_class
 from tests.integration.sql_rows import query

@@ -7,15 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.integration.consume_site import Site, eventually, fill_spool, make_site, results, stop
 
 # What the interpreter itself does with a message in a nightmare.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
-from sam_pipeline.sql import batch
+from sam_pipeline.sql.loading import batch
 recall = batch.recall
 def deadly(message, *rest):
     if b"KILLER" in message.body:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from dirq.QueueSimple import QueueSimple
+
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.integration.consume_publisher import publish
 from tests.integration.consume_site import Site, fill_spool, make_site, results, subscribe
 from tests.services.broker import StompServer

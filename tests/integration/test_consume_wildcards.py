@@ -7,8 +7,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.messages.message import Message
 
+from sam_pipeline.schema.messages.message import Message
 from tests.conservation import consumed, numbered
 from tests.integration.consume_daemon import (
     Wanted,

@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.integration.queue_reader import RealBroker, ids, received
 from tests.services.activemq import ActiveMQServer

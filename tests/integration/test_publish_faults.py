@@ -16,6 +16,7 @@ from urllib.request import HTTPBasicAuthHandler, Request, build_opener
 from urllib.request import HTTPPasswordMgrWithDefaultRealm as Passwords
 
 import pytest
+
 from sam_pipeline.publisher import MessageRejected, PublisherConfig, publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.transport import round_trip
@@ -24,7 +25,6 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.fake_broker import black_hole, closed_port, wait_for
 from tests.fault_proxy import FaultProxy

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import STATUSES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.demo.plugins import DIRECTORIES, HOW_TO_GET_THEM
 from tests.fake_broker import closed_port
 from tests.services import missing

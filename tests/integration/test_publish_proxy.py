@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 
+from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from tests.builders import metric_message
 from tests.integration.subscriber import subscribed
 from tests.services import ServiceMissing, missing

@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.integration.subscriber import subscribed
 from tests.services.activemq5 import ActiveMQ5Server

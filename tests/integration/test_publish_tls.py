@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 import trustme
-from sam_pipeline.publisher import PublisherConfig, publish
 
+from sam_pipeline.publisher import PublisherConfig, publish
 from tests.builders import metric_message
 from tests.integration.queue_reader import RealBroker, received
 from tests.services import ServiceMissing, missing

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine
+
 from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.days import Period, day_start
 from sam_pipeline.spark_jobs.due import due_days, periods
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.engine import make_engine, reading, writing
-from sam_pipeline.sql.news import take_changes
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.fold import take_changes
 from tests.acceptance.stored import StoredReport, query
 from tests.integration.sql_rows import insert
 from tests.oracle import Figures, day_report

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import ProgrammingError
+
 import sam_pipeline.spark_jobs.cli
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
 from sam_pipeline.spark_jobs.days import Period, as_day
 from sam_pipeline.spark_jobs.stored import published_runs
-from sam_pipeline.sql.engine import reading, writing
-from sqlalchemy import Engine, text
-from sqlalchemy.exc import ProgrammingError
-
+from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.report_database import profile
 from tests.integration.report_runs import FIRST, computed, day_facts, url_of
 from tests.integration.roles import acting_as

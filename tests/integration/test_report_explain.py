@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Exclusion
@@ -24,9 +26,7 @@ from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.site_results import _RESULTS, JudgedResult, read_results
 from sam_pipeline.spark_jobs.stored import Run, day_figures
-from sam_pipeline.sql.engine import reading, writing
-from sqlalchemy import text
-
+from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.report_database import DAY, Grid, profile
 from tests.services.postgres import fresh_database
 

@@ -20,15 +20,15 @@ import pyarrow.parquet as pq
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine
+
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.days import Period, day_start
 from sam_pipeline.spark_jobs.groups import Member
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.stored import totals
-from sam_pipeline.sql.engine import make_engine, reading_at_once
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.database.engine import make_engine, reading_at_once
+from sam_pipeline.sql.database.version import upgrade
 from tests.integration.published_days import Timeline, publish
 from tests.integration.report_database import DAY, profile
 from tests.services.postgres import as_role

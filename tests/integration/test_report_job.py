@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs import job, run_record, stored
 from sam_pipeline.spark_jobs.days import Period, day_start
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs
@@ -19,10 +21,8 @@ from sam_pipeline.spark_jobs.job import Summary
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.run_command import failure
 from sam_pipeline.spark_jobs.summary import period_figures
-from sam_pipeline.sql.engine import name_of, reading
+from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseFull
-from sqlalchemy import text
-
 from tests.integration.report_database import DAY, LATER, ONE_DAY, Grid, profile
 
 HOUR = 3600

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sam_pipeline.spark_jobs.run_lock import run_lock
-from sam_pipeline.sql.engine import make_engine
 from sqlalchemy import Engine
 
+from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.sql.database.engine import make_engine
 from tests.integration.report_database import PROFILE
 from tests.integration.report_runs import url_of
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 60
 HOLD = """
 import sys
 from sam_pipeline.spark_jobs.run_lock import run_lock
-from sam_pipeline.sql.engine import make_engine
+from sam_pipeline.sql.database.engine import make_engine
 
 with run_lock(make_engine(sys.argv[1]), sys.argv[2:], print):
     print("held", flush=True)

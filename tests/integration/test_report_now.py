@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.sql.engine import name_of, reading, writing
-from sam_pipeline.sql.news import fold_all
 from sqlalchemy import Engine, text
 
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.sql.database.engine import name_of, reading, writing
+from sam_pipeline.sql.loading.fold import fold_all
 from tests.integration.report_database import Grid
 from tests.services.postgres import fresh_database
 

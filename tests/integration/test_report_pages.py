@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs import files
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.site_pages import write_site
-from sam_pipeline.sql.engine import name_of, reading, writing
-from sqlalchemy import text
-
+from sam_pipeline.sql.database.engine import name_of, reading, writing
 from tests.integration.report_database import Grid
 from tests.integration.report_pages import (
     BAD_SITE,

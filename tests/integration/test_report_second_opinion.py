@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.days import DAY_S, Period
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.engine import writing
-from sqlalchemy import text
-
+from sam_pipeline.sql.database.engine import writing
 from tests.duckdb_report import compute, read_figures, read_timeline
 from tests.duckdb_rules import KEYS, NAMES, SECONDS
 from tests.exact.spark import insert_exclusions

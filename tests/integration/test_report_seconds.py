@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+
 from sam_pipeline.spark_jobs.availability import figures
 from sam_pipeline.spark_jobs.days import DAY_S
 from sam_pipeline.spark_jobs.status import STATUSES

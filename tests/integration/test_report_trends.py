@@ -8,10 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import day_start
 from sqlalchemy import Engine
 
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.days import day_start
 from tests.integration.published_days import publish
 from tests.integration.report_database import DAY, profile
 from tests.services.postgres import as_role

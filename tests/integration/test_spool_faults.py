@@ -15,10 +15,10 @@ from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
 
 import pytest
+
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.conservation import conserved, grow_old, leftovers
 from tests.fake_broker import FakeBroker

@@ -10,11 +10,11 @@ import pytest
 from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
+
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 
 LONG = "café au lait\n" * 100

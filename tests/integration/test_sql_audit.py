@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.records.classes import CHECK_CLASS
-from sam_pipeline.sql.audit import Audit
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
-from sam_pipeline.sql.engine import reading
-from sam_pipeline.sql.errors import DatabaseAway
-from sam_pipeline.sql.imports.progress import Progress
-from sam_pipeline.sql.imports.records import Import, limits_of_history
-from sam_pipeline.sql.load import Loaded, load
-from sam_pipeline.sql.replay import replay_dead_letters
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.errors import DatabaseAway
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.imports.records import Import, limits_of_history
+from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.load import Loaded, load
+from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import downtime, query, stored

@@ -9,17 +9,17 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import list_dead_letters
-from sam_pipeline.sql.engine import make_engine, reading, writing
-from sam_pipeline.sql.errors import words_of
-from sam_pipeline.sql.load import Loaded, load
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import words_of
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.load import Loaded, load
 from tests.builders import NOW, metric_result
 from tests.integration.own_class import add_trigger, make_class, run
 from tests.integration.sql_rows import (

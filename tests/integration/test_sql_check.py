@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.difference import Problem
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.script import run_present_state, run_script
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.checks.difference import Problem
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.script import run_present_state, run_script
+from sam_pipeline.sql.database.version import upgrade
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
 from tests.services.psql import run_psql
@@ -405,7 +405,7 @@ def test_partitions_are_as_their_table_says(
         run_present_state(connection)
         run_script(connection, PARTITIONED)
 
-    monkeypatch.setattr("sam_pipeline.sql.snapshot.run_present_state", make_all)
+    monkeypatch.setattr("sam_pipeline.sql.checks.schema_objects.run_present_state", make_all)
     engine = make_engine(postgres_url)
     upgrade(engine)
     execute(engine, f"SET LOCAL ROLE sam_owner; {PARTITIONED}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from sam_pipeline.schema.records.classes import BUILT_IN
-from sam_pipeline.sql.catalogue import Catalogue, class_views
-from sam_pipeline.sql.errors import StatementFailed
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.sql.errors import StatementFailed
+from sam_pipeline.sql.loading.catalogue import Catalogue, class_views
 from tests.builders import metric_result
 from tests.integration.sql_rows import (
     EXAMPLES,

@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.message import JSON, Message, new_message
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import ReadRecord, Record
-from sam_pipeline.sql.batch import Batch, read_batch
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.insert import Inserted, insert_batch
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.news import fold, fold_all, take_changes
-from sam_pipeline.sql.transaction import load_transaction
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.batch import Batch, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
+from sam_pipeline.sql.loading.insert import Inserted, insert_batch
+from sam_pipeline.sql.loading.load import load
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import downtime, query, service_endpoint, site_group

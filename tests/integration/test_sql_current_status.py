@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.records.text import Record
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.news import fold, fold_all, take_changes
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
 from tests.builders import metric_result
 from tests.integration.sql_rows import (
     downtime,

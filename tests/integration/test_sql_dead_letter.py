@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import (
+from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
     Wanted,
     dead_letter_ids,
@@ -17,11 +20,8 @@ from sam_pipeline.sql.dead_letter import (
     open_by_reason,
     show_dead_letter,
 )
-from sam_pipeline.sql.dead_letter_edit import edit_dead_letter
-from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
-from sam_pipeline.sql.load import load
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.loading.load import load
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sam_pipeline.schema.records.classes import BUILT_IN
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.errors import DRIVER_ERRORS
-from sam_pipeline.sql.news import fold_all
-from sam_pipeline.sql.staging import store
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import DRIVER_ERRORS
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.staging import store
 from tests.integration.conftest import EMPTY_ALL_TABLES
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import query

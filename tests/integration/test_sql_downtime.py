@@ -6,8 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.downtime import (
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import DowntimeRefused
+from sam_pipeline.sql.loading.fold import fold_all, take_changes
+from sam_pipeline.sql.topology.downtime import (
     Changed,
     announce,
     announcement,
@@ -15,12 +20,7 @@ from sam_pipeline.sql.downtime import (
     list_downtimes,
     unknown_names,
 )
-from sam_pipeline.sql.engine import writing
-from sam_pipeline.sql.errors import DowntimeRefused
-from sam_pipeline.sql.news import fold_all, take_changes
-from sam_pipeline.sql.view_rows import Row, source_of
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.topology.view_rows import Row, source_of
 from tests.builders import metric_result
 from tests.integration.sql_rows import downtime, insert, query, service_endpoint, stored
 

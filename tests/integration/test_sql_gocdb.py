@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.engine import writing
+from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
 from sam_pipeline.sql.imports.gocdb_changes import Changes, Snapshot, Window
-from sam_pipeline.sql.imports.gocdb_command import Exports, take_up
-from sam_pipeline.sql.view_rows import insert_rows
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.topology.view_rows import insert_rows
 from tests.gocdb_files import (
     document,
     downtime,

@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, text
+
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.imports.file import InputFile
-from sam_pipeline.sql.imports.pieces import Place
-from sam_pipeline.sql.imports.place import Places, Tally, size_of
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.imports.checkpoint import Places, Tally, size_of
+from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
+from sam_pipeline.sql.imports.splitter import Place
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
-from sqlalchemy import Engine, text
-
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
 from tests.builders import metric_result
 from tests.integration.sql_rows import insert, stored
 
@@ -238,7 +238,7 @@ def test_a_place_is_not_believed_of_a_database_that_was_made_again(
 def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.place._POSTGRESQL", text("SELECT hidden()"))
+    monkeypatch.setattr("sam_pipeline.sql.imports.checkpoint._POSTGRESQL", text("SELECT hidden()"))
 
     run(engine, history)
 

@@ -8,16 +8,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.records.classes import CHECK_CLASS
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import list_dead_letters, show_dead_letter
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.errors import DatabaseAway
-from sam_pipeline.sql.load import Loaded, load
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import DatabaseAway
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.load import Loaded, load
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import stored

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.sql.catalogue import Catalogue, ClassView, class_views
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.dead_letter import list_dead_letters
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.load import Loaded, load
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine, event
 
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView, class_views
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.load import Loaded, load
 from tests.builders import NOW, metric_message
 from tests.integration.own_class import add_trigger, make_class, run
 from tests.integration.sql_rows import query

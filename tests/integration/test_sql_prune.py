@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sam_pipeline.sql import prune_sqlite
-from sam_pipeline.sql.engine import reading, writing
-from sam_pipeline.sql.partitions import partitions
-from sam_pipeline.sql.prune import prune
-from sam_pipeline.sql.pruning import Pruned, bounds_of
 from sqlalchemy import Engine, text
 
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.pruning import sqlite as prune_sqlite
+from sam_pipeline.sql.pruning.partitions import partitions
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.builders import metric_result
 from tests.integration.old_results import (
     TODAY,

@@ -11,14 +11,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from time import monotonic, perf_counter
 
 import pytest
-from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.prune import prune
-from sam_pipeline.sql.pruning import Pruned, bounds_of
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.builders import metric_message, metric_result
 from tests.integration.old_results import (
     TODAY,

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, time
 
 import pytest
-from sam_pipeline.sql import prune_sqlite
-from sam_pipeline.sql.dead_letter import Wanted, list_dead_letters
-from sam_pipeline.sql.engine import writing
-from sam_pipeline.sql.errors import DatabaseRefused
-from sam_pipeline.sql.prune import prune
-from sam_pipeline.sql.pruning import Pruned, bounds_of
 from sqlalchemy import Engine, text
 
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import DatabaseRefused
+from sam_pipeline.sql.loading.dead_letter import Wanted, list_dead_letters
+from sam_pipeline.sql.pruning import sqlite as prune_sqlite
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.integration.old_results import TODAY, days_ago
 from tests.integration.roles import acting_as
 from tests.integration.sql_rows import query

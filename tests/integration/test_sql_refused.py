@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from sam_pipeline.schema.messages.message import JSON, new_message
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import list_dead_letters
-from sam_pipeline.sql.engine import make_engine
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.version import upgrade
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.messages.message import JSON, new_message
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.load import load
 from tests.builders import NOW
 from tests.integration.own_class import add_trigger, run
 

@@ -8,9 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.sql.catalogue import Catalogue
-from sam_pipeline.sql.dead_letter import (
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
     Wanted,
     dead_letter_ids,
@@ -19,19 +23,15 @@ from sam_pipeline.sql.dead_letter import (
     lock_dead_letters,
     open_by_reason,
 )
-from sam_pipeline.sql.dead_letter_edit import edit_dead_letter
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.load import load
-from sam_pipeline.sql.replay import (
+from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,
     Parked,
     Replayed,
     replay_dead_letters,
     replay_parked,
 )
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import Engine
-
 from tests.builders import NOW, metric_message, metric_result
 from tests.integration.own_class import add_trigger, make_class
 from tests.integration.roles import acting_as

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
-from sam_pipeline.schema.times import parse_time
-from sam_pipeline.sql.engine import writing
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.times import parse_time
+from sam_pipeline.sql.database.engine import writing
 from tests.builders import metric_result
 from tests.integration.sql_rows import downtime, insert, query, service_endpoint, site_group
 

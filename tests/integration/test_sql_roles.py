@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 
 import pytest
-from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
-from sam_pipeline.sql.roles import ROLES
-from sam_pipeline.sql.version import access_script, upgrade
 from sqlalchemy import Engine, make_url, text
 
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.roles import ROLES
+from sam_pipeline.sql.database.version import access_script, upgrade
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from tests.integration.sql_rows import EXAMPLES, insert, query
 from tests.integration.upgrade_process import upgrade_at_once
 from tests.services import postgres as services

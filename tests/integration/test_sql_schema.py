@@ -7,20 +7,25 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.difference import differences
-from sam_pipeline.sql.engine import make_engine, reading, writing
+from sqlalchemy import Engine, text
+
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.checks.difference import differences
+from sam_pipeline.sql.checks.schema_objects import present, wanted
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.script import present_state
+from sam_pipeline.sql.database.version import (
+    current_version,
+    require_current,
+    upgrade,
+    wanted_version,
+)
 from sam_pipeline.sql.errors import (
     DatabaseMissing,
     DatabaseRefused,
     SchemaMismatch,
     StatementFailed,
 )
-from sam_pipeline.sql.script import present_state
-from sam_pipeline.sql.snapshot import present, wanted
-from sam_pipeline.sql.version import current_version, require_current, upgrade, wanted_version
-from sqlalchemy import Engine, text
-
 from tests.integration.sql_rows import query
 from tests.services.postgres import PostgresServer
 

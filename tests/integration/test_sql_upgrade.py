@@ -12,22 +12,22 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, text
+
 import sam_pipeline.consumer.cli
 import sam_pipeline.spark_jobs.cli
 import sam_pipeline.sql.cli
-import sam_pipeline.sql.version
+import sam_pipeline.sql.database.version
 from sam_pipeline.schema.program.command import CONFIG
-from sam_pipeline.sql.check import find_problems
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.version import (
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import (
     current_version,
     upgrade,
     upgrade_script,
     versions,
     wanted_version,
 )
-from sqlalchemy import Engine, text
-
 from tests.integration.published_days import publish
 from tests.integration.report_database import profile
 from tests.integration.sql_rows import EXAMPLES, insert, query, stored
@@ -74,9 +74,9 @@ def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         {"S CE ce01.example.org": {"00:00": "OK"}},
     )
     versions_later = tmp_path / "versions"
-    shutil.copytree(sam_pipeline.sql.version.VERSIONS, versions_later)
+    shutil.copytree(sam_pipeline.sql.database.version.VERSIONS, versions_later)
     (versions_later / f"v{LATER}.py").write_text(LATER_REVISION)
-    monkeypatch.setattr(sam_pipeline.sql.version, "VERSIONS", versions_later)
+    monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", versions_later)
     return bare_engine
 
 

@@ -7,19 +7,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
+
 from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.spark_jobs.database_inputs import downtimes, members, memberships
 from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.sql.downtime import announce, announcement, cancel
-from sam_pipeline.sql.engine import reading
+from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
 from sam_pipeline.sql.imports.gocdb_changes import Snapshot, Window
-from sam_pipeline.sql.imports.gocdb_command import Exports, take_up
-from sqlalchemy import Engine
-
+from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
 from tests.gocdb_files import (
     document,
     downtime,

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.message import Message
-
 from tests.conservation import consumed, numbered
 from tests.integration.consume_daemon import (
     Daemon,

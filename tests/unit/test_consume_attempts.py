@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.consumer.attempts import Attempts
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.schema.messages.message import Message

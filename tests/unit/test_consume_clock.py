@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.consumer import clock
 from sam_pipeline.consumer.cli import main
 from sam_pipeline.consumer.clock import NOT_BEFORE, require_set_clock

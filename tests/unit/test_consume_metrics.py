@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
 from sam_pipeline.consumer import metrics
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.metrics import CLIENTS, serving
@@ -19,8 +20,7 @@ from sam_pipeline.consumer.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.watch import port_of
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.load import Loaded
-
+from sam_pipeline.sql.loading.load import Loaded
 from tests.builders import metric_message
 from tests.unit.consume_snapshot import AWAY, BROKER, snapshot
 

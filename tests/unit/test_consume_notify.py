@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.inbox import Inbox
 from sam_pipeline.consumer.notify import Notifier
@@ -21,7 +22,6 @@ from sam_pipeline.consumer.state import State
 from sam_pipeline.consumer.state_file import StateFile, read_state
 from sam_pipeline.consumer.watch import STATUS_TICKS, Watch, watching
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.services.process import wait_until
 from tests.services.systemd import Systemd

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+
 from sam_pipeline.consumer.backoff import growing_delays
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
 from sam_pipeline.consumer.inbox import Inbox
@@ -15,7 +16,6 @@ from sam_pipeline.consumer.stomp_link import StompSettings
 from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
-
 from tests.fake_broker import FakeBroker, closed_port
 
 ACTIVEMQ = "ActiveMQ/6.3.1"

@@ -6,6 +6,7 @@ import signal
 import threading
 
 import pytest
+
 from sam_pipeline.consumer import signals
 from sam_pipeline.consumer.signals import Wishes, heeding_signals
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.consumer.claims import Claims
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
@@ -18,7 +19,6 @@ from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 
 SOON_S = 10.0

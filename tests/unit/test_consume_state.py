@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+
 from sam_pipeline.consumer.histogram import Histogram
 from sam_pipeline.consumer.inbox import Delivery
 from sam_pipeline.consumer.open_letters import EVERY_S, OpenLetters
@@ -13,7 +14,7 @@ from sam_pipeline.consumer.state import NOT_TRIED, State, sent_at
 from sam_pipeline.consumer.tally import MAX_KEYS, OTHERS, Tally
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
-from sam_pipeline.sql.load import Loaded
+from sam_pipeline.sql.loading.load import Loaded
 
 NOON = 1_795_262_400.0
 BROKER = "stomp://a:61613"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.consumer import cli, config, nagios
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.snapshot import (
@@ -27,7 +28,6 @@ from sam_pipeline.consumer.snapshot import (
     judge,
 )
 from sam_pipeline.consumer.state_file import StateFile, is_alive, process_start, read_state
-
 from tests.unit.consume_snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
+
 from sam_pipeline.consumer import stomp_session
 from sam_pipeline.consumer.broker_habits import habits_of, subscribe_headers
 from sam_pipeline.consumer.errors import SessionLost

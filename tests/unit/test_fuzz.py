@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
-
 from tests.builders import NOW, metric_result
 from tests.fuzz.run import fuzz
 from tests.fuzz.targets import TARGETS

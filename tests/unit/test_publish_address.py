@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.probe import host_name
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
 

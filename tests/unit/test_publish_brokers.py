@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, Frame, closed_port
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.records.text import write_wlcg
-
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_result
 from tests.fake_broker import FakeBroker

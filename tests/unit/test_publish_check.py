@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sam_pipeline.publisher.cli import main
 
+from sam_pipeline.publisher.cli import main
 from tests.fake_broker import closed_port
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.commands import run as run_command
 from sam_pipeline.publisher.commands.outcome import publish_and_tell
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port, wait_for
 

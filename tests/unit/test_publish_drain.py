@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.delivery import drain as drain_module
 from sam_pipeline.publisher.delivery.drain import MAX_BATCH_S, Drain, drain
@@ -19,7 +20,6 @@ from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, Frame, closed_port
 

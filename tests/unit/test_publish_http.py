@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.brokers.address import addresses_of
 from sam_pipeline.publisher.brokers.rest.http import HttpSession, Request, login_headers, preview
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 
 ASK = Request("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher import NoBrokerTookIt, Publisher, PublisherConfig, publish_record
 from sam_pipeline.schema.errors import ConfigError, RecordRefused
 from sam_pipeline.schema.records.text import read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message, metric_result
 from tests.fake_broker import FakeBroker, closed_port
 

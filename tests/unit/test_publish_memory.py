@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.delivery.memory import (
     BELIEVED_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from sam_pipeline.publisher.probe.plugin_output import Output, split_output
 
 

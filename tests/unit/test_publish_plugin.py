@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from sam_pipeline.publisher.probe.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of, run_plugin
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import normalise
-
 from tests.builders import NOW, metric_message, metric_result
 from tests.fake_broker import wait_for
 

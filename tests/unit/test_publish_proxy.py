@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import trustme
+
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.proxy import Proxy, chosen, is_exempt, parse_proxy
 from sam_pipeline.schema.net.broker_url import parse_broker
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, black_hole, closed_port
 from tests.http_stand_in import HttpStandIn, json_reply, reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.probe import input as records
 from sam_pipeline.publisher.probe.input import RefusedRecord, Source, read_blocks, read_records
 from sam_pipeline.schema.records.text import Record, write_wlcg
-
 from tests.builders import NOW, metric_result
 
 

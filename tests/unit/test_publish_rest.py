@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
@@ -16,7 +17,6 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-
 from tests.ams_stand_in import TOKEN, AmsStandIn
 from tests.builders import metric_message, metric_result
 from tests.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply

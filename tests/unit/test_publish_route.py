@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.publisher import NoBrokerTookIt, Publication, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.memory import FILE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker, closed_port
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.session import StompSession
 from sam_pipeline.publisher.errors import BrokerUnavailable
@@ -20,7 +21,6 @@ from sam_pipeline.schema.net.secret_file import (
     problem_of_secret,
     read_secret,
 )
-
 from tests.fake_broker import HOST, FakeBroker
 from tests.http_stand_in import HttpStandIn, reply
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.publisher.commands import spool as spool_command
 from sam_pipeline.publisher.progress import Progress
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -20,7 +21,6 @@ from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 
 

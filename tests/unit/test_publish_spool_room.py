@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import count as spool_count
 from sam_pipeline.publisher.spool.bounded import SpoolRoom
@@ -17,7 +18,6 @@ from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.publisher.brokers import spool as spool_transport
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.errors import BrokerUnavailable
@@ -13,7 +14,6 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 
 SOON = Deadline.after(60)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.transport import (
@@ -19,7 +20,6 @@ from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-
 from tests import builders
 from tests.fake_broker import FakeBroker, Frame
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import PrivateFormat
+
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
@@ -26,7 +27,6 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-
 from tests.builders import metric_message
 from tests.fake_broker import FakeBroker
 from tests.http_stand_in import HttpStandIn

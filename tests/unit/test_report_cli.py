@@ -7,13 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+
 from sam_pipeline.spark_jobs.arguments import asked_or_due
 from sam_pipeline.spark_jobs.cli import main, make_parser
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.sql.engine import make_engine, writing
-from sam_pipeline.sql.version import upgrade
-from sqlalchemy import text
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
 
 TODAY = date(2026, 11, 20)
 PROFILE = 'name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n'

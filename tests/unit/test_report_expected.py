@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Membership
 from sam_pipeline.spark_jobs.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.expected import Cover, expect

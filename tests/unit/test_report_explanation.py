@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion, Result
 from sam_pipeline.spark_jobs.days import DAY_S, day_start

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
 from sam_pipeline.spark_jobs.days import Period
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
 from sam_pipeline.spark_jobs.export import WRITERS

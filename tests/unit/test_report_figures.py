@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+
 from sam_pipeline.spark_jobs.figures import Seconds, rounded, short
 from sam_pipeline.spark_jobs.groups import Member, group_figures
 from sam_pipeline.spark_jobs.profile import Targets

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+
 from sam_pipeline.spark_jobs.days import DAY_S
 from sam_pipeline.spark_jobs.folding import STRETCH, fold
 from sam_pipeline.spark_jobs.levels import ENDPOINT, METRIC, NAMES, SITE

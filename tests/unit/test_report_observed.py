@@ -6,6 +6,7 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sam_pipeline.spark_jobs.observed import Instance, percentile, sample
 
 

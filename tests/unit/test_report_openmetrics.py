@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from sam_pipeline.spark_jobs.figures import Seconds
 from sam_pipeline.spark_jobs.openmetrics import END, HEADER, samples
 from sam_pipeline.spark_jobs.stored import DayFigure
-
 from tests.integration.report_database import DAY
 
 START = 1_794_614_400  # DAY

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profile import Function, Profile
 from sam_pipeline.spark_jobs.profile_file import read_profile, read_profiles, recorded_profile

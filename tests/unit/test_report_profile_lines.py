@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profile import Profile
 from sam_pipeline.spark_jobs.profile_file import read_profile

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+
 from sam_pipeline.spark_jobs.status import AND, FOLDED, OR, STATUSES, Operation
 
 

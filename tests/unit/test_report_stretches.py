@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sam_pipeline.spark_jobs.stretches import Results, Stretches, stretches
 
 START = 1_794_614_400  # 2026-11-14T00:00:00Z

@@ -7,6 +7,7 @@ from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sam_pipeline.spark_jobs.toml_lines import lines_of
 
 TEXT = '''\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 
 

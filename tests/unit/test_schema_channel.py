@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pytest
+
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
@@ -19,7 +20,6 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
 from sam_pipeline.schema.net.deadline import Deadline
-
 from tests.fake_broker import black_hole, closed_port
 
 HOST = "127.0.0.1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sam_pipeline.schema.records.classes import built_in, folded
 
 

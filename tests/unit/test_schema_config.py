@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.program import command, config

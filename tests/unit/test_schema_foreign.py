@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Refused, decode
 from sam_pipeline.schema.messages.foreign import (
     FORMAT,
@@ -19,7 +20,6 @@ from sam_pipeline.schema.messages.foreign import (
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
-
 from tests.builders import NOW, metric_message, metric_result
 
 COLUMNS = METRIC_OUTPUT.keys

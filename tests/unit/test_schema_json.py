@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from sam_pipeline.schema.records.json_form import read_json, write_json
 from sam_pipeline.schema.records.text import BadRecord, ReadRecord
-
 from tests.builders import metric_result
 
 

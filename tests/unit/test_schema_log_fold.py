@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.program.log_fold import FoldingHandler
 
 SOON_S = 10.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message
@@ -12,7 +13,6 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import parse_time
-
 from tests.builders import NOW, metric_message, metric_result
 
 

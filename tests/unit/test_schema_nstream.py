@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.messages.decode import Decoded, decode
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
-
 from tests.builders import NOW
 
 STAMP = make_stamp(format_name="nstream")

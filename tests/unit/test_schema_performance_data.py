@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from sam_pipeline.schema.records.performance_data import Measured, measured
 
 

@@ -10,13 +10,13 @@ import random
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.messages.decode import Decoded, decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
-
 from tests.builders import NOW, metric_message, metric_result
 
 REASONS = {

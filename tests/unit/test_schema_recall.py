@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.messages import decode_cache as module
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.decode_cache import recall
@@ -17,7 +18,6 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import Record, write_wlcg
-
 from tests.builders import NOW, metric_message, metric_result
 
 LOWER = tuple(key.lower() for key in METRIC_OUTPUT.keys)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import BadRecord, ReadRecord, read_wlcg, write_wlcg
-
 from tests.builders import metric_result
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool import disk
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
-
 from tests.builders import metric_message
 
 OLD_S = 601

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sam_pipeline.sql.class_problems import TEXT_FILLS, TIMES, Column, View, problem_of
+
+from sam_pipeline.sql.loading.class_problems import TEXT_FILLS, TIMES, Column, View, problem_of
 
 SCHEMAS_OWN = {"metricoutput", "site_availability"}
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.program.command import (
     CANNOT_CREATE,
     CONFIG,
@@ -17,7 +18,7 @@ from sam_pipeline.schema.program.command import (
     USAGE,
 )
 from sam_pipeline.sql.cli import main
-from sam_pipeline.sql.version import wanted_version
+from sam_pipeline.sql.database.version import wanted_version
 
 
 @pytest.fixture

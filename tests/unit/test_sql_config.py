@@ -6,9 +6,10 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.config import DatabaseConfig, load_database
-from sam_pipeline.sql.engine import parse_url, postgresql_arguments
+from sam_pipeline.sql.database.config import DatabaseConfig, load_database
+from sam_pipeline.sql.database.engine import parse_url, postgresql_arguments
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
 

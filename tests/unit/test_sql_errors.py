@@ -9,6 +9,8 @@ from typing import Any
 import psycopg2
 import psycopg2.errorcodes
 import pytest
+from sqlalchemy.exc import DBAPIError, OperationalError
+
 from sam_pipeline.sql.errors import (
     SQLITE_NAMES,
     SQLSTATES,
@@ -24,7 +26,6 @@ from sam_pipeline.sql.errors import (
     translated,
     words_of,
 )
-from sqlalchemy.exc import DBAPIError, OperationalError
 
 
 def postgresql_error(state: str | None, text: str = "no words") -> psycopg2.Error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
-
 from tests.gocdb_files import (
     document,
     downtime,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
@@ -18,7 +19,7 @@ from sam_pipeline.sql.imports.gocdb_changes import (
     downtime_changes,
     topology_changes,
 )
-from sam_pipeline.sql.view_rows import Row, key_of
+from sam_pipeline.sql.topology.view_rows import Row, key_of
 
 DAY1, DAY2, DAY3, DAY4, DAY5 = (f"2026-11-0{day}T06:00:00Z" for day in (1, 2, 3, 4, 5))
 NOW = "2026-11-20T00:00:00Z"

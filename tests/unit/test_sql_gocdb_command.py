@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, USAGE
 from sam_pipeline.sql.cli import main
-
 from tests.gocdb_files import document, service_endpoint, write
 
 Output = pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     CONFIG,
@@ -29,7 +30,6 @@ from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.imports.records import content_id, limits_of_history
 from sam_pipeline.sql.imports.table import read_header
-
 from tests.builders import NOW, metric_result
 
 Capture = pytest.CaptureFixture[str]
@@ -181,7 +181,7 @@ def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(
-        "sam_pipeline.sql.imports.file.open", refuse, raising=False
+        "sam_pipeline.sql.imports.input_file.open", refuse, raising=False
     )  # root may read everything
 
     assert main(["import", "records", "a.txt"]) == NO_PERMISSION

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import read_wlcg, write_wlcg
-from sam_pipeline.sql.imports.file import InputFile
-from sam_pipeline.sql.imports.pieces import Piece, Pieces, Place
-
+from sam_pipeline.sql.imports.input_file import InputFile
+from sam_pipeline.sql.imports.splitter import Piece, Pieces, Place
 from tests.builders import metric_result
 
 RECORDS = [
@@ -30,7 +30,7 @@ JSON_FORMS = {"array": ARRAY, "lines": LINES, "pretty": PRETTY}
 @pytest.fixture(params=[1, 7, 100, 1000, 10**6])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many bytes are read at a time."""
-    monkeypatch.setattr("sam_pipeline.sql.imports.pieces.BLOCK_BYTES", request.param)
+    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", request.param)
     return int(request.param)
 
 
@@ -73,7 +73,7 @@ def test_every_form_of_json_gives_the_same_objects(form: str, tmp_path: Path) ->
 def test_reading_goes_on_behind_any_record(
     body: bytes, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.pieces.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
     path = file_of(tmp_path, gzip.compress(body) if packed else body)
     whole, _ = read(path)
 
@@ -144,8 +144,8 @@ def test_an_array_that_is_not_closed_is_told(tmp_path: Path) -> None:
 def test_a_file_without_records_needs_no_more_memory_than_a_long_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.pieces.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("sam_pipeline.sql.imports.pieces.LONGEST_RECORD", 4000)
+    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.LONGEST_RECORD", 4000)
     body = TEXT[: TEXT.index(b"\nEOT\nhost") + 5] + b"detailsData: x\n" + b"all the same\n" * 1000
 
     pieces, found = read(file_of(tmp_path, body))
@@ -170,7 +170,7 @@ def test_of_the_oddest_json_no_byte_that_counts_is_lost(
     path = tmp_path_factory.mktemp("odd") / "records"
     path.write_bytes(body.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sam_pipeline.sql.imports.pieces.BLOCK_BYTES", size)
+        patch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", size)
         pieces, _ = read(path)
 
     kept = b"".join(piece.raw for piece in pieces)

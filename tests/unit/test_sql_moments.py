@@ -6,9 +6,10 @@ from argparse import ArgumentTypeError
 from datetime import date
 
 import pytest
+
+from sam_pipeline.sql.commands.import_gocdb import window_argument
 from sam_pipeline.sql.imports.gocdb_changes import Window
-from sam_pipeline.sql.imports.gocdb_command import window_argument
-from sam_pipeline.sql.moments import day_argument, days_of, time_argument
+from sam_pipeline.sql.topology.moments import day_argument, days_of, time_argument
 
 TODAY = date(2026, 11, 20)
 

@@ -7,12 +7,13 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
-from sam_pipeline.sql.moments import age_argument
-from sam_pipeline.sql.partitions import coming_days
-from sam_pipeline.sql.prune_command import show_progress
-from sam_pipeline.sql.pruning import Bounds, Task, bounds_of
+from sam_pipeline.sql.commands.prune import show_progress
+from sam_pipeline.sql.pruning.partitions import coming_days
+from sam_pipeline.sql.pruning.task import Bounds, Task, bounds_of
+from sam_pipeline.sql.topology.moments import age_argument
 
 TODAY = date(2026, 11, 20)
 

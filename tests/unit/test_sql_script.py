@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sam_pipeline.sql.script import present_state, statements
+from sam_pipeline.sql.database.script import present_state, statements
 
 TRIGGER = """\
 CREATE TRIGGER t INSTEAD OF INSERT ON v BEGIN

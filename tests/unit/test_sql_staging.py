@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
-from sam_pipeline.sql import staging
-from sam_pipeline.sql.catalogue import ClassView
-from sam_pipeline.sql.staging import Row, copy_text
+from sam_pipeline.sql.loading import staging
+from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.staging import Row, copy_text
 
 VIEW = ClassView(
     "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True

@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+
 from sam_pipeline.schema.program.command import BAD_DATA, IO_ERROR, NO_INPUT
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports import xml_elements

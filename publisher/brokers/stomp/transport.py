@@ -46,9 +46,7 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    from sam_pipeline.publisher.brokers.stomp.round_trip import (
-        round_trip,  # publishing does not need it
-    )
+    from sam_pipeline.publisher.brokers.stomp.round_trip import round_trip
 
     return round_trip(address, config, message, deadline)
 

@@ -1,0 +1,1 @@
+"""Connections, transactions, roles and the version of the schema."""

@@ -1,0 +1,188 @@
+"""Connections: an engine for SQLite or PostgreSQL that is careful with transactions and time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.errors import (
+    DATABASE_ERRORS,
+    CannotCreate,
+    DatabaseMissing,
+    DatabaseRefused,
+    translated,
+)
+
+BUSY_TIMEOUT_S = 30
+"""How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away,
+unless the URL says otherwise."""
+
+# A dead peer is noticed after a minute, not after the two hours of the kernel's defaults.
+POSTGRESQL_ARGUMENTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "sam",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "options": f"-c timezone=UTC -c lock_timeout={BUSY_TIMEOUT_S}s",
+}
+
+# The last one is how the driver is named in full.
+POSTGRESQL = ("postgresql", "postgresql+psycopg2")
+SQLITE = ("sqlite", "sqlite+pysqlite")
+
+_WRITES = "sam_writes"
+
+
+def make_engine(url: str, *, create: bool = False) -> Engine:
+    """An engine for the database at `url`; an SQLite file must exist unless `create`.
+
+    Raises:
+        ConfigError: not a URL we know.
+        DatabaseMissing: there is no such file.
+        CannotCreate: the directory for it is missing or closed.
+    """
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite_engine(parsed, create)
+    return create_engine(parsed, connect_args=postgresql_arguments(parsed), pool_pre_ping=True)
+
+
+def postgresql_arguments(url: URL) -> dict[str, Any]:
+    """How to connect: as we do, but for what the URL says: `?options=-c lock_timeout=5s`."""
+    theirs = url.normalized_query
+    ours = {name: value for name, value in POSTGRESQL_ARGUMENTS.items() if name not in theirs}
+    if "options" in theirs:  # of two values of a setting the server takes the last
+        ours["options"] = " ".join([POSTGRESQL_ARGUMENTS["options"], *theirs["options"]])
+    return ours
+
+
+def parse_url(url: str) -> URL:
+    """The URL with its driver.
+
+    Raises:
+        ConfigError: not a URL of PostgreSQL or of an SQLite file.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigError(["is no URL; want e.g. sqlite:////var/lib/sam/sam.db"]) from None
+    if parsed.drivername in POSTGRESQL:
+        return parsed.set(drivername=POSTGRESQL[-1])
+    if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):
+        _busy_timeout(parsed)
+        return parsed
+    raise ConfigError([f"want postgresql+psycopg2:// or sqlite:///FILE, not {_shown(parsed)}"])
+
+
+def name_of(engine: Engine) -> str:
+    """The database's URL as a person may see it: without the password."""
+    url = engine.url
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
+    return _shown(url)
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A connection in a transaction; errors of the driver become ours."""
+    with _translated(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def reading_at_once(engine: Engine) -> Iterator[Connection]:
+    """As `reading`; all statements see the database as it was at the first (SQLite: always so)."""
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with reading(engine) as connection:
+        yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """As `reading`, for a transaction that is going to write; committed on leaving the block."""
+    with _translated(engine), write_transaction(engine) as connection:
+        yield connection
+
+
+@contextmanager
+def write_transaction(engine: Engine) -> Iterator[Connection]:
+    """As `writing`, for those who tell the driver's errors apart."""
+    # SQLite: a transaction that reads first and writes later fails at once, without waiting, if
+    # another one wrote in between. So a writer says so at its beginning.
+    with engine.execution_options(**{_WRITES: True}).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _translated(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except DATABASE_ERRORS as error:
+        raise translated(error, name_of(engine)) from error
+
+
+def _shown(url: URL) -> str:
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _sqlite_engine(url: URL, create: bool) -> Engine:
+    path = Path(str(url.database)).absolute()
+    _check_file(path, create)
+    # mode=rw: a file that vanishes later must not come back empty.
+    mode = "rwc" if create else "rw"
+    file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
+    engine = create_engine(
+        file_url,
+        connect_args={"timeout": _busy_timeout(url)},
+        execution_options={"sam_file": str(path)},
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _busy_timeout(url: URL) -> float:
+    """In seconds, as the URL says: `?timeout=5`."""
+    said = url.query.get("timeout", str(BUSY_TIMEOUT_S))
+    try:
+        return float(str(said))
+    except ValueError:
+        raise ConfigError([f"timeout={said}: want a number of seconds"]) from None
+
+
+def _check_file(path: Path, create: bool) -> None:
+    if not path.parent.is_dir() and create:
+        raise CannotCreate(f"{path}: the directory {path.parent} does not exist")
+    if not path.exists() and not create:
+        raise DatabaseMissing(f"{path}: no such database; `sam-db upgrade` makes it")
+    if path.is_dir():
+        raise DatabaseMissing(f"{path}: is a directory, not a database")
+    wanted = path if path.exists() else path.parent
+    if not os.access(wanted, os.R_OK | os.W_OK):
+        raise DatabaseRefused(f"{path}: no permission to write {wanted}")
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    # The driver's own transactions begin late and miss DDL: we begin them ourselves, below.
+    connection.isolation_level = None
+    # WAL: readers and the one writer do not wait for each other. FULL: a commit survives a power
+    # failure, or an ack could be sent for a row that is gone.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,39 @@
+"""The configured database, opened for a command."""
+
+from __future__ import annotations
+
+import argparse
+
+from sqlalchemy import Engine
+
+from sam_pipeline.sql.database.config import DatabaseConfig, find_database, load_database
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import require_current
+
+
+def open_database(args: argparse.Namespace) -> Engine:
+    """The database of `--config` or the environment, of this program's version.
+
+    Raises:
+        ConfigError: no or no good URL.
+        DatabaseMissing: there is no such file.
+        SchemaMismatch: it has no schema, an older or a newer one.
+        DatabaseAway: it can't be asked.
+    """
+    return _open(load_database(args))
+
+
+def open_if_configured(args: argparse.Namespace) -> Engine | None:
+    """The same; None where no URL is configured.
+
+    Raises:
+        ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
+    """
+    found = find_database(args)
+    return _open(found) if found else None
+
+
+def _open(database: DatabaseConfig) -> Engine:
+    engine = make_engine(database.url)
+    require_current(engine)
+    return engine

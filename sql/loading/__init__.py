@@ -1,0 +1,1 @@
+"""A batch of messages into the class views, or among the dead letters."""

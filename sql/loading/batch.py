@@ -1,0 +1,132 @@
+"""From messages to rows by view, and to what is known beforehand to be a dead letter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Row
+from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+
+UNKNOWN_CLASS = "unknown-class"
+CLASS_BROKEN = "class-broken"
+POISON = "poison"
+
+POISON_TEXT = (
+    "the consumer died again and again with this message in hand, so it was not looked into;"
+    " a replay does that"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A record, or a whole message, that can't be loaded: a dead letter to be."""
+
+    message: Message
+    number: int
+    reason: str
+    text: str
+    body: bytes
+
+
+class Pending(NamedTuple):
+    """A row on its way, and the message it came in."""
+
+    message: Message
+    message_id: str
+    row: Row
+
+
+@dataclass
+class ViewBatch:
+    """The messages of one class."""
+
+    view: ClassView
+    decoded: list[tuple[Message, Decoded]] = field(default_factory=list)
+
+    def rows(self) -> list[Pending]:
+        """In the order of the natural key: loaders that meet each other's rows in one order
+        wait for each other, in two orders they deadlock."""
+        pending: list[Pending] = []
+        for message, found in self.decoded:
+            message_id = message.message_id  # of a foreign one a hash: once for all its rows
+            pending += [Pending(message, message_id, row) for row in found.rows]
+        known = built_in(self.view.name)
+        if known is None:
+            return pending
+        wanted = {key.lower() for key in known.natural_key}
+        key = [column for column in self.view.columns if column.lower() in wanted]
+        absent = [""] * len(key)
+        return sorted(pending, key=lambda one: "\0".join(map(one.row.values.get, key, absent)))
+
+    def refused(self) -> Iterator[Failure]:
+        """The records that are bad in themselves."""
+        for message, found in self.decoded:
+            for bad in found.bad:
+                yield Failure(message, bad.number, bad.reason, bad.text, bad.raw)
+
+    def broken(self, text: str) -> list[Failure]:
+        """All messages whole, with the reason that the class is broken."""
+        return [whole(message, CLASS_BROKEN, text) for message, _ in self.decoded]
+
+
+@dataclass
+class Batch:
+    """Messages sorted by what is to be done with them."""
+
+    by_view: dict[str, ViewBatch] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    checks: int = 0
+    ignored_keys: Counter[str] = field(default_factory=Counter)
+
+
+def read_batch(
+    catalogue: Catalogue,
+    messages: Sequence[Message],
+    now: datetime,
+    limits: Limits,
+    poison: Collection[str] = (),
+) -> Batch:
+    """The messages, decoded for the views of their classes; those with an id of `poison` whole."""
+    batch = Batch()
+    names = [folded(message.message_class or "") for message in messages]
+    views = catalogue.find_all(set(names) - {CHECK_CLASS})
+    for message, name in zip(messages, names, strict=True):
+        view = views.get(name)
+        if poison and message.message_id in poison:
+            batch.failures.append(whole(message, POISON, POISON_TEXT))
+        elif name == CHECK_CLASS:
+            batch.checks += 1
+        elif view is None or view.problem:
+            batch.failures.append(_no_view(message, view))
+        else:
+            found = recall(message, view.columns, now, limits, view.times)
+            if view.name not in batch.by_view:
+                batch.by_view[view.name] = ViewBatch(view)
+            batch.by_view[view.name].decoded.append((message, found))
+            if found.ignored:
+                batch.ignored_keys.update(found.ignored)
+    return batch
+
+
+def whole(message: Message, reason: str, text: str) -> Failure:
+    return Failure(message, WHOLE, reason, text, message.body)
+
+
+def _no_view(message: Message, view: ClassView | None) -> Failure:
+    name = message.message_class
+    if view is not None:
+        return whole(message, CLASS_BROKEN, f"{name}: {view.problem}")
+    if built_in(name):
+        text = f"{name}: the view or its INSTEAD OF INSERT trigger is missing (sam-db check)"
+        return whole(message, CLASS_BROKEN, text)
+    if name is None:
+        return whole(message, UNKNOWN_CLASS, "the message names no class")
+    return whole(message, UNKNOWN_CLASS, f"{name[:80]}: no view of that name with a trigger")

@@ -1,0 +1,175 @@
+"""The message classes a database knows: its views with an INSTEAD OF INSERT trigger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from sam_pipeline.schema.records.classes import built_in, folded
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.script import view_names
+from sam_pipeline.sql.errors import Kind, kind_of, words_of
+from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
+
+MESSAGE_ID = "messageId"
+"""The one column that the loader fills by itself."""
+
+_POSTGRESQL = text("""
+    WITH RECURSIVE plain (type, base) AS (
+        SELECT oid, oid FROM pg_type WHERE typtype <> 'd'
+        UNION ALL
+        SELECT d.oid, p.base FROM pg_type AS d JOIN plain AS p ON p.type = d.typbasetype
+        WHERE d.typtype = 'd'
+    )
+    SELECT
+        CAST(c.relname AS text),
+        array_agg(CAST(a.attname AS text) ORDER BY a.attnum),
+        array_agg(
+            CASE b.typtype WHEN 'e' THEN 'enum' WHEN 'b' THEN CAST(b.typname AS text) ELSE '' END
+            ORDER BY a.attnum
+        ),
+        array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum),
+        ARRAY(
+            -- 68 = INSTEAD OF and INSERT; D and R = not for an ordinary session
+            SELECT t.tgenabled NOT IN ('D', 'R') FROM pg_trigger AS t
+            WHERE t.tgrelid = c.oid AND t.tgtype & 68 = 68
+        ),
+        EXISTS (
+            SELECT FROM pg_proc AS f
+            WHERE f.pronamespace = c.relnamespace
+                AND f.proname = c.relname || '_load'
+                AND has_function_privilege(f.oid, 'EXECUTE')
+        )
+    FROM pg_class AS c
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN plain AS p ON p.type = a.atttypid
+    JOIN pg_type AS b ON b.oid = p.base
+    WHERE c.relkind = 'v'
+        AND c.relnamespace = CAST(CAST(current_schema() AS text) AS regnamespace)
+    GROUP BY c.oid, c.relname
+    ORDER BY c.relname
+""")
+_SQLITE_VIEWS = text("""
+    SELECT v.name, t.sql
+    FROM sqlite_schema AS v
+    LEFT JOIN sqlite_schema AS t ON t.type = 'trigger' AND t.tbl_name = v.name COLLATE NOCASE
+    WHERE v.type = 'view'
+    ORDER BY v.name
+""")
+_SQLITE_COLUMNS = text("SELECT name FROM pragma_table_info(:view)")
+_INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ClassView:
+    """The view of a message class, in the database's own spelling.
+
+    `columns` are those a record can fill, `times` those of them that hold times (by their key in
+    lower case: schema.records.normalise); `problem` says why the view can't be used at all.
+    `bulk`: rows may go straight into its staging table, past the trigger.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    message_id_column: str | None
+    has_trigger: bool = True
+    problem: str | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
+    bulk: bool = False
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Those of the record, and the one of the message's id if there is one."""
+        return (*self.columns, *filter(None, [self.message_id_column]))
+
+
+class Catalogue:
+    """The class views, read when first asked and again when an unknown name arrives."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._views: dict[str, ClassView] = {}
+
+    def find(self, class_name: str | None) -> ClassView | None:
+        """The view of a class, whose name compares as SQL compares unquoted identifiers.
+
+        A view of the site's own without a trigger is found too, with that as its problem.
+        """
+        name = folded(class_name or "")
+        return self.find_all([name]).get(name)
+
+    def find_all(self, names: Iterable[str]) -> dict[str, ClassView]:
+        """Those of these folded names that are there; for all unknown ones it is read once."""
+        wanted = set(filter(None, names))
+        if not wanted <= self._views.keys():
+            # Of two views that differ in case alone one that works is the class.
+            views = sorted(_read(self._engine), key=lambda view: view.problem is None)
+            self._views = {folded(view.name): view for view in views}
+        return {name: self._views[name] for name in wanted & self._views.keys()}
+
+    def forget(self) -> None:
+        """Read again at the next question: a view was found changed."""
+        self._views = {}
+
+
+def class_views(engine: Engine) -> list[ClassView]:
+    """The views that are classes, or are meant to be, by name."""
+    return [view for view in _read(engine) if view.has_trigger or built_in(view.name)]
+
+
+def _read(engine: Engine) -> list[ClassView]:
+    """All views but those of the schema that are no classes."""
+    with reading(engine) as connection:
+        dialect = connection.dialect.name
+        read = _postgresql_views if dialect == "postgresql" else _sqlite_views
+        views = list(read(connection))
+    schemas_own = view_names(dialect)
+    rivals = {view.name for view in views if view.enabled or built_in(view.name)}
+    return [
+        _class_view(view, problem_of(view, rivals, schemas_own))
+        for view in views
+        if view.enabled or built_in(view.name) or view.name not in schemas_own
+    ]
+
+
+def _postgresql_views(connection: Connection) -> Iterator[View]:
+    for name, columns, bases, type_names, enabled, bulk in connection.execute(_POSTGRESQL):
+        found = map(Column, columns, bases, type_names)
+        yield View(name, tuple(found), tuple(enabled), bulk=bulk)
+
+
+def _sqlite_views(connection: Connection) -> Iterator[View]:
+    triggers = connection.execute(_SQLITE_VIEWS).all()
+    for name, rows in groupby(triggers, lambda row: str(row[0])):
+        enabled = tuple(True for _, body in rows if _INSTEAD_OF_INSERT.search(body or ""))
+        try:
+            columns = connection.execute(_SQLITE_COLUMNS, {"view": name}).scalars().all()
+        except DBAPIError as error:
+            if kind_of(error) is Kind.RETRY:
+                raise
+            yield View(name, (), enabled, error=words_of(error))
+        else:
+            yield View(name, tuple(map(Column, columns)), enabled)
+
+
+def _class_view(view: View, problem: str | None) -> ClassView:
+    names = tuple(column.name for column in view.columns)
+    ours = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
+    return ClassView(
+        view.name,
+        tuple(name for name in names if name != ours),
+        ours,
+        has_trigger=bool(view.enabled),
+        problem=problem,
+        bulk=view.bulk,
+        times={
+            column.name.lower(): TIMES[column.base]
+            for column in view.columns
+            if column.base in TIMES
+        },
+    )

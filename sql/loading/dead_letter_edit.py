@@ -1,0 +1,97 @@
+"""Editing a dead letter: a new one, with the same key but for an addition, takes its place.
+
+The old one keeps its bytes and headers, and is dropped. So a loader needs no right to change
+either, and nothing that anybody sent is ever lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import EditRefused
+from sam_pipeline.sql.loading.dead_letter import (
+    COLUMNS,
+    OPEN,
+    VALUES,
+    DeadLetter,
+    DeadLetterContent,
+    edition_id,
+    lock_dead_letters,
+    printable,
+    stored_time,
+    the_only,
+)
+
+_DROP = text("""
+    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
+""")
+_INSERT = text(f"INSERT INTO dead_letter ({COLUMNS}) VALUES ({VALUES}) RETURNING dead_letter_id")
+
+
+def edit_dead_letter(
+    engine: Engine,
+    dead_letter_id: int,
+    now: datetime,
+    body: bytes | None = None,
+    headers: Mapping[str, str | None] | None = None,
+) -> int:
+    """Replace an open letter by one with another body, other headers, or both; its number.
+
+    Without a class of its own in `headers` it stays in its class; None takes a header away. A new
+    body is not measured by the `recordCount` of the old one.
+
+    Raises:
+        NoSuchDeadLetter
+        EditRefused: it is not open, or nothing would change.
+    """
+    with writing(engine) as connection:
+        found = lock_dead_letters(connection, [dead_letter_id])
+        old = the_only(connection, dead_letter_id, found)
+        refuse_settled(old)
+        new = _edited(old, body, headers or {})
+        if (new.headers, new.body) == (old.headers, old.body):
+            raise EditRefused(f"dead letter {dead_letter_id}: nothing changed, it stays as it is")
+        moment = stored_time(connection, now)
+        connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
+        values = _values(old.letter, new)
+        values |= {"received_at": stored_time(connection, old.letter.received_at), "now": moment}
+        return int(connection.execute(_INSERT, values).scalar_one())
+
+
+def refuse_settled(content: DeadLetterContent) -> None:
+    """Raise EditRefused, unless the letter is open."""
+    letter, edition = content.letter, content.edited_as
+    if letter.state == OPEN:
+        return
+    what = f"was edited: it is dead letter {edition} now" if edition else f"is {letter.state}"
+    raise EditRefused(f"dead letter {letter.dead_letter_id} {what}; only open ones can be edited")
+
+
+def _edited(
+    old: DeadLetterContent, body: bytes | None, headers: Mapping[str, str | None]
+) -> Message:
+    kept = dict(old.headers)
+    if body not in (None, old.body):
+        kept.pop(COUNT, None)
+    merged = {**kept, **headers}
+    left = {name: value for name, value in merged.items() if value is not None}
+    return Message(left, old.body if body is None else body)
+
+
+def _values(letter: DeadLetter, new: Message) -> dict[str, object]:
+    """Its reason is still the one of the old letter: nobody has tried to load it yet."""
+    return {
+        "message_id": edition_id(letter),
+        "record_number": letter.record_number,
+        "message_class": printable(new.headers.get(CLASS) or letter.message_class),
+        "reason": letter.reason,
+        "error": letter.error,
+        "headers": json.dumps(dict(new.headers)),
+        "body": new.body,
+    }

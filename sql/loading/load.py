@@ -1,0 +1,85 @@
+"""Load a batch of messages: rows into views, the rest into dead letters, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.loading.audit import Audit, write_audit
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Batch, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import keep
+from sam_pipeline.sql.loading.insert import insert_batch
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of a batch.
+
+    `rows_by_class` were stored, or were there already; `dead_letters` are the new ones by reason,
+    `checks` the messages that only prove a path, `ignored_keys` how often a key had no column.
+    """
+
+    rows_by_class: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+    checks: int
+    ignored_keys: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_class.values())
+
+
+def load(
+    engine: Engine,
+    catalogue: Catalogue,
+    messages: Sequence[Message],
+    now: datetime,
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    *,
+    audit: Audit | None = None,
+    poison: Collection[str] = (),
+) -> Loaded:
+    """Store everything and commit: on return the messages can be acked.
+
+    `poison`: ids of messages that are not to be looked into, only kept. With an `audit` the batch
+    leaves its row in `load_audit`.
+
+    Raises:
+        DatabaseAway: nothing was committed; the same again later.
+    """
+    batch = read_batch(catalogue, messages, now, limits, poison)
+
+    def action(connection: Connection) -> Loaded:
+        loaded = _load(connection, batch, now)
+        if audit is not None:
+            _write_audit(connection, audit, len(messages), loaded)
+        return loaded
+
+    loaded = load_transaction(engine, action)
+    if CLASS_BROKEN in loaded.dead_letters:
+        catalogue.forget()
+    return loaded
+
+
+def _load(connection: Connection, batch: Batch, now: datetime) -> Loaded:
+    inserted = insert_batch(connection, batch)
+    kept = keep(connection, inserted.failures, now)
+    return Loaded(inserted.rows_by_class, kept, batch.checks, batch.ignored_keys)
+
+
+def _write_audit(connection: Connection, audit: Audit, messages: int, loaded: Loaded) -> None:
+    write_audit(
+        connection,
+        audit,
+        messages=messages,
+        rows=loaded.rows,
+        dead_letters=sum(loaded.dead_letters.values()),
+        checks=loaded.checks,
+    )

@@ -1,0 +1,300 @@
+"""Replaying dead letters: loaded as they would be now; what fails again stays, with the reason.
+
+Each transaction takes some letters for itself, looks whether they are open still, loads them as
+one batch and notes what became of each. So a replay may be repeated, stopped at any moment, and
+done by two at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, bindparam, text
+
+from sam_pipeline.schema.messages.decode import WHOLE
+from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import (
+    OPEN,
+    REPLAYED,
+    DeadLetter,
+    DeadLetterContent,
+    keep,
+    lock_dead_letters,
+    printable,
+    stored_time,
+)
+from sam_pipeline.sql.loading.insert import insert_batch
+
+LOADED, FAILED, SKIPPED = "loaded", "failed", "skipped"
+
+MOST_LETTERS = 500
+MOST_BYTES = 1024 * 1024
+"""One transaction takes so much, or one letter."""
+
+PARKED_LETTERS = 200
+PARKED_BYTES = 256 * 1024
+"""As much as delays a loader's next batch by a tenth of a second or two."""
+
+ATTEMPTS = 40
+"""So often one transaction tries parts of a batch, to find a letter that breaks a whole class."""
+
+_SIZES = text("""
+    SELECT dead_letter_id, length(body) FROM dead_letter
+    WHERE dead_letter_id IN :ids
+    ORDER BY dead_letter_id
+""").bindparams(bindparam("ids", expanding=True))
+_REPLAYED = text("""
+    UPDATE dead_letter SET state = 'replayed', changed_at = :now WHERE dead_letter_id IN :ids
+""").bindparams(bindparam("ids", expanding=True))
+_FAILED = text("""
+    UPDATE dead_letter SET reason = :reason, error = :error, changed_at = :now
+    WHERE dead_letter_id = :id
+""")
+_PARKED_CLASSES = text("""
+    SELECT DISTINCT message_class FROM dead_letter
+    WHERE state = 'open' AND reason = 'class-broken'
+""")
+_PARKED = """
+    state = 'open' AND reason = 'class-broken' AND message_class IN :names
+"""
+_PARKED_IDS = text(f"""
+    SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id LIMIT :most
+""").bindparams(bindparam("names", expanding=True))
+_PARKED_LAST = text(f"""
+    SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id DESC LIMIT 1
+""").bindparams(bindparam("names", expanding=True))
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What became of a letter.
+
+    `outcome`: loaded; failed, and still open for `reason`; or skipped, as its `state` was
+    replayed or dropped before. Of a whole message that was loaded, records that failed are new
+    letters of their own.
+    """
+
+    dead_letter_id: int
+    outcome: str
+    state: str
+    reason: str
+    error: str
+    new_dead_letters: int = 0
+
+    @property
+    def all_loaded(self) -> bool:
+        return self.state == REPLAYED and not self.new_dead_letters
+
+
+@dataclass(frozen=True)
+class Parked:
+    """What was done about parked letters: how many were `loaded`; whether there were `any`."""
+
+    loaded: int
+    any: bool
+
+
+def replay_dead_letters(
+    engine: Engine,
+    ids: Sequence[int],
+    now: Callable[[], datetime],
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
+) -> Iterator[Replayed]:
+    """Load letters again; what is told of is committed. Numbers that are none are passed over.
+
+    Raises:
+        DatabaseAway: what was told of before stays done.
+    """
+    catalogue = Catalogue(engine)
+    for chunk in _chunks(engine, sorted(set(ids)), MOST_BYTES):
+        yield from _replay_chunk(engine, catalogue, chunk, now(), limits)
+
+
+def replay_parked(
+    engine: Engine,
+    now: Callable[[], datetime],
+    limits: Limits = Limits(),  # noqa: B008 - a frozen value
+) -> Parked:
+    """Load some of what was parked as class-broken, of a class whose view works again.
+
+    For a loader, between two batches: it waits for nobody. Unknown classes are left to people: a
+    name that was never anything may become a view with quite another meaning.
+
+    Raises:
+        DatabaseAway
+    """
+    with reading(engine) as connection:
+        parked = list(connection.execute(_PARKED_CLASSES).scalars())
+    catalogue = Catalogue(engine)
+    names: dict[str, list[str]] = {}
+    for name in parked:
+        names.setdefault(folded(name), []).append(name)
+    for class_name, spellings in sorted(names.items()):
+        view = catalogue.find(class_name)
+        if view is None or view.problem:
+            continue
+        loaded = _replay_class(engine, catalogue, spellings, now, limits)
+        if loaded:
+            return Parked(loaded, any=True)
+    return Parked(0, any=bool(parked))
+
+
+def _replay_class(
+    engine: Engine,
+    catalogue: Catalogue,
+    spellings: Sequence[str],
+    now: Callable[[], datetime],
+    limits: Limits,
+) -> int:
+    """How many need no more attempts: none, if the class refuses its oldest and its newest one."""
+
+    def load(ids: Sequence[int]) -> int:
+        done = _replay_chunk(engine, catalogue, ids, now(), limits, skip_locked=True)
+        return sum(one.outcome == LOADED or one.reason != CLASS_BROKEN for one in done)
+
+    with reading(engine) as connection:
+        bound = {"names": spellings, "most": PARKED_LETTERS}
+        ids = connection.execute(_PARKED_IDS, bound).scalars().all()
+        last = connection.execute(_PARKED_LAST, {"names": spellings}).scalars().all()
+    loaded = load(ids[:1]) or load(last)
+    if not loaded:
+        return 0
+    return loaded + load(next(_chunks(engine, ids, PARKED_BYTES), []))
+
+
+def _chunks(engine: Engine, ids: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
+    """The letters in portions for a transaction each; without those that are none."""
+    chunk: list[int] = []
+    left = most_bytes
+    for start in range(0, len(ids), MOST_LETTERS):
+        with reading(engine) as connection:
+            some = {"ids": ids[start : start + MOST_LETTERS]}
+            sizes = connection.execute(_SIZES, some).all()
+        for number, size in sizes:
+            if chunk and (len(chunk) == MOST_LETTERS or size > left):
+                yield chunk
+                chunk, left = [], most_bytes
+            chunk.append(number)
+            left -= size
+    if chunk:
+        yield chunk
+
+
+def _replay_chunk(
+    engine: Engine,
+    catalogue: Catalogue,
+    ids: Sequence[int],
+    now: datetime,
+    limits: Limits,
+    skip_locked: bool = False,
+) -> list[Replayed]:
+    """One transaction."""
+    if not ids:
+        return []
+    catalogue.forget()  # the view may have been mended since
+
+    def action(connection: Connection) -> list[Replayed]:
+        letters = lock_dead_letters(connection, ids, skip_locked)
+        loading = _Loading(connection, catalogue, now, limits)
+        done = loading.replay([each for each in letters if each.letter.state == OPEN])
+        done += [_skipped(each.letter) for each in letters if each.letter.state != OPEN]
+        return sorted(done, key=lambda one: one.dead_letter_id)
+
+    return load_transaction(engine, action)
+
+
+class _Loading:
+    """Loads letters that are open and locked, in the caller's transaction."""
+
+    def __init__(
+        self, connection: Connection, catalogue: Catalogue, now: datetime, limits: Limits
+    ) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+        self._now = now
+        self._limits = limits
+        self._attempts = ATTEMPTS
+
+    def replay(self, letters: Sequence[DeadLetterContent]) -> list[Replayed]:
+        messages = [_message(each) for each in letters]
+        failures: dict[int, list[Failure]] = {}
+        for failure in self._failures(messages):
+            failures.setdefault(id(failure.message), []).append(failure)
+        # In the order in which loaders keep dead letters, too.
+        pairs = sorted(zip(messages, letters, strict=True), key=lambda pair: pair[0].message_id)
+        done = [
+            self._outcome(each.letter, failures.get(id(message), [])) for message, each in pairs
+        ]
+        self._note(done)
+        return done
+
+    def _failures(self, messages: Sequence[Message]) -> list[Failure]:
+        """Store the messages; what could not be.
+
+        One whose own record makes the class look broken is found by halving, so that it takes no
+        others along; up to a limit, as the class may well be broken.
+        """
+        if not messages:
+            return []
+        self._attempts -= 1
+        batch = read_batch(self._catalogue, messages, self._now, self._limits)
+        failures = insert_batch(self._connection, batch).failures
+        without_view = {id(failure.message) for failure in batch.failures}
+        broken: list[Failure] = []
+        others: list[Failure] = []
+        for failure in failures:
+            tried = failure.reason == CLASS_BROKEN and id(failure.message) not in without_view
+            (broken if tried else others).append(failure)
+        if len(broken) < 2 or self._attempts <= 0:
+            return failures
+        again = [failure.message for failure in broken]
+        half = len(again) // 2
+        return [*others, *self._failures(again[:half]), *self._failures(again[half:])]
+
+    def _outcome(self, letter: DeadLetter, failures: Sequence[Failure]) -> Replayed:
+        new: Mapping[str, int] = {}
+        if letter.record_number == WHOLE:
+            parts = [failure for failure in failures if failure.number != WHOLE]
+            new = keep(self._connection, parts, self._now)
+            failures = [failure for failure in failures if failure.number == WHOLE]
+        number = letter.dead_letter_id
+        if failures:
+            first = failures[0]
+            return Replayed(number, FAILED, OPEN, first.reason, printable(first.text))
+        return Replayed(number, LOADED, REPLAYED, letter.reason, letter.error, sum(new.values()))
+
+    def _note(self, outcomes: Sequence[Replayed]) -> None:
+        now = stored_time(self._connection, self._now)
+        loaded = [one.dead_letter_id for one in outcomes if one.outcome == LOADED]
+        failed = [
+            {"id": one.dead_letter_id, "reason": one.reason, "error": one.error, "now": now}
+            for one in outcomes
+            if one.outcome == FAILED
+        ]
+        if loaded:
+            self._connection.execute(_REPLAYED, {"ids": loaded, "now": now})
+        if failed:
+            self._connection.execute(_FAILED, failed)
+
+
+def _skipped(letter: DeadLetter) -> Replayed:
+    return Replayed(letter.dead_letter_id, SKIPPED, letter.state, letter.reason, letter.error)
+
+
+def _message(content: DeadLetterContent) -> Message:
+    """The message to load: a single record is not the `recordCount` of its message."""
+    letter = content.letter
+    headers = {**content.headers, MESSAGE_ID: letter.message_id}
+    if letter.message_class:
+        headers.setdefault(CLASS, letter.message_class)
+    if letter.record_number != WHOLE:
+        headers.pop(COUNT, None)
+    return Message(headers, content.body)

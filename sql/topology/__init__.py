@@ -1,0 +1,1 @@
+"""Downtimes entered by hand, and the rows of topology views."""
