@@ -11,24 +11,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.consumer import check, dead_letters, status
-from sam_pipeline.consumer.attempts import Attempts
-from sam_pipeline.consumer.clock import require_set_clock
+from sam_pipeline.consumer.commands import check, dead_letters, status
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, state_directory
-from sam_pipeline.consumer.database_sink import DatabaseSink
-from sam_pipeline.consumer.drain import Drain
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.drain import Drain
+from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
+from sam_pipeline.consumer.core.service import consume
+from sam_pipeline.consumer.core.sink import Sink
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SourceUnreachable
-from sam_pipeline.consumer.inbox import BatchRule, Inbox
-from sam_pipeline.consumer.name_lock import name_held
-from sam_pipeline.consumer.service import consume
-from sam_pipeline.consumer.signals import Wishes, heeding_signals
-from sam_pipeline.consumer.sink import Sink
-from sam_pipeline.consumer.sources import make_sources
-from sam_pipeline.consumer.speaker import Watched
-from sam_pipeline.consumer.spool_sink import SpoolSink
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.tally import Tally
-from sam_pipeline.consumer.watch import watching
+from sam_pipeline.consumer.monitoring.observer import Watched
+from sam_pipeline.consumer.monitoring.reporter import watching
+from sam_pipeline.consumer.process.clock import require_set_clock
+from sam_pipeline.consumer.process.name_lock import name_held
+from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.sinks.database import DatabaseSink
+from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
 from sam_pipeline.schema.program.command import (

@@ -7,7 +7,7 @@ import threading
 import time
 
 from sam_pipeline.consumer.cli import main
-from sam_pipeline.consumer.database_sink import DatabaseSink
+from sam_pipeline.consumer.sinks.database import DatabaseSink
 
 
 def hang(*_: object) -> None:

@@ -20,12 +20,16 @@ from typing import Any
 import pytest
 
 import sam_pipeline.consumer.cli
-import sam_pipeline.consumer.nagios
+import sam_pipeline.consumer.commands.nagios
 import sam_pipeline.publisher.cli
 import sam_pipeline.sql.cli
-from sam_pipeline.consumer.broker_habits import HABITS, subscribe_headers, subscription_name
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
-from sam_pipeline.consumer.snapshot import STATES
+from sam_pipeline.consumer.monitoring.snapshot import STATES
+from sam_pipeline.consumer.sources.broker_dialects import (
+    HABITS,
+    subscribe_headers,
+    subscription_name,
+)
 from sam_pipeline.publisher.settings.config import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program import command
@@ -389,7 +393,7 @@ def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
 ) -> None:
     place = beside_postgres
     warning, going_on = re.findall(
-        r"^\w+ consumer\.loop: .*?((?:waiting|going).*?)(?: 41 s)?$",
+        r"^\w+ sam_pipeline\.consumer\.core\.loop: .*?((?:waiting|going).*?)(?: 41 s)?$",
         section("The database is down"),
         re.MULTILINE,
     )
@@ -412,12 +416,12 @@ def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
             if server.process.running:
                 server.execute(drop)
             place.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
-            told = rf" {level.strip()} consumer\.loop: .*{re.escape(warning)}"
+            told = rf" {level.strip()} sam_pipeline\.consumer\.core\.loop: .*{re.escape(warning)}"
             eventually(lambda b=before, t=told: re.search(t, log_of(place)[b:]))
             mend_it()
             eventually(
                 lambda b=before: (
-                    f" INFO sam_pipeline.consumer.loop: {going_on}" in log_of(place)[b:]
+                    f" INFO sam_pipeline.consumer.core.loop: {going_on}" in log_of(place)[b:]
                 )
             )
             eventually(lambda n=number: len(hosts(place)) == n + 1)
@@ -480,7 +484,11 @@ REASON_AT |= {"Refused": 1, "whole": 1, "Failure": 2}
 
 def known_reasons() -> set[str]:
     """Read from the source: what makes a bad record or a failure is given its reason there."""
-    paths = [path for room in ("schema", "sql", "consumer") for path in (ROOT / room).rglob("*.py")]
+    paths = [
+        path
+        for room in ("schema", "sql/loading", "consumer")
+        for path in (ROOT / room).rglob("*.py")
+    ]
     found: set[str] = set()
     for path in paths:
         tree = ast.parse(path.read_text())
@@ -731,7 +739,7 @@ HELPS = {
         *("run", "check", "status"),
         *("dead-letter list", "dead-letter edit", "dead-letter replay"),
     ),
-    sam_pipeline.consumer.nagios.main: ("",),
+    sam_pipeline.consumer.commands.nagios.main: ("",),
     sam_pipeline.publisher.cli.main: ("send", "spool drain"),
     sam_pipeline.sql.cli.main: ("prune",),
 }

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import text
 
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.consumer.snapshot import BrokerState, Snapshot
-from sam_pipeline.consumer.state_file import process_start
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
+from sam_pipeline.consumer.monitoring.state_file import process_start
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 BROKER = BrokerState("stomp://a:61613", 7, 2, (), None)

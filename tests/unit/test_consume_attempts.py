@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.attempts import Attempts
-from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.messages.message import Message
 
 POISON = "m-7"

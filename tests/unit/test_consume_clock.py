@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer import clock
 from sam_pipeline.consumer.cli import main
-from sam_pipeline.consumer.clock import NOT_BEFORE, require_set_clock
 from sam_pipeline.consumer.errors import ClockNotSet
+from sam_pipeline.consumer.process import clock
+from sam_pipeline.consumer.process.clock import NOT_BEFORE, require_set_clock
 from sam_pipeline.schema.program.command import UNAVAILABLE
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from sam_pipeline.consumer.drain import Drain
-from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.core.drain import Drain
+from sam_pipeline.consumer.core.inbox import Inbox
 
 
 class FakeSource:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
 from tests.builders import metric_message
 
 SOON_S = 5.0

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.attempts import Attempts
-from sam_pipeline.consumer.backoff import growing_delays
-from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox
-from sam_pipeline.consumer.loop import Loop, Patience, Stopped
-from sam_pipeline.consumer.state import NOT_TRIED, Standing, State
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
+from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
+from sam_pipeline.consumer.core.state import NOT_TRIED, Standing, State
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
 from sam_pipeline.sql.loading.load import Loaded
 from tests.builders import metric_message

@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sam_pipeline.consumer import metrics
-from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.consumer.metrics import CLIENTS, serving
-from sam_pipeline.consumer.snapshot import STUCK_AFTER, Snapshot
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.watch import port_of
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring import metrics
+from sam_pipeline.consumer.monitoring.metrics import CLIENTS, serving
+from sam_pipeline.consumer.monitoring.reporter import port_of
+from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.loading.load import Loaded
 from tests.builders import metric_message

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.config import ConsumerConfig
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.notify import Notifier
-from sam_pipeline.consumer.signals import Wishes
-from sam_pipeline.consumer.source import Source
-from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.state_file import StateFile, read_state
-from sam_pipeline.consumer.watch import STATUS_TICKS, Watch, watching
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.source import Source
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.observer import ElementCounts, Speaker, Watched
+from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Watch, watching
+from sam_pipeline.consumer.monitoring.state_file import StateFile, read_state
+from sam_pipeline.consumer.monitoring.systemd import Notifier
+from sam_pipeline.consumer.process.signals import Wishes
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.builders import metric_message
 from tests.services.process import wait_until

@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from sam_pipeline.consumer.backoff import growing_delays
+from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.round_trip import round_trips, sent_to
-from sam_pipeline.consumer.stomp_link import StompSettings
-from sam_pipeline.consumer.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.consumer.sources.round_trip import round_trips, sent_to
+from sam_pipeline.consumer.sources.stomp_link import StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
 from tests.fake_broker import FakeBroker, closed_port

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sam_pipeline.consumer import signals
-from sam_pipeline.consumer.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.process import signals
+from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
 
 SOON_S = 10.0
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.claims import Claims
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.spool_source import SpoolSource
+from sam_pipeline.consumer.sources.claims import Claims
+from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -106,7 +106,7 @@ def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -
 def test_a_lock_does_not_expire_while_its_delivery_waits(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.consumer.spool_source.PURGE_S", 0.0)
+    monkeypatch.setattr("sam_pipeline.consumer.sources.spool.PURGE_S", 0.0)
     add(scene.queue, 1)
 
     with scene.delivering():

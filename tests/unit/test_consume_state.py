@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from sam_pipeline.consumer.histogram import Histogram
-from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.consumer.open_letters import EVERY_S, OpenLetters
-from sam_pipeline.consumer.state import NOT_TRIED, State, sent_at
-from sam_pipeline.consumer.tally import MAX_KEYS, OTHERS, Tally
+from sam_pipeline.consumer.core.histogram import Histogram
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.state import NOT_TRIED, State, sent_at
+from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
+from sam_pipeline.consumer.sinks.open_letters import EVERY_S, OpenLetters
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
 from sam_pipeline.sql.loading.load import Loaded

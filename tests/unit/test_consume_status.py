@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer import cli, config, nagios
+from sam_pipeline.consumer import cli, config
+from sam_pipeline.consumer.commands import nagios
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.snapshot import (
+from sam_pipeline.consumer.monitoring.snapshot import (
     DEGRADED,
     RUNNING,
     SILENT_AFTER,
@@ -27,7 +28,12 @@ from sam_pipeline.consumer.snapshot import (
     Snapshot,
     judge,
 )
-from sam_pipeline.consumer.state_file import StateFile, is_alive, process_start, read_state
+from sam_pipeline.consumer.monitoring.state_file import (
+    StateFile,
+    is_alive,
+    process_start,
+    read_state,
+)
 from tests.unit.consume_snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)

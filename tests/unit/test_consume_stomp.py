@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sam_pipeline.consumer import stomp_session
-from sam_pipeline.consumer.broker_habits import habits_of, subscribe_headers
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SessionLost
-from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.stomp_link import StompSettings
-from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
-from sam_pipeline.consumer.stomp_source import StompSource
+from sam_pipeline.consumer.sources import stomp_session
+from sam_pipeline.consumer.sources.broker_dialects import habits_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp import StompSource
+from sam_pipeline.consumer.sources.stomp_link import StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Address, Login, StompSession, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import Broker
 

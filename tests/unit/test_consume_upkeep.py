@@ -5,7 +5,7 @@ What can't be done yet is tried again, more rarely; what one task did is news fo
 
 from __future__ import annotations
 
-from sam_pipeline.consumer.upkeep import Task, Turn, Upkeep
+from sam_pipeline.consumer.sinks.upkeep import Task, Turn, Upkeep
 from sam_pipeline.sql.errors import DatabaseAway
 
 

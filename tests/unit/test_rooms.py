@@ -72,36 +72,3 @@ def _imported(path: Path) -> Iterator[str]:
 
 def _room_or_library(name: str) -> str:
     return name.removeprefix("sam_pipeline.").partition(".")[0]
-
-
-TRANSPORTS = {
-    "STOMP": {"stomp_source", "stomp_link", "stomp_session", "broker_habits"},
-    "spool": {"spool_source", "claims"},
-    "relay": {"spool_sink"},
-    "database": {"database_sink", "upkeep", "open_letters"},
-}
-"""The modules of the consumer that know one kind of place."""
-SEAM = {"source", "sink", "inbox", "errors", "backoff", "state"}
-"""What they may share: a further transport is a module or a few, and a line in sources.py."""
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_transports_share_nothing_but_the_seam(transport: str) -> None:
-    own = TRANSPORTS[transport]
-    used = {name for module in own for name in _of_the_consumer(ROOT / "consumer" / f"{module}.py")}
-
-    assert used - own <= SEAM
-
-
-def test_the_heart_of_the_consumer_knows_no_transport() -> None:
-    transports = set().union(*TRANSPORTS.values())
-    for heart in ("loop", "service", "inbox", "source", "sink", "drain", "attempts", "tally"):
-        assert not transports & set(_of_the_consumer(ROOT / "consumer" / f"{heart}.py")), heart
-
-
-def _of_the_consumer(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
-            "sam_pipeline.consumer."
-        ):
-            yield str(node.module).removeprefix("sam_pipeline.consumer.")

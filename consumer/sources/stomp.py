@@ -7,11 +7,11 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-from sam_pipeline.consumer.backoff import Delays, growing_delays
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.source import start_worker
-from sam_pipeline.consumer.stomp_link import Place, StompLink, StompSettings
-from sam_pipeline.consumer.stomp_session import Address
+from sam_pipeline.consumer.core.backoff import Delays, growing_delays
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.source import start_worker
+from sam_pipeline.consumer.sources.stomp_link import Place, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Address
 from sam_pipeline.schema.net.broker_url import Broker
 
 LOOK_UP_S = 10.0

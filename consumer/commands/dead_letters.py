@@ -15,14 +15,14 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.config import editor_command, load_limits
-from sam_pipeline.consumer.dead_letter_words import (
+from sam_pipeline.consumer.commands.dead_letter_tables import (
     documents,
     letter_table,
     letter_text,
     outcome_table,
 )
-from sam_pipeline.consumer.letter_editor import edited_by_hand
+from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
+from sam_pipeline.consumer.config import editor_command, load_limits
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
 from sam_pipeline.schema.records.normalise import Limits

@@ -12,10 +12,10 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.consumer.open_letters import OpenLetters
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.upkeep import upkeep_of
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.sinks.open_letters import OpenLetters
+from sam_pipeline.consumer.sinks.upkeep import upkeep_of
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import SqlError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.snapshot import Snapshot, from_document, to_document
+from sam_pipeline.consumer.monitoring.snapshot import Snapshot, from_document, to_document
 from sam_pipeline.schema.program.command import to_json
 
 MODE = 0o644

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.sql.loading.load import Loaded
 
 

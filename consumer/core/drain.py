@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from sam_pipeline.consumer.source import Source
+from sam_pipeline.consumer.core.source import Source
 
 SILENCE_S = 2.0
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from sam_pipeline.consumer.backoff import Delays
+from sam_pipeline.consumer.core.backoff import Delays
+from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.stomp_session import Address, Login, StompSession, Subscription
+from sam_pipeline.consumer.sources.stomp_session import Address, Login, StompSession, Subscription
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.tls import TlsFiles, secure

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from sam_pipeline.consumer.claims import Claims
-from sam_pipeline.consumer.inbox import Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import Delivery, Inbox
+from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import Broker

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.sql.loading.load import Loaded
 
 MAX_KEYS = 100

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from sam_pipeline.consumer.inbox import Inbox
+from sam_pipeline.consumer.core.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
+from sam_pipeline.consumer.commands.status import add_instance
 from sam_pipeline.consumer.config import load_who, state_places
-from sam_pipeline.consumer.snapshot import DEGRADED, RUNNING, WAITING, Snapshot, Verdict, judge
-from sam_pipeline.consumer.state_file import is_alive, read_state
-from sam_pipeline.consumer.status import add_instance
+from sam_pipeline.consumer.monitoring.snapshot import (
+    DEGRADED,
+    RUNNING,
+    WAITING,
+    Snapshot,
+    Verdict,
+    judge,
+)
+from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import CommandParser, common_options, run, to_json
 
 PROGRAM = "check_sam_consumer"

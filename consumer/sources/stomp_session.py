@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sam_pipeline.consumer.broker_habits import BrokerHabits, habits_of, subscribe_headers
+from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
-from sam_pipeline.consumer.inbox import Delivery, Inbox
+from sam_pipeline.consumer.sources.broker_dialects import BrokerHabits, habits_of, subscribe_headers
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message

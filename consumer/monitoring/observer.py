@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from sam_pipeline.consumer.inbox import Inbox
-from sam_pipeline.consumer.signals import Wishes
-from sam_pipeline.consumer.snapshot import BrokerState, Snapshot
-from sam_pipeline.consumer.source import Source
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.state_file import process_start
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.source import Source
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
+from sam_pipeline.consumer.monitoring.state_file import process_start
+from sam_pipeline.consumer.process.signals import Wishes
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.program.log_fold import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, notify_address, state_directory
-from sam_pipeline.consumer.notify import Notifier
-from sam_pipeline.consumer.snapshot import Snapshot, judge
-from sam_pipeline.consumer.speaker import ElementCounts, Speaker, Watched
-from sam_pipeline.consumer.state import NOT_TRIED
-from sam_pipeline.consumer.state_file import StateFile
+from sam_pipeline.consumer.core.state import NOT_TRIED
+from sam_pipeline.consumer.monitoring.observer import ElementCounts, Speaker, Watched
+from sam_pipeline.consumer.monitoring.snapshot import Snapshot, judge
+from sam_pipeline.consumer.monitoring.state_file import StateFile
+from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SPOOL
 
@@ -45,7 +45,7 @@ def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> 
     with ExitStack() as stack:
         stack.callback(notifier.close)
         if config.metrics_port:
-            from sam_pipeline.consumer.metrics import serving
+            from sam_pipeline.consumer.monitoring.metrics import serving
 
             port = port_of(config.metrics_port, instance)
             stack.enter_context(serving(port, speaker.say, watched.state))

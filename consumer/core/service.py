@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from sam_pipeline.consumer.attempts import Attempts
-from sam_pipeline.consumer.backoff import growing_delays
-from sam_pipeline.consumer.drain import Drain
-from sam_pipeline.consumer.inbox import BatchRule, Inbox
-from sam_pipeline.consumer.loop import AWAY, Loop, Patience, Stopped
-from sam_pipeline.consumer.sink import Sink
-from sam_pipeline.consumer.source import Source, no_thread_fails_alone, start_worker
-from sam_pipeline.consumer.state import State
-from sam_pipeline.consumer.tally import Tally
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.drain import Drain
+from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
+from sam_pipeline.consumer.core.loop import AWAY, Loop, Patience, Stopped
+from sam_pipeline.consumer.core.sink import Sink
+from sam_pipeline.consumer.core.source import Source, no_thread_fails_alone, start_worker
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.tally import Tally
 
 CLOSE_S = 6.0
 """What all sources together may take to say goodbye."""

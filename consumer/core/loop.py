@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
-from sam_pipeline.consumer.attempts import Attempts
-from sam_pipeline.consumer.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.core.state import State
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused
 from sam_pipeline.sql.loading.load import Loaded

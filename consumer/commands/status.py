@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.consumer.config import load_who, state_places
+from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
-from sam_pipeline.consumer.state_file import is_alive, read_state
-from sam_pipeline.consumer.tally import listed
+from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
+from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, text_table, to_json
 from sam_pipeline.schema.times import format_time
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
-from sam_pipeline.consumer.round_trip import Trip, round_trips
-from sam_pipeline.consumer.sources import stomp_settings
+from sam_pipeline.consumer.sources.make import stomp_settings
+from sam_pipeline.consumer.sources.round_trip import Trip, round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context

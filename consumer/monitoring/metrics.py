@@ -25,9 +25,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from sam_pipeline.consumer.histogram import Distribution
-from sam_pipeline.consumer.snapshot import STATES, STUCK, Snapshot, judge
-from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.core.histogram import Distribution
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.snapshot import STATES, STUCK, Snapshot, judge
 from sam_pipeline.schema.errors import ConfigError
 
 HOST = "127.0.0.1"

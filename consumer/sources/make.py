@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, password
-from sam_pipeline.consumer.source import Source
-from sam_pipeline.consumer.spool_source import SpoolSource
-from sam_pipeline.consumer.stomp_link import StompSettings
-from sam_pipeline.consumer.stomp_session import Address, Subscription
-from sam_pipeline.consumer.stomp_source import StompSource
+from sam_pipeline.consumer.core.source import Source
+from sam_pipeline.consumer.sources.spool import SpoolSource
+from sam_pipeline.consumer.sources.stomp import StompSource
+from sam_pipeline.consumer.sources.stomp_link import StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Address, Subscription
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 from sam_pipeline.schema.net.tls import TlsFiles
 

@@ -15,12 +15,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from sam_pipeline.consumer.broker_habits import QUEUES
+from sam_pipeline.consumer.core.inbox import BatchRule, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SessionLost
-from sam_pipeline.consumer.inbox import BatchRule, Inbox, acknowledge
-from sam_pipeline.consumer.stomp_link import StompSettings
-from sam_pipeline.consumer.stomp_session import Address, StompSession
-from sam_pipeline.consumer.stomp_source import resolve
+from sam_pipeline.consumer.sources.broker_dialects import QUEUES
+from sam_pipeline.consumer.sources.stomp import resolve
+from sam_pipeline.consumer.sources.stomp_link import StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Address, StompSession
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import words_of

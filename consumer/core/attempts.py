@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.program.command import CANNOT_CREATE
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from sam_pipeline.consumer.state import State
+from sam_pipeline.consumer.core.state import State
 from sam_pipeline.sql.errors import DatabaseAway, SqlError
 
 EVERY_S = 30.0

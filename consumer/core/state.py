@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from sam_pipeline.consumer.histogram import Distribution, Histogram
-from sam_pipeline.consumer.inbox import Delivery
-from sam_pipeline.consumer.tally import Tally
+from sam_pipeline.consumer.core.histogram import Distribution, Histogram
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.schema.messages.message import MESSAGE_ID
 from sam_pipeline.sql.loading.load import Loaded
 

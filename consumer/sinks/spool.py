@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sam_pipeline.consumer.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.loading.load import Loaded

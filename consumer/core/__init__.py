@@ -1,0 +1,1 @@
+"""Take a batch, store it, commit, then ack."""

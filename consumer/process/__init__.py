@@ -1,0 +1,1 @@
+"""The process: its signals, its clock, the lock of its name."""

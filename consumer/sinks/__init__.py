@@ -1,0 +1,1 @@
+"""Where messages go: the database, or a directory queue."""
