@@ -13,29 +13,32 @@ from typing import Any
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, CommandParser, common_options, run, to_json
-from sam_pipeline.spark_jobs import export_command, profile_command, show, trends_command
-from sam_pipeline.spark_jobs.arguments import (
+from sam_pipeline.spark_jobs.commands import export as export_command
+from sam_pipeline.spark_jobs.commands import profile as profile_command
+from sam_pipeline.spark_jobs.commands import show
+from sam_pipeline.spark_jobs.commands import trends as trends_command
+from sam_pipeline.spark_jobs.commands.arguments import (
     add_due_option,
     add_period_options,
     asked_or_due,
     asked_period,
     utc_today,
 )
+from sam_pipeline.spark_jobs.commands.exclusion import add_exclusion
+from sam_pipeline.spark_jobs.commands.explain import add_explain
+from sam_pipeline.spark_jobs.commands.now import add_now
+from sam_pipeline.spark_jobs.commands.seal import add_seal
 from sam_pipeline.spark_jobs.config import load_report
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.due import Task, asked_tasks, due_tasks
 from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
-from sam_pipeline.spark_jobs.exclusion_command import add_exclusion
-from sam_pipeline.spark_jobs.explain_command import add_explain
-from sam_pipeline.spark_jobs.levels import NAMES, SITE
-from sam_pipeline.spark_jobs.now_command import add_now
-from sam_pipeline.spark_jobs.observed import never_seen
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.profile_file import read_profiles
-from sam_pipeline.spark_jobs.run_lock import run_lock
-from sam_pipeline.spark_jobs.seal import waiting
-from sam_pipeline.spark_jobs.seal_command import add_seal
-from sam_pipeline.spark_jobs.spreadsheet import csv_table
+from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
+from sam_pipeline.spark_jobs.inputs.observed import never_seen
+from sam_pipeline.spark_jobs.profiles.file import read_profiles
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.levels import NAMES, SITE
+from sam_pipeline.spark_jobs.runs.due import Task, asked_tasks, due_tasks
+from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.seal import waiting
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.fold import take_changes
@@ -196,7 +199,7 @@ def _run_alone(
     if not tasks:
         return OK
     try:
-        from sam_pipeline.spark_jobs.run_command import run_reports  # Spark is slow to import
+        from sam_pipeline.spark_jobs.compute.reports import run_reports  # Spark is slow to import
     except ModuleNotFoundError as error:
         words = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
         raise SparkMissing(words) from error
@@ -236,7 +239,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _site(args: argparse.Namespace) -> int:
-    from sam_pipeline.spark_jobs.site_pages import write_site
+    from sam_pipeline.spark_jobs.pages.site_tree import write_site
 
     period = _period(args)
     with reading(open_database(args)) as connection:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.times import parse_time
-from sam_pipeline.spark_jobs.days import as_day
+from sam_pipeline.spark_jobs.rules.days import as_day
 from sam_pipeline.sql.database.engine import reading
 from tests.duckdb_rules import KEYS, NAMES, SECONDS
 

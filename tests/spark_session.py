@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from sam_pipeline.spark_jobs import session
+from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from tests.services import missing
 

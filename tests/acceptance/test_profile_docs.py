@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.errors import ProfileError
-from sam_pipeline.spark_jobs.figures import Seconds, rounded
-from sam_pipeline.spark_jobs.observed import SAMPLE
-from sam_pipeline.spark_jobs.profile import OFF, Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.spark_jobs.profile_reader import KEYS
-from sam_pipeline.spark_jobs.profile_thresholds import KEYS as THRESHOLD_KEYS
-from sam_pipeline.spark_jobs.status import AND, FOLDED, OR, Operation
-from sam_pipeline.spark_jobs.thresholds import read_range, triggers
+from sam_pipeline.spark_jobs.inputs.observed import SAMPLE
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
+from sam_pipeline.spark_jobs.profiles.reader import KEYS
+from sam_pipeline.spark_jobs.profiles.threshold_tables import KEYS as THRESHOLD_KEYS
+from sam_pipeline.spark_jobs.profiles.thresholds import read_range, triggers
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
+from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from tests.acceptance.commands import embedded_workplace
 from tests.acceptance.page import DOCS, blocks, read_page, shell
 from tests.integration.report_database import Grid

@@ -9,11 +9,11 @@ from datetime import date
 from pathlib import Path
 
 import sam_pipeline.spark_jobs.errors
-from sam_pipeline.spark_jobs.changes import _INPUTS
-from sam_pipeline.spark_jobs.days import month_of
-from sam_pipeline.spark_jobs.groups import Member
-from sam_pipeline.spark_jobs.inputs import REASONS
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.compute.rows import REASONS
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import month_of
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.runs.changes import _INPUTS
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.fold import fold
 from tests.acceptance.commands import Workplace, embedded

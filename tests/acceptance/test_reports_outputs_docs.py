@@ -9,8 +9,8 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 
-from sam_pipeline.spark_jobs.export_tables import TABLES
-from sam_pipeline.spark_jobs.groups import Member
+from sam_pipeline.spark_jobs.exports.tables import TABLES
+from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.sql.database.engine import make_engine
 from tests.acceptance.commands import embedded
 from tests.integration.published_days import publish

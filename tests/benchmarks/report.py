@@ -31,10 +31,10 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs import job, session
+from sam_pipeline.spark_jobs.compute import job, session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.benchmarks import report_plain, report_process
 from tests.benchmarks.load import print_load, seconds, tell

@@ -21,7 +21,7 @@ from pyarrow import csv
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all

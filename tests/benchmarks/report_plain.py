@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from sqlalchemy import make_url
 
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from tests.benchmarks.consume_java import fetch_jars
 
 POM = Path(__file__).with_name("java") / "postgresql-pom.xml"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sam_pipeline.spark_jobs import session
+from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from sam_pipeline.spark_jobs.errors import JavaMissing
 from tests.exact.check import Checker

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.spark_jobs import job
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.spark_jobs.session import _NO_CODE, PARTITIONS
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.session import _NO_CODE, PARTITIONS
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load

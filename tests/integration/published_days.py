@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.days import DAY_S, day_start, moment
-from sam_pipeline.spark_jobs.figures import Seconds, rounded
-from sam_pipeline.spark_jobs.groups import Member, group_figures
-from sam_pipeline.spark_jobs.levels import (
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
+from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
+from sam_pipeline.spark_jobs.rules.levels import (
     ALL_NAMES,
     ENDPOINT,
     FUNCTION,
@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.levels import (
     SERVICE,
     SITE,
 )
-from sam_pipeline.spark_jobs.profile import Profile
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.sql.database.engine import writing
 
 Timeline = Mapping[str, str]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.days import Period, day_start
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import as_role

@@ -16,11 +16,11 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start, moment
-from sam_pipeline.spark_jobs.figures import Seconds, rounded
-from sam_pipeline.spark_jobs.levels import METRIC, NAMES
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.stored import Segment
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
+from sam_pipeline.spark_jobs.rules.levels import METRIC, NAMES
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
+from sam_pipeline.spark_jobs.runs.published import Segment
 
 METRICS = {"CE": ("ping", "submit"), "SRM": ("put",)}
 FUNCTIONS = {"CE": "compute", "SRM": "storage"}

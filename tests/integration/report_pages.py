@@ -10,13 +10,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.levels import GROUP, METRIC
-from sam_pipeline.spark_jobs.page_files import PageFiles
-from sam_pipeline.spark_jobs.page_month import Month, month_view
-from sam_pipeline.spark_jobs.page_site import site_view
-from sam_pipeline.spark_jobs.stored import DayFigure, Run
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.pages.month import Month, month_view
+from sam_pipeline.spark_jobs.pages.site import site_view
+from sam_pipeline.spark_jobs.pages.writer import PageFiles
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
 from sam_pipeline.sql.database.engine import writing
 from tests.integration.report_database import Grid, profile
 from tests.integration.report_month import (

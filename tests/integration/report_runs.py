@@ -7,10 +7,10 @@ from datetime import date
 
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs import run_record
-from sam_pipeline.spark_jobs.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.run_record import DayFacts, Published
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.runs import record as run_record
+from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.loading.fold import take_changes
 from tests.services.postgres import as_role

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from sam_pipeline.spark_jobs.site_pages import write_site
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.sql.database.engine import reading
 from tests.integration.report_pages import BAD_SITE, PERIOD, fill, write_large_pages
 from tests.services import missing

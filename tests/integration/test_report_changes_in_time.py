@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
-from sam_pipeline.spark_jobs import job
-from sam_pipeline.spark_jobs.days import Period, day_start
-from sam_pipeline.spark_jobs.due import due_days, periods
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
+from sam_pipeline.spark_jobs.runs.due import due_days, periods
 from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.fold import take_changes

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.due import Task, asked_tasks, due_days, due_tasks, horizon, periods
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.due import (
+    Task,
+    asked_tasks,
+    due_days,
+    due_tasks,
+    horizon,
+    periods,
+)
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
 from tests.integration.report_database import profile

@@ -13,9 +13,9 @@ from sqlalchemy.exc import ProgrammingError
 
 import sam_pipeline.spark_jobs.cli
 from sam_pipeline.schema.program.command import OK, USAGE
-from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion
-from sam_pipeline.spark_jobs.days import Period, as_day
-from sam_pipeline.spark_jobs.stored import published_runs
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.rules.days import Period, as_day
+from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.report_database import profile
 from tests.integration.report_runs import FIRST, computed, day_facts, url_of

@@ -14,18 +14,18 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Exclusion
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.evidence import Evidence
-from sam_pipeline.spark_jobs.exclusions import add
-from sam_pipeline.spark_jobs.explain import Question, as_text, read_site_days, site_causes
-from sam_pipeline.spark_jobs.explanation import SiteDay
-from sam_pipeline.spark_jobs.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.site_results import _RESULTS, JudgedResult, read_results
-from sam_pipeline.spark_jobs.stored import Run, day_figures
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.explain.as_text import Question, as_text, read_site_days, site_causes
+from sam_pipeline.spark_jobs.explain.evidence import Evidence
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay
+from sam_pipeline.spark_jobs.explain.results import _RESULTS, JudgedResult, read_results
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
+from sam_pipeline.spark_jobs.runs.exclusions import add
+from sam_pipeline.spark_jobs.runs.published import Run, day_figures
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.report_database import DAY, Grid, profile
 from tests.services.postgres import fresh_database

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import Period, day_start
-from sam_pipeline.spark_jobs.groups import Member
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.stored import totals
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.runs.published import totals
 from sam_pipeline.sql.database.engine import make_engine, reading_at_once
 from sam_pipeline.sql.database.version import upgrade
 from tests.integration.published_days import Timeline, publish

@@ -13,14 +13,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs import job, run_record, stored
-from sam_pipeline.spark_jobs.days import Period, day_start
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.job import Summary
+from sam_pipeline.spark_jobs.compute.reports import failure
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs
-from sam_pipeline.spark_jobs.figures import Seconds
-from sam_pipeline.spark_jobs.job import Summary
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.run_command import failure
-from sam_pipeline.spark_jobs.summary import period_figures
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs import published as stored
+from sam_pipeline.spark_jobs.runs import record as run_record
+from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseFull
 from tests.integration.report_database import DAY, LATER, ONE_DAY, Grid, profile

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import make_engine
 from tests.integration.report_database import PROFILE
 from tests.integration.report_runs import url_of
@@ -20,7 +20,7 @@ from tests.integration.report_runs import url_of
 TIMEOUT_S = 60
 HOLD = """
 import sys
-from sam_pipeline.spark_jobs.run_lock import run_lock
+from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import make_engine
 
 with run_lock(make_engine(sys.argv[1]), sys.argv[2:], print):

@@ -13,10 +13,10 @@ from typing import IO, Any
 import pytest
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs import files
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.site_pages import write_site
+from sam_pipeline.spark_jobs.exports import replacing as files
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from tests.integration.report_database import Grid
 from tests.integration.report_pages import (

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import Period
-from sam_pipeline.spark_jobs.observed import Observed, never_seen, newest_days, observe
-from sam_pipeline.spark_jobs.profile_command import check
+from sam_pipeline.spark_jobs.commands.profile import check
+from sam_pipeline.spark_jobs.inputs.observed import Observed, never_seen, newest_days, observe
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
 from tests.integration.report_database import DAY, Grid, profile

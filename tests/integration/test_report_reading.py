@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sam_pipeline.spark_jobs import job
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import Period, day_start
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from tests.integration.report_database import DAY, Grid, profile
 
 NEXT = DAY + timedelta(days=1)

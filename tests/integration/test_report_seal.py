@@ -13,11 +13,11 @@ from sqlalchemy import Engine, text
 
 import sam_pipeline.spark_jobs.cli
 from sam_pipeline.schema.program.command import OK, USAGE
-from sam_pipeline.spark_jobs.days import Period, as_day, day_start, month_of
-from sam_pipeline.spark_jobs.due import due_days
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.run_record import Published
-from sam_pipeline.spark_jobs.stored import candidates, published_runs
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
+from sam_pipeline.spark_jobs.runs.due import due_days
+from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
+from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.report_database import PROFILE, profile
 from tests.integration.report_runs import FIRST, computed, day_facts, url_of

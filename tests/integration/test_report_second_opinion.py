@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs import job
-from sam_pipeline.spark_jobs.days import DAY_S, Period
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.sql.database.engine import writing
 from tests.duckdb_report import compute, read_figures, read_timeline
 from tests.duckdb_rules import KEYS, NAMES, SECONDS

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sam_pipeline.spark_jobs.availability import figures
-from sam_pipeline.spark_jobs.days import DAY_S
-from sam_pipeline.spark_jobs.status import STATUSES
+from sam_pipeline.spark_jobs.compute.availability import figures
+from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 
 DAY = 1
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.days import day_start
+from sam_pipeline.spark_jobs.rules.days import day_start
 from tests.integration.published_days import publish
 from tests.integration.report_database import DAY, profile
 from tests.services.postgres import as_role

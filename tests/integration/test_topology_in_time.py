@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.classes import DOWNTIME
-from sam_pipeline.spark_jobs.database_inputs import downtimes, members, memberships
-from sam_pipeline.spark_jobs.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.expected import DayExpectation, expect
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.inputs.announced import downtimes, members, memberships
+from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups

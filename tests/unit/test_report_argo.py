@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from sam_pipeline.spark_jobs.argo import changes, figures, number, tree
-from sam_pipeline.spark_jobs.figures import Seconds
-from sam_pipeline.spark_jobs.stored import Segment
+from sam_pipeline.spark_jobs.exports.argo import changes, figures, number, tree
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import Segment
 from tests.integration.report_database import DAY
 
 START = 1_794_614_400  # DAY

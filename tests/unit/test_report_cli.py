@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs.arguments import asked_or_due
 from sam_pipeline.spark_jobs.cli import main, make_parser
-from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.commands.arguments import asked_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 

@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.spark_jobs.database_inputs import MONITORING_HOST, Downtime, Exclusion, Membership
-from sam_pipeline.spark_jobs.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.expected import Cover, expect
-from sam_pipeline.spark_jobs.levels import GROUP, METRIC
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile
+from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
+    Downtime,
+    Exclusion,
+    Membership,
+)
+from sam_pipeline.spark_jobs.inputs.expected import Cover, expect
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)

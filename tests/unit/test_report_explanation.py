@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.cli import make_parser
-from sam_pipeline.spark_jobs.database_inputs import Downtime, Exclusion, Result
-from sam_pipeline.spark_jobs.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.explain import Question, as_text, causes_text, explain_command
-from sam_pipeline.spark_jobs.explain_json import causes_json, day_json
-from sam_pipeline.spark_jobs.explanation import SiteDay, explain_site, failures
-from sam_pipeline.spark_jobs.grouping import causes
-from sam_pipeline.spark_jobs.levels import ENDPOINT, NAMES
-from sam_pipeline.spark_jobs.profile import Profile, Range, Threshold
-from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.spark_jobs.stored import Run, Segment
-from sam_pipeline.spark_jobs.ticket import ticket
+from sam_pipeline.spark_jobs.explain.as_json import causes_json, day_json
+from sam_pipeline.spark_jobs.explain.as_text import Question, as_text, causes_text, explain_command
+from sam_pipeline.spark_jobs.explain.causes import causes
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site, failures
+from sam_pipeline.spark_jobs.explain.ticket import ticket
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile, Range, Threshold
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, NAMES
+from sam_pipeline.spark_jobs.runs.published import Run, Segment
 
 DAY = date(2026, 11, 14)
 MIDNIGHT = day_start(DAY)

@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 import pytest
 
-from sam_pipeline.spark_jobs.days import Period
+from sam_pipeline.spark_jobs.commands.export import FORMATS
+from sam_pipeline.spark_jobs.commands.export_run import covered_months
+from sam_pipeline.spark_jobs.commands.trends import _number
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
-from sam_pipeline.spark_jobs.export import WRITERS
-from sam_pipeline.spark_jobs.export_command import FORMATS
-from sam_pipeline.spark_jobs.export_run import covered_months
-from sam_pipeline.spark_jobs.files import path_part, replacing
-from sam_pipeline.spark_jobs.spreadsheet import csv_lines, csv_table
-from sam_pipeline.spark_jobs.trends_command import _number
+from sam_pipeline.spark_jobs.exports.formats import WRITERS
+from sam_pipeline.spark_jobs.exports.replacing import path_part, replacing
+from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines, csv_table
+from sam_pipeline.spark_jobs.rules.days import Period
 
 TODAY = date(2026, 11, 20)
 

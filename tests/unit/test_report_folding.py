@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from sam_pipeline.spark_jobs.days import DAY_S
-from sam_pipeline.spark_jobs.folding import STRETCH, fold
-from sam_pipeline.spark_jobs.levels import ENDPOINT, METRIC, NAMES, SITE
-from sam_pipeline.spark_jobs.profile import Flavour, Function, Profile, Targets
-from sam_pipeline.spark_jobs.status import AND, OR, STATUSES, own_operation
+from sam_pipeline.spark_jobs.compute.folding import STRETCH, fold
+from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile, Targets
+from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES, SITE
+from sam_pipeline.spark_jobs.rules.statuses import AND, OR, STATUSES, own_operation
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600

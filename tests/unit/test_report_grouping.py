@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.grouping import Failure, causes, masked
+from sam_pipeline.spark_jobs.explain.causes import Failure, causes, masked
 
 FAILURE = Failure("CE", "ce01.example.org", "submit", "CRITICAL", 1000, "down", "message-1")
 

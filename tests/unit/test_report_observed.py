@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.observed import Instance, percentile, sample
+from sam_pipeline.spark_jobs.inputs.observed import Instance, percentile, sample
 
 
 def instances(count: int) -> list[Instance]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from sam_pipeline.spark_jobs.figures import Seconds
-from sam_pipeline.spark_jobs.openmetrics import END, HEADER, samples
-from sam_pipeline.spark_jobs.stored import DayFigure
+from sam_pipeline.spark_jobs.exports.openmetrics import END, HEADER, samples
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import DayFigure
 from tests.integration.report_database import DAY
 
 START = 1_794_614_400  # DAY

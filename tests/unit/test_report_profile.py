@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
-from sam_pipeline.spark_jobs.profile import Function, Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile, read_profiles, recorded_profile
-from sam_pipeline.spark_jobs.status import FOLDED, OR
+from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, recorded_profile
+from sam_pipeline.spark_jobs.profiles.profile import Function, Profile
+from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 
 SHORT = """\
 name = "critical"

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
-from sam_pipeline.spark_jobs.profile import Profile
-from sam_pipeline.spark_jobs.profile_file import read_profile
-from sam_pipeline.spark_jobs.status import FOLDED, OR
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 
 ROWS = ",\n".join(
     f'["{a}", "{b}", "{FOLDED[OR.table[i][j]]}"]'

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sam_pipeline.spark_jobs.status import AND, FOLDED, OR, STATUSES, Operation
+from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, STATUSES, Operation
 
 
 def fold(operation: Operation, states: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.stretches import Results, Stretches, stretches
+from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, stretches
 
 START = 1_794_614_400  # 2026-11-14T00:00:00Z
 OK, WARNING, CRITICAL = 0, 1, 5

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.schema.records.performance_data import Measured
-from sam_pipeline.spark_jobs.profile import Range, Threshold
-from sam_pipeline.spark_jobs.thresholds import Verdict, judged, read_range, triggers, verdict_of
+from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
+from sam_pipeline.spark_jobs.profiles.thresholds import (
+    Verdict,
+    judged,
+    read_range,
+    triggers,
+    verdict_of,
+)
 from tests import oracle
 from tests.world import model
 

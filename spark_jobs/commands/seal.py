@@ -1,0 +1,115 @@
+"""`sam-report seal`: freeze the published figures of a month, and see what would change in them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from typing import Any
+
+from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.commands.arguments import month_argument
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.published import published_reports
+from sam_pipeline.spark_jobs.runs.seal import Seal, seal, seals
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.open import open_database
+
+EXAMPLES = """\
+examples:
+  sam-report seal --month 2026-10 --who "Jane Doe"
+  sam-report seal --month 2026-10 --who "Jane Doe" --report critical
+  sam-report seal --list
+
+What changes later in a sealed month is computed as ever, but not published: it is a candidate
+beside the sealed figures. Sealing the month again publishes its candidates.
+"""
+_COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures changed", "reasons")
+
+logger = logging.getLogger(__name__)
+
+
+def add_seal(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `seal`."""
+    command = commands.add_parser(
+        "seal", parents=[common], help="freeze the published figures of a month", epilog=EXAMPLES
+    )
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("--month", type=month_argument, metavar="YYYY-MM", help="one that is over")
+    what.add_argument(
+        "--list", action="store_true", help="the sealed months, and what would change in them"
+    )
+    command.add_argument("--who", metavar="NAME", help="who answers for the figures")
+    command.add_argument("--report", metavar="NAME", help="default: all reports")
+    command.set_defaults(handler=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    return _list(args) if args.list else _seal(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    if args.who is not None:
+        raise ReportUsage("--who goes with --month: --list seals nothing")
+    with reading(open_database(args)) as connection:
+        found = [each for each in seals(connection) if args.report in (None, each.report)]
+    if args.json:
+        print(to_json([_as_json(each) for each in found]))
+    elif found:
+        print(text_table(_COLUMNS, map(_cells, found)))
+    return OK
+
+
+def _seal(args: argparse.Namespace) -> int:
+    now = int(time.time())
+    if args.who is None or not args.who.strip():
+        raise ReportUsage("--who NAME: who answers for the figures?")
+    if moment(now).date() <= args.month.last:
+        raise ReportUsage(f"{args.month.first:%Y-%m} is not over")
+    engine = open_database(args)
+    with reading(engine) as connection:
+        reports = published_reports(connection, args.report, args.month)
+    with run_lock(engine, reports, logger.warning), writing(engine) as connection:
+        done = seal(connection, args.report, args.month, args.who.strip(), now)
+    if args.json:
+        print(to_json([_as_json(each) for each in done]))
+    else:
+        print("\n".join(map(_line, done)))
+    return OK
+
+
+def _line(done: Seal) -> str:
+    published = (
+        f", candidates of {len(done.candidates)} days published: {done.figures} figures changed"
+        if done.candidates
+        else ""
+    )
+    return f"{done.report} {done.month}: sealed by {done.who}{published}"
+
+
+def _as_json(each: Seal) -> dict[str, object]:
+    return {
+        "report": each.report,
+        "month": each.month,
+        "who": each.who,
+        "sealed_at": each.sealed_at,
+        "candidates": [
+            {"day": one.day, "figures_changed": one.figures, "reasons": one.reasons}
+            for one in each.candidates
+        ],
+    }
+
+
+def _cells(each: Seal) -> list[object]:
+    return [
+        each.report,
+        each.month,
+        each.who,
+        format_time(each.sealed_at),
+        len(each.candidates),
+        each.figures,
+        ", ".join(each.reasons),
+    ]

@@ -1,0 +1,1 @@
+"""From results to published figures; the only folder with Spark."""

@@ -1,0 +1,1 @@
+"""Which results, downtimes and exclusions made a figure."""

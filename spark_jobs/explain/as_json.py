@@ -1,0 +1,175 @@
+"""What made a site's figures on a day, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.evidence import Evidence
+from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
+from sam_pipeline.spark_jobs.explain.phrases import range_words
+from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.levels import NAMES
+from sam_pipeline.spark_jobs.rules.seconds import rounded
+from sam_pipeline.spark_jobs.runs.published import Names, Segment
+
+
+def day_json(site_day: SiteDay, things: Sequence[Thing]) -> dict[str, Any]:
+    """The asked things of a site's day, and all that was announced or excluded."""
+    return {
+        **about_json(site_day),
+        "things": [_thing_json(thing) for thing in things],
+        "downtimes": [
+            {**_downtime_json(each), "counts": site_day.counts(each)} for each in site_day.downtimes
+        ],
+        "exclusions": [_exclusion_json(each) for each in site_day.exclusions],
+        "ignored_results": [_ignored_json(each) for each in site_day.ignored],
+    }
+
+
+def causes_json(site_day: SiteDay, found: Sequence[Cause]) -> dict[str, Any]:
+    return {
+        **about_json(site_day),
+        "causes": [
+            {
+                "service_flavour": each.service_flavour,
+                "metric_name": each.metric_name,
+                "status": each.status,
+                "text": each.text,
+                "count": each.count,
+                "first": moment(each.first),
+                "last": moment(each.last),
+                "endpoints": each.endpoints,
+                "example": {
+                    "host_name": each.example.host_name,
+                    "at": moment(each.example.at),
+                    "summary": each.example.text,
+                    "message_id": each.example.message_id,
+                },
+            }
+            for each in found
+        ],
+    }
+
+
+def about_json(site_day: SiteDay) -> dict[str, Any]:
+    """Which report, site and day it is about."""
+    return {
+        "report": site_day.report,
+        "site": site_day.site,
+        "day": site_day.day,
+        "until": None if site_day.until is None else moment(site_day.until),
+    }
+
+
+def _thing_json(thing: Thing) -> dict[str, Any]:
+    return {
+        "level": thing.level,
+        **_names_json(thing.level, thing.names),
+        "availability": rounded(thing.seconds.availability),
+        "reliability": rounded(thing.seconds.reliability),
+        **{f"{status}_s": seconds for status, seconds in asdict(thing.seconds).items()},
+        "arithmetic": arithmetic(thing.seconds),
+        "operation": thing.operation,
+        "segments": [_segment_json(each) for each in thing.segments],
+        "reasons": [_reason_json(reason) for reason in thing.reasons],
+    }
+
+
+def _names_json(level: str, names: Names) -> dict[str, str]:
+    return dict(zip(NAMES[level], names, strict=True))
+
+
+def _segment_json(segment: Segment) -> dict[str, Any]:
+    return {
+        "start": moment(segment.start),
+        "end": moment(segment.end),
+        "status": segment.status,
+    }
+
+
+def _reason_json(reason: Reason) -> dict[str, Any]:
+    return {
+        "start": moment(reason.start),
+        "end": moment(reason.end),
+        "status": reason.status,
+        "because": [
+            {"level": each.level, **_names_json(each.level, each.names), **_segment_json(each)}
+            for each in reason.deciding
+        ],
+        "downtimes": [_downtime_json(each) for each in reason.downtimes],
+        "exclusions": [_exclusion_json(each) for each in reason.exclusions],
+        "metrics": [_evidence_json(each) for each in reason.evidence],
+    }
+
+
+def _evidence_json(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "metric_name": evidence.metric_name,
+        "start": moment(evidence.start),
+        "end": moment(evidence.end),
+        "status": evidence.status,
+        "decides": evidence.decides,
+        "results": [_result_json(result) for result in evidence.results],
+        "last_result": None if evidence.last is None else _result_json(evidence.last),
+        "validity_s": evidence.validity_s,
+        "exclusions": [_exclusion_json(each) for each in evidence.exclusions],
+        "ignored_results": [_ignored_json(each) for each in evidence.ignored],
+    }
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "measured_at": moment(result.measured),
+        "status": result.status,
+        "summary": result.summary,
+        "message_id": result.message_id,
+        "monitoring_host": result.monitoring_host,
+    }
+    if isinstance(result, JudgedResult):
+        told["original_status"] = result.original_status
+        told["threshold"] = {
+            "metric_name": result.threshold.metric_name,
+            "service_flavour": result.threshold.service_flavour,
+            "host_name": result.threshold.host_name,
+            "label": result.value.label,
+            "value": f"{result.value.number}{result.value.unit}",
+            "warning": range_words(result.threshold.warning),
+            "critical": range_words(result.threshold.critical),
+        }
+    return told
+
+
+def _ignored_json(ignored: Ignored) -> dict[str, Any]:
+    result = ignored.result
+    return {
+        "service_flavour": result.service_flavour,
+        "host_name": result.host_name,
+        "metric_name": result.metric_name,
+        **_result_json(result),
+        "exclusion_id": ignored.exclusion.exclusion_id,
+    }
+
+
+def _downtime_json(downtime: Downtime) -> dict[str, Any]:
+    return {
+        "downtime_id": downtime.downtime_id,
+        "site": downtime.site,
+        "service_flavour": downtime.service_flavour,
+        "host_name": downtime.host_name,
+        "start_time": moment(downtime.start),
+        "end_time": moment(downtime.end),
+        "classification": downtime.classification,
+        "severity": downtime.severity,
+        "description": downtime.description,
+    }
+
+
+def _exclusion_json(exclusion: Exclusion) -> dict[str, Any]:
+    told = asdict(exclusion)
+    start, end = told.pop("start"), told.pop("end")
+    return {**told, "start_time": moment(start), "end_time": moment(end)}

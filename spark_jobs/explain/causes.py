@@ -1,0 +1,161 @@
+"""Failures of one cause as one line: what their texts have in common, once.
+
+Probes put into their texts what differs from one failure to the next: hosts, addresses, times,
+numbers, ids, directories. `masked` puts `*` in their places; failures of one flavour, metric and
+status whose masked texts are equal are one `Cause`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from sam_pipeline.spark_jobs.rules.words import one_line
+
+MASK = "*"
+
+# A probe may print a page; what is wrong stands at its beginning.
+_MAX_READ = 4000
+_MAX_TEXT = 200
+
+# Most harmful first.
+_HARM = ("CRITICAL", "MISSING", "UNKNOWN", "WARNING")
+
+_MONTH = (
+    "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    "|Sep(?:t|tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_PIECE = re.compile(
+    # Numbers that name a cause stay.
+    r"(?P<code>\b(?:HTTP(?:/\d(?:\.\d)?)?|exit(?:ed)?(?: with)?(?: code| status)?|signal|errno)"
+    r"[ :=]{1,2}\d{1,3}\b)"
+    r"|(?P<date>\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? )?"
+    rf"(?:\d{{1,2}}[ .-])?{_MONTH}[ .-]{{1,2}}\d[\d:.]*)"
+    r"""|(?P<word>[^\s,;=()\[\]{}<>"'`|]+)"""
+)
+# Numbers, times, dates and IPv4 addresses; IPv6 addresses.
+_NUMBER = re.compile(r"[+-]?\d[\d:.TZ/+-]*")
+_IPV6 = re.compile(r"[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?:%\w+)?", re.IGNORECASE)
+_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.([a-z]{2,})")
+_DOMAINS = ("org", "com", "net", "edu", "gov", "int", "local")
+_HEX = re.compile(r"(?:0x)?[0-9a-f]{8,}|(?=[a-f]*[0-9])[0-9a-f]{6,}", re.IGNORECASE)
+_NUMBERED = re.compile(r"(\D*)\d+")
+_SEPARATOR = re.compile(r"([/:@])")
+_REPEATED = re.compile(r"\*(?:[\s,;.:+-]+(?:\*|(?:UTC|GMT|CET|CEST|AM|PM)\b))+")
+_TEMPORARY = re.compile(r"(/tmp/).+")
+# Words of this length or more may be drawn by lot: ids in base 64.
+_DRAWN_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A metric of an endpoint wasn't OK: a result that said so, or none (MISSING).
+
+    `at` is when, in epoch seconds; `message_id` is '' where no message is known.
+    """
+
+    service_flavour: str
+    host_name: str
+    metric_name: str
+    status: str
+    at: int
+    text: str
+    message_id: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failures that say the same: how many, when, of how many endpoints, and the newest of them."""
+
+    service_flavour: str
+    metric_name: str
+    status: str
+    text: str
+    count: int
+    first: int
+    last: int
+    endpoints: int
+    example: Failure
+
+
+def causes(failures: Iterable[Failure]) -> list[Cause]:
+    """The causes of the failures: the most harmful first, then the most frequent."""
+    groups: dict[tuple[str, str, str, str], list[Failure]] = {}
+    for each in failures:
+        text = masked(each.text, each.host_name)
+        groups.setdefault((each.service_flavour, each.metric_name, each.status, text), []).append(
+            each
+        )
+    return sorted((_cause(*named) for named in groups.items()), key=_order)
+
+
+@lru_cache(maxsize=4096)  # probes repeat themselves
+def masked(text: str, host_name: str = "") -> str:
+    """The text on one line of at most 200 characters, with `*` for what differs by occasion.
+
+    `host_name` is the endpoint's: it is masked however short it is called.
+    """
+    line = one_line(text[:_MAX_READ])
+    own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
+    told = _PIECE.sub(lambda piece: _masked_piece(piece, own), line)
+    told = _REPEATED.sub(MASK, told)
+    return one_line(told, _MAX_TEXT)
+
+
+def _cause(key: tuple[str, str, str, str], failures: Sequence[Failure]) -> Cause:
+    newest = max(failures, key=lambda each: (each.message_id != "", each.at, each.host_name))
+    moments = [each.at for each in failures]
+    hosts = {each.host_name for each in failures}
+    return Cause(*key, len(failures), min(moments), max(moments), len(hosts), newest)
+
+
+def _order(cause: Cause) -> tuple[object, ...]:
+    harm = _HARM.index(cause.status) if cause.status in _HARM else len(_HARM)
+    return (harm, -cause.count, cause.service_flavour, cause.metric_name, cause.text)
+
+
+def _masked_piece(piece: re.Match[str], own: set[str]) -> str:
+    if piece.lastgroup == "code":
+        return piece.group()
+    return MASK if piece.lastgroup == "date" else _masked_word(piece.group(), own)
+
+
+def _masked_word(word: str, own: set[str]) -> str:
+    """A word, or the parts of a path, an address, a URL."""
+    bare = word.rstrip(".:!?")
+    ending = word[len(bare) :]
+    if _NUMBER.fullmatch(bare) or (_IPV6.fullmatch(bare) and _has_digit(bare)):
+        return MASK + ending
+    parts = _SEPARATOR.split(bare)
+    told = "".join(each if at % 2 else _masked_part(each, own) for at, each in enumerate(parts))
+    return _TEMPORARY.sub(rf"\1{MASK}", told) + ending
+
+
+def _masked_part(part: str, own: set[str]) -> str:
+    bare = part.strip(".!?+~#")
+    if bare.lower() in own or _HEX.fullmatch(bare) or _is_host(bare) or _is_drawn(bare):
+        return part.replace(bare, MASK)
+    if not _has_digit(bare):
+        return part
+    numbered = _NUMBERED.fullmatch(bare)  # ce01, SRMv2: not only a number
+    return part.replace(bare, f"{numbered.group(1)}{MASK}" if numbered else MASK)
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
+
+
+def _is_host(word: str) -> bool:
+    found = _HOST.fullmatch(word.lower()) if word in (word.lower(), word.upper()) else None
+    return found is not None and (word.count(".") > 1 or found.group(1) in _DOMAINS)
+
+
+def _is_drawn(word: str) -> bool:
+    """Whether upper and lower case change too often for a name."""
+    if len(word) < _DRAWN_LENGTH or not word.replace("_", "").replace("-", "").isalnum():
+        return False
+    changes = sum(a.isupper() != b.isupper() for a, b in pairwise(word))
+    return 3 * changes > len(word) or (changes > 2 and _has_digit(word))

@@ -1,0 +1,118 @@
+"""How single things are told: downtimes, exclusions, results, causes, times."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.evidence import Evidence
+from sam_pipeline.spark_jobs.explain.explanation import NO_RESULT
+from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.profiles.profile import Range
+from sam_pipeline.spark_jobs.rules.days import DAY_S, moment
+from sam_pipeline.spark_jobs.rules.levels import METRIC
+from sam_pipeline.spark_jobs.rules.words import duration, one_line
+
+
+def cause_words(cause: Cause) -> str:
+    """A cause on one line, with an example to look up."""
+    example = cause.example
+    message = f" ({example.message_id})" if example.message_id else ""
+    where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
+    moments = f"{clock_words(cause.first)}-{clock_words(cause.last)}"
+    return (
+        f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
+        f" at {where}: {cause.text or '(no text)'};"
+        f" e.g. {example.host_name} {time_words(example.at)}{message}"
+    )
+
+
+def downtime_words(downtime: Downtime) -> str:
+    of = " ".join(filter(None, (downtime.site, downtime.service_flavour, downtime.host_name)))
+    name = f" {downtime.downtime_id}" if downtime.downtime_id else ""
+    text = f": {one_line(downtime.description)}" if downtime.description else ""
+    kind = f"{downtime.classification}/{downtime.severity}"
+    times = f"{time_words(downtime.start)} to {time_words(downtime.end)}"
+    return f"downtime{name} {kind} of {of}, {times}{text}"
+
+
+def exclusion_words(exclusion: Exclusion) -> str:
+    what = {
+        MONITORING_HOST: f"monitoring host {exclusion.monitoring_host}",
+        METRIC: f"metric {exclusion.metric_name}",
+    }.get(exclusion.kind, f"site {exclusion.site}")
+    place = (exclusion.site, exclusion.service_flavour, exclusion.host_name)
+    of = " ".join(filter(None, place)) if exclusion.kind == METRIC else ""
+    times = f"{time_words(exclusion.start)} to {time_words(exclusion.end)}"
+    return (
+        f"exclusion {exclusion.exclusion_id} of {what}{' at ' if of else ''}{of}, {times},"
+        f" by {exclusion.who}: {one_line(exclusion.reason)}"
+    )
+
+
+def missing_words(evidence: Evidence) -> str:
+    last = evidence.last
+    if last is None or evidence.validity_s is None:
+        since = evidence.start - evidence.start % DAY_S - DAY_S
+        return f"{NO_RESULT} since {time_words(since)}, as far as a report looks back"
+    since = last.measured + evidence.validity_s
+    return (
+        f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one at"
+        f" {result_words(last)} is believed for {duration(evidence.validity_s)}:"
+        f" MISSING since {time_words(since)}"
+    )
+
+
+def result_words(result: Result) -> str:
+    text = f" {one_line(result.summary)}" if result.summary else ""
+    told = f"{time_words(result.measured)} {result.status}{_judged(result)}{text}"
+    return f"{told} ({result.message_id or 'no message id'})"
+
+
+def range_words(limits: Range | None) -> str:
+    """The range as a profile writes it."""
+    if limits is None:
+        return ""
+    low = "~" if limits.low is None else _decimal(limits.low)
+    high = "" if limits.high is None else _decimal(limits.high)
+    start = "" if low == "0" and high else f"{low}:"
+    return f"{'@' if limits.inside else ''}{start}{high}"
+
+
+def ignored_words(ignored: Ignored) -> str:
+    result, exclusion = ignored
+    what = f"{result.service_flavour} {result.host_name} {result.metric_name}"
+    return (
+        f"ignored: {what} {result_words(result)}, measured by {exclusion.monitoring_host}"
+        f" (exclusion {exclusion.exclusion_id})"
+    )
+
+
+def time_words(second: int) -> str:
+    return format_time(moment(second))
+
+
+def clock_words(second: int) -> str:
+    return f"{moment(second):%H:%M:%S}"
+
+
+def span_words(start: int, end: int) -> str:
+    return f"{clock_words(start)}-{'24:00:00' if end % DAY_S == 0 else clock_words(end)}"
+
+
+def _judged(result: Result) -> str:
+    if not isinstance(result, JudgedResult):
+        return ""
+    rule, value = result.threshold, result.value
+    limits = rule.critical if result.status == "CRITICAL" else rule.warning
+    of = " ".join(filter(None, (rule.metric_name, rule.service_flavour, rule.host_name)))
+    return (
+        f" (sent as {result.original_status}; {value.label}={value.number}{value.unit} triggers"
+        f" the threshold {result.status.lower()} {range_words(limits)} of {of})"
+    )
+
+
+def _decimal(number: Fraction) -> str:
+    return f"{float(number):.12g}"

@@ -1,0 +1,1 @@
+"""Topology, downtimes, and who is expected to report."""

@@ -1,0 +1,181 @@
+"""What the input views hold: topology, groups, downtimes and results, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from datetime import date
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+
+MONITORING_HOST = "monitoring-host"
+EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
+
+# Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
+WINDOW = {
+    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
+    "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
+}
+# A bound JSON list as a table of its values: any number of names in one parameter.
+VALUES = {
+    "sqlite": "value FROM json_each(:names)",
+    "postgresql": "value FROM json_array_elements_text(:names) AS value",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A metric result as the database has it."""
+
+    host_name: str
+    service_flavour: str
+    metric_name: str
+    measured: int
+    status: str
+    summary: str
+    message_id: str
+    performance_data: str
+    monitoring_host: str
+
+
+@dataclass(frozen=True)
+class Membership:
+    """An endpoint of a site as it was announced; the flags as sent, None means yes."""
+
+    site: str
+    service_flavour: str
+    host_name: str
+    vo: str
+    production: str | None
+    monitored: str | None
+    valid_from: int
+    valid_to: int | None
+
+    def is_valid(self, at: int) -> bool:
+        return self.valid_from <= at and (self.valid_to is None or self.valid_to > at)
+
+
+@dataclass(frozen=True)
+class Downtime:
+    """An announced downtime; empty names mean all of the host, all of the site."""
+
+    downtime_id: str
+    site: str
+    host_name: str
+    service_flavour: str
+    start: int
+    end: int
+    classification: str
+    severity: str
+    description: str
+
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether it was announced for this endpoint (availability rule 8)."""
+        return (
+            self.site in ("", site)
+            and self.host_name in ("", host_name)
+            and self.service_flavour in ("", service_flavour)
+        )
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A time that shall not count (availability rule 7); empty selectors mean any.
+
+    `kind` is one of EXCLUSION_KINDS. Of a monitoring host the results measured in [start, end] do
+    not exist; a metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
+    """
+
+    exclusion_id: int
+    kind: str
+    monitoring_host: str
+    metric_name: str
+    site: str
+    service_flavour: str
+    host_name: str
+    start: int
+    end: int
+    reason: str
+    who: str
+
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether its selectors fit this endpoint."""
+        return (
+            self.site in ("", site)
+            and self.service_flavour in ("", service_flavour)
+            and self.host_name in ("", host_name)
+        )
+
+
+def count_results(connection: Connection, period: Period, at_most: int) -> int:
+    """How many results the period has, counted up to `at_most`."""
+    window = WINDOW[connection.dialect.name]
+    statement = f"SELECT 1 FROM report_result WHERE {window} LIMIT :at_most"
+    found = connection.scalar(
+        text(f"SELECT count(*) FROM ({statement}) AS counted"),
+        {
+            "at_most": at_most,
+            "start": day_start(period.first),
+            "end": day_start(period.last) + DAY_S,
+        },
+    )
+    return found or 0
+
+
+def memberships(
+    connection: Connection, period: Period, site: str | None = None
+) -> list[Membership]:
+    """The topology of the period, of all sites or of one."""
+    only = "" if site is None else " AND site = :site"
+    found = connection.execute(
+        text(
+            "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
+            " valid_to_s FROM report_topology"
+            f" WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start){only}"
+        ),
+        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S, "site": site},
+    )
+    return [Membership(*row) for row in found]
+
+
+def members(connection: Connection, day: date) -> list[Member]:
+    """The sites of every group on a day, in order; of several rows of a site the newest governs."""
+    found = connection.execute(
+        text(
+            "SELECT group_type, group_name, site, weight FROM report_site_group"
+            " WHERE valid_from_s <= :at AND (valid_to_s IS NULL OR valid_to_s > :at)"
+            " ORDER BY valid_from_s"
+        ),
+        {"at": day_start(day)},
+    )
+    newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in found}
+    return sorted(newest.values(), key=astuple)
+
+
+def downtimes(connection: Connection, period: Period) -> list[Downtime]:
+    """All announced downtimes that touch the period, the ones that don't count, too."""
+    found = connection.execute(
+        text(
+            "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
+            " classification, severity, coalesce(description, '') FROM report_downtime"
+            " WHERE start_s < :end AND end_s > :start ORDER BY start_s, end_s, downtime_id"
+        ),
+        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
+    )
+    return [Downtime(*row) for row in found]
+
+
+def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
+    """Those in force that touch the period or, as states are carried on, the day before."""
+    found = connection.execute(
+        text(
+            "SELECT exclusion_id, kind, monitoring_host, metric_name, site, service_flavour,"
+            " host_name, start_s, end_s, reason, who FROM report_exclusion"
+            " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
+        ),
+        {"start": day_start(period.first) - DAY_S, "end": day_start(period.last) + DAY_S},
+    )
+    return [Exclusion(*row) for row in found]

@@ -1,0 +1,81 @@
+"""Timelines as SVG: for each status one path of horizontal strokes, in seconds of the day.
+
+A lane is 86 400 wide and 20 high, and stretched to any width; how thick and how dashed a stroke is
+the style says, in pixels (`vector-effect: non-scaling-stroke`), so no stroke is distorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sam_pipeline.spark_jobs.rules.days import DAY_S, moment
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+from sam_pipeline.spark_jobs.runs.published import Segment
+
+HOURS = range(0, 25, 3)
+# A screen reader is told so many stretches of a timeline.
+_MAX_TOLD = 6
+# What is not OK is drawn at least this long, or nobody would see a minute of it.
+_MIN_DRAWN_S = 240
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A path: `kind` is its class in the style, `d` its places."""
+
+    kind: str
+    d: str
+
+
+# Names of classes, short, as there are many lanes on a page.
+KINDS = {status: status[:2].lower() for status in STATUSES}
+LEGEND = [(Stroke(KINDS[status], "M0 10h86400"), status) for status in STATUSES]
+COUNTS, ANNOUNCED, EXCLUDED = "sc", "sa", "se"
+SHADES = [
+    (Stroke(COUNTS, "M0 10h86400"), "announced downtime that counts"),
+    (Stroke(ANNOUNCED, "M0 10h86400"), "announced downtime of a kind that changes no figure"),
+    (Stroke(EXCLUDED, "M0 10h86400"), "excluded by hand, with a reason"),
+]
+
+
+def status_strokes(segments: Iterable[Segment]) -> list[Stroke]:
+    """A path for each status that occurs; the worst are drawn last, on top."""
+    places: dict[str, list[str]] = {}
+    for each in segments:
+        least = 0 if each.status == STATUSES[0] else _MIN_DRAWN_S
+        places.setdefault(each.status, []).append(_place(each.start, each.end, least))
+    return [
+        Stroke(KINDS[status], "".join(places[status])) for status in STATUSES if status in places
+    ]
+
+
+def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> list[Stroke]:
+    """A path behind the statuses for spans of time, clipped to [start, end); none for none."""
+    clipped = [(max(first, start), min(last, end)) for first, last in spans]
+    d = "".join(_place(first, last, _MIN_DRAWN_S) for first, last in clipped if first < last)
+    return [Stroke(kind, d)] if d else []
+
+
+def told(segments: Sequence[Segment]) -> str:
+    """The timeline in words."""
+    if len(segments) == 1 and segments[0].end - segments[0].start == DAY_S:
+        return f"{segments[0].status} all day"
+    stretches = [f"{each.status} {span(each.start, each.end)}" for each in segments[:_MAX_TOLD]]
+    left_out = len(segments) - _MAX_TOLD
+    more = [f"and {left_out} more stretches"] if left_out > 0 else []
+    return ", ".join([*stretches, *more])
+
+
+def span(start: int, end: int) -> str:
+    """`09:12:03-10:01:00`; the day's end is 24:00:00."""
+    return f"{_clock(start)}-{'24:00:00' if end % DAY_S == 0 else _clock(end)}"
+
+
+def _clock(second: int) -> str:
+    return f"{moment(second):%H:%M:%S}"
+
+
+def _place(start: int, end: int, least: int) -> str:
+    left = min(start % DAY_S, DAY_S - least)
+    return f"M{left} 10h{max(end - start, least)}"

@@ -1,0 +1,65 @@
+"""A figure held against the targets, as pages show it: colour, symbol and words say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sam_pipeline.spark_jobs.profiles.profile import Targets
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
+from sam_pipeline.spark_jobs.runs.summary import Figure
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is the class that names the colour."""
+
+    kind: str
+    symbol: str
+    words: str
+
+
+MET = Verdict("m", "✓", "targets met")
+PARTLY = Verdict("p", "!", "a target missed, though not availability")
+MISSED = Verdict("x", "✗", "availability below its target")
+UNKNOWN = Verdict("u", "?", "unknown: probes ran, but could not tell")
+MISSING = Verdict("g", "∅", "missing: no results came")
+NOT_COMPUTED = Verdict("a", "·", "not computed")
+
+LEGEND = (MISSED, PARTLY, UNKNOWN, MISSING, MET, NOT_COMPUTED)
+
+
+def verdict(figure: Figure, targets: Targets) -> Verdict:
+    """What to think of a figure (availability rule 15)."""
+    if figure.availability is None:
+        return _not_known(figure.seconds or Seconds())
+    missed = [miss.what for miss in figure.misses(targets)]
+    if "availability" in missed:
+        return MISSED
+    return PARTLY if missed else MET
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An availability in a table; `link` leads to what made it."""
+
+    verdict: Verdict
+    text: str
+    link: str = ""
+    in_downtime: bool = False
+
+    @property
+    def classes(self) -> str:
+        return f"{self.verdict.kind} d" if self.in_downtime else self.verdict.kind
+
+
+def availability_cell(figure: Figure | None, targets: Targets, places: int, link: str = "") -> Cell:
+    """The cell for a figure; None: nobody has computed it."""
+    if figure is None:
+        return Cell(NOT_COMPUTED, "")
+    text = "" if figure.availability is None else short(figure.availability, places)
+    in_downtime = figure.seconds is not None and figure.seconds.downtime > 0
+    return Cell(verdict(figure, targets), text, link, in_downtime)
+
+
+def _not_known(seconds: Seconds) -> Verdict:
+    return UNKNOWN if seconds.unknown + seconds.excluded > seconds.missing else MISSING

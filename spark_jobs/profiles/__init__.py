@@ -1,0 +1,1 @@
+"""Profiles: what makes a site available."""

@@ -1,0 +1,1 @@
+"""The rules of availability as plain functions: no database, no Spark."""

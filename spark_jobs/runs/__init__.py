@@ -1,0 +1,1 @@
+"""Runs of reports: due, locked, recorded, published, sealed, read."""

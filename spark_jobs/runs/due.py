@@ -1,0 +1,123 @@
+"""What a call of `sam-report run` has to compute: the days that were asked for, or that are due.
+
+Loaders note the days whose inputs they change. A call numbers the changes that are there
+(`take_changes`) before it reads anything, and its runs keep that number: whatever comes
+later has no number yet or a greater one, and its day is due again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, as_day
+
+_ONE_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A report to compute over days that are published together."""
+
+    profile: Profile
+    period: Period
+
+
+def asked_tasks(
+    connection: Connection, profiles: Sequence[Profile], period: Period, *, force: bool
+) -> list[Task]:
+    """The same period of every report.
+
+    Raises:
+        ReportUsage: results of its first days were pruned: without `force` the figures stay that
+            were made of all of them.
+    """
+    kept = horizon(connection)
+    if kept is not None and period.first < kept and not force:
+        frozen = Period(period.first, min(period.last, kept - _ONE_DAY))
+        raise ReportUsage(
+            f"{frozen}: frozen, as results before {kept} were pruned;"
+            " --force computes from what is left"
+        )
+    return [Task(profile, period) for profile in profiles]
+
+
+def due_tasks(connection: Connection, profiles: Sequence[Profile], today: date) -> list[Task]:
+    """The due days of every report; those that follow one another are one task."""
+    return [
+        Task(profile, period)
+        for profile in profiles
+        for period in periods(due_days(connection, profile.name, today))
+    ]
+
+
+def due_days(connection: Connection, report: str, today: date) -> list[date]:
+    """Closed days since the first result that must be computed (again), oldest first.
+
+    They were never computed, were still open then, or have changed since. Days before the horizon
+    stay as they are.
+    """
+    changed = _changed_days(connection)
+    if not changed:
+        return []
+    first = max(min(changed), horizon(connection) or date.min)
+    computed = _computed_days(connection, report)
+    return [
+        day
+        for day in Period(first, today - _ONE_DAY).days()
+        if day not in computed
+        or computed[day].was_open
+        or (day in changed and computed[day].is_older_than(changed[day]))
+    ]
+
+
+def periods(days: Iterable[date]) -> list[Period]:
+    """Days in order, as runs of days that follow one another."""
+    found: list[Period] = []
+    for day in days:
+        if found and found[-1].last + _ONE_DAY == day:
+            found[-1] = Period(found[-1].first, day)
+        else:
+            found.append(Period(day, day))
+    return found
+
+
+def horizon(connection: Connection) -> date | None:
+    """The first day whose results are all there, once some were pruned."""
+    found = connection.scalar(text("SELECT day FROM report_horizon"))
+    return None if found is None else as_day(found)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A day that was computed; `change_no` is the newest change that its last run has seen.
+
+    Of a sealed day that is the candidate, if there is one.
+    """
+
+    was_open: bool
+    change_no: int
+
+    def is_older_than(self, change_no: int | None) -> bool:
+        return change_no is None or change_no > self.change_no
+
+
+def _changed_days(connection: Connection) -> dict[date, int | None]:
+    found = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
+    return {as_day(day): change_no for day, change_no in found}
+
+
+def _computed_days(connection: Connection, report: str) -> dict[date, _Computed]:
+    found = connection.execute(
+        text(
+            "SELECT day, until, change_no FROM report_run"
+            " WHERE report = :report AND state IN ('published', 'candidate') ORDER BY run_id"
+        ),
+        {"report": report},
+    )
+    return {as_day(row[0]): _Computed(row[1] is not None, row[2]) for row in found}

@@ -1,0 +1,260 @@
+"""The record of a run, from its first line to its publication.
+
+A run writes its rows under its own number, which no view shows. Publishing is one transaction: the
+record is finished, the differences to the report before are noted, and the views turn to the new
+run. Whatever fails before leaves the old report whole. The run of a sealed day is finished and
+compared in the same way, but then the views stay: it is the day's candidate (spark_jobs.runs.seal).
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from datetime import date
+from fractions import Fraction
+from importlib.metadata import version
+
+from sqlalchemy import Connection, Engine, TextClause, text
+
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.errors import AnotherRun
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.rules.levels import SECONDS
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
+from sam_pipeline.spark_jobs.runs.changes import note_changes
+from sam_pipeline.sql.database.engine import writing
+
+REPORT_TABLES = (
+    "timeline_segment",
+    "endpoint_figure",
+    "service_figure",
+    "function_figure",
+    "site_figure",
+    "group_figure",
+    "group_site",
+)
+
+_UNSEEN = (
+    "SELECT run_id FROM run WHERE state IN ('superseded', 'failed')"
+    " AND run_id NOT IN (SELECT run_id FROM candidate_run)"
+)
+_PUBLISHED = "SELECT run_id FROM published_run WHERE report = :report AND day = :day"
+_SEALED = "SELECT 1 FROM seal WHERE report = :report AND month = :month"
+_FINISH = (
+    "UPDATE run SET state = :state, finished_at = :now WHERE run_id = :run_id AND state = 'running'"
+)
+# A run that is still "running" here was killed, or will find that it comes too late.
+_GIVE_UP = (
+    "UPDATE run SET state = 'failed'"
+    " WHERE report = :report AND day = :day AND run_id < :run_id AND state = 'running'"
+)
+_SUPERSEDE = (
+    "UPDATE run SET state = 'superseded'"
+    " WHERE report = :report AND day = :day AND run_id < :run_id AND state = 'published'"
+)
+_TURN = (
+    "INSERT INTO {table} (report, day, run_id) VALUES (:report, :day, :run_id)"
+    " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
+)
+
+
+@dataclass(frozen=True)
+class DayFacts:
+    """What a run read for one day.
+
+    `results_ignored` counts by the reason why they don't count; `newest_result` is the last
+    result_id of all; `downtimes` and `exclusions` are those that touch the day, also the ones that
+    change nothing.
+    """
+
+    day: date
+    until: int | None
+    results_read: int
+    results_ignored: Mapping[str, int]
+    instances: int
+    results_digest: str
+    topology_digest: str
+    downtimes_digest: str
+    members: Sequence[Member]
+    exclusions_digest: str = ""
+    newest_result: int = 0
+    downtimes: Sequence[Downtime] = ()
+    exclusions: Sequence[Exclusion] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """What publishing did: `changes` figures differ from those before.
+
+    Of `sealed_days` days nothing was published: `candidates` figures would differ.
+    """
+
+    changes: int = 0
+    sealed_days: int = 0
+    candidates: int = 0
+
+
+def begin(
+    engine: Engine, profile: Profile, facts: Sequence[DayFacts], change_no: int, now: int
+) -> list[int]:
+    """Record that a run of each day begins; the numbers of the runs.
+
+    `change_no` is the newest change that was there before anything was read.
+    Also sweeps the rows of runs that no view has shown since an earlier run.
+    """
+    with writing(engine) as connection:
+        for table in REPORT_TABLES:
+            connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
+        return [_insert_run(connection, profile, each, change_no, now) for each in facts]
+
+
+def publish(
+    engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int], now: int
+) -> Published:
+    """Turn the views to the new runs, all days at once, but for days of sealed months.
+
+    Raises:
+        AnotherRun: a later run of the same day took over meanwhile.
+    """
+    with writing(engine) as connection:
+        done = [
+            _publish(connection, profile.name, each, run_id, now)
+            for each, run_id in zip(facts, run_ids, strict=True)
+        ]
+    return Published(
+        sum(each.changes for each in done),
+        sum(each.sealed_days for each in done),
+        sum(each.candidates for each in done),
+    )
+
+
+def fail(engine: Engine, run_ids: Iterable[int]) -> None:
+    """Note that the runs came to nothing; a later run sweeps their rows."""
+    statement = "UPDATE run SET state = 'failed' WHERE run_id = :run_id AND state = 'running'"
+    with writing(engine) as connection:
+        for run_id in run_ids:
+            connection.execute(text(statement), {"run_id": run_id})
+
+
+def _insert_run(
+    connection: Connection, profile: Profile, facts: DayFacts, change_no: int, now: int
+) -> int:
+    topology = _sha256(facts.topology_digest, *(str(astuple(each)) for each in facts.members))
+    digests = (
+        facts.results_digest,
+        topology,
+        facts.downtimes_digest,
+        facts.exclusions_digest,
+        profile.digest,
+    )
+    row = {
+        "report": profile.name,
+        "day": facts.day.isoformat(),
+        "started_at": stored_time(connection, now),
+        "state": "running",
+        "until": None if facts.until is None else stored_time(connection, facts.until),
+        "results_read": facts.results_read,
+        "results_ignored": json.dumps(facts.results_ignored, sort_keys=True),
+        "instances": facts.instances,
+        "results_digest": facts.results_digest,
+        "topology_digest": topology,
+        "downtimes_digest": facts.downtimes_digest,
+        "profile_digest": profile.digest,
+        "input_digest": _sha256(*digests, facts.day.isoformat(), str(facts.until)),
+        "profile": profile.document,
+        "software_version": version("sam-pipeline"),
+        "who": who(),
+        "change_no": change_no,
+        "exclusions_digest": facts.exclusions_digest,
+        "newest_result": facts.newest_result,
+        "downtimes": _as_json(facts.downtimes),
+        "exclusions": _as_json(facts.exclusions),
+    }
+    run_id: int = connection.execute(_insert("run", row, " RETURNING run_id"), row).scalar_one()
+    return run_id
+
+
+def _publish(
+    connection: Connection, report: str, facts: DayFacts, run_id: int, now: int
+) -> Published:
+    """One day: groups, changes, then the switch; each statement says its part."""
+    key = {"report": report, "day": facts.day.isoformat(), "run_id": run_id}
+    _write_groups(connection, facts.members, run_id)
+    old = connection.scalar(text(_PUBLISHED), key)
+    changes = note_changes(connection, old, run_id) if old is not None else 0
+    sealed = connection.scalar(text(_SEALED), {**key, "month": f"{facts.day:%Y-%m}"}) is not None
+    state = "superseded" if sealed else "published"
+    finished = {**key, "state": state, "now": stored_time(connection, now)}
+    if connection.execute(text(_FINISH), finished).rowcount != 1:
+        raise AnotherRun(f"{report} {facts.day}: a later run published first")
+    connection.execute(text(_GIVE_UP), key)
+    if sealed:
+        connection.execute(text(_TURN.format(table="candidate_run")), key)
+        return Published(sealed_days=1, candidates=changes)
+    connection.execute(text(_SUPERSEDE), key)
+    connection.execute(text(_TURN.format(table="published_run")), key)
+    return Published(changes)
+
+
+def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
+    """Group figures of a day, from the site figures that Spark wrote (rule 13)."""
+    statement = f"SELECT site, {', '.join(SECONDS)} FROM site_figure WHERE run_id = :run_id"
+    found = connection.execute(text(statement), {"run_id": run_id})
+    of_site = {row[0]: Seconds(*row[1:]) for row in found}
+    seconds_of = {each: of_site.get(each.site, Seconds()) for each in members}
+    rows = [{"run_id": run_id, **asdict(each)} for each in members]
+    figures = [_group_row(connection, run_id, f) for f in group_figures(members, seconds_of)]
+    if rows:
+        connection.execute(_insert("group_site", rows[0]), rows)
+        connection.execute(_insert("group_figure", figures[0]), figures)
+
+
+def _group_row(connection: Connection, run_id: int, figure: GroupFigure) -> dict[str, object]:
+    def stored(value: Fraction | None) -> object:
+        told = rounded(value)
+        # SQLite's driver knows no decimals.
+        return float(told) if told is not None and _is_sqlite(connection) else told
+
+    return {
+        "run_id": run_id,
+        **asdict(figure),
+        "availability": stored(figure.availability),
+        "reliability": stored(figure.reliability),
+    }
+
+
+def who() -> str:
+    """The login that runs this."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
+
+
+def _as_json(values: Sequence[Downtime | Exclusion]) -> str:
+    return json.dumps([asdict(each) for each in values], ensure_ascii=False)
+
+
+def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClause:
+    places = ", ".join(f":{name}" for name in row)
+    return text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places}){ending}")
+
+
+def stored_time(connection: Connection, second: int) -> int | str:
+    """A time as the tables hold it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
+    return second if _is_sqlite(connection) else format_time(moment(second))
+
+
+def _is_sqlite(connection: Connection) -> bool:
+    return connection.dialect.name == "sqlite"
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,155 @@
+"""Sealed months (availability rule 17): their published figures stay until the next seal.
+
+A run of a sealed day becomes its candidate (spark_jobs.runs.record). Sealing the month again
+publishes the candidates, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, moment, month_of
+from sam_pipeline.spark_jobs.runs.published import (
+    Candidate,
+    as_moment,
+    candidates,
+    published_reports,
+)
+from sam_pipeline.spark_jobs.runs.record import stored_time
+
+_OF_MONTH = "report = :report AND day BETWEEN :first AND :last"
+_SUPERSEDE = (
+    "UPDATE run SET state = 'superseded' WHERE run_id IN (SELECT p.run_id FROM published_run AS p"
+    " JOIN candidate_run AS c ON c.report = p.report AND c.day = p.day"
+    " WHERE c.report = :report AND c.day BETWEEN :first AND :last)"
+)
+_PUBLISH = (
+    "UPDATE run SET state = 'published'"
+    f" WHERE run_id IN (SELECT run_id FROM candidate_run WHERE {_OF_MONTH})"
+)
+_TURN = (
+    "INSERT INTO published_run (report, day, run_id)"
+    f" SELECT report, day, run_id FROM candidate_run WHERE {_OF_MONTH}"
+    " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
+)
+_NO_CANDIDATES = f"DELETE FROM candidate_run WHERE {_OF_MONTH}"
+_SEAL = (
+    "INSERT INTO seal (report, month, who, sealed_at) VALUES (:report, :month, :who, :now)"
+    " ON CONFLICT (report, month) DO UPDATE SET who = excluded.who, sealed_at = excluded.sealed_at"
+)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A sealed month, and what waits for its next seal."""
+
+    report: str
+    month: str
+    who: str
+    sealed_at: datetime
+    candidates: Sequence[Candidate]
+
+    @property
+    def figures(self) -> int:
+        """How many figures the candidates would change."""
+        return sum(each.figures for each in self.candidates)
+
+    @property
+    def reasons(self) -> list[str]:
+        return sorted({reason for each in self.candidates for reason in each.reasons})
+
+
+def seal(
+    connection: Connection, report: str | None, month: Period, who: str, now: int
+) -> list[Seal]:
+    """Freeze the published figures of a month, of one report or of all; the seals.
+
+    If it is sealed already its candidates are published: they are those of the seal given back.
+    The caller holds run_lock: no run may publish meanwhile.
+
+    Raises:
+        ReportUsage: nothing is published, or days were never computed, or only while they were
+            open. Then of none of the reports anything is sealed.
+    """
+    reports = published_reports(connection, report, month)
+    if not reports:
+        raise ReportUsage(f"nothing is published for {month}: `sam-report run` computes it")
+    problems = [each for name in reports for each in _problems(connection, name, month)]
+    if problems:
+        raise ReportUsage("\n".join(problems))
+    name_of_month = f"{month.first:%Y-%m}"
+    done = []
+    for name in reports:
+        found = candidates(connection, name, month)
+        key = {
+            "report": name,
+            "first": month.first.isoformat(),
+            "last": month.last.isoformat(),
+            "month": name_of_month,
+            "who": who,
+            "now": stored_time(connection, now),
+        }
+        for statement in (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL):
+            connection.execute(text(statement), key)
+        done.append(Seal(name, name_of_month, who, moment(now), found))
+    return done
+
+
+def seals(connection: Connection) -> list[Seal]:
+    """All sealed months, with what waits for their next seal."""
+    found = connection.execute(
+        text("SELECT report, month, who, sealed_at FROM report_seal ORDER BY month, report")
+    )
+    return [
+        Seal(
+            report,
+            month,
+            who,
+            as_moment(sealed_at),
+            candidates(connection, report, month_of(as_day(f"{month}-01"))),
+        )
+        for report, month, who, sealed_at in found.all()
+    ]
+
+
+def waiting(connection: Connection, report: str | None, period: Period) -> list[str]:
+    """A line for each report whose sealed days of the period would have other figures now."""
+    by_report: dict[str, list[Candidate]] = {}
+    for each in candidates(connection, report, period):
+        if each.figures:
+            by_report.setdefault(each.report, []).append(each)
+    return [
+        f"{name}: sealed; since then {sum(each.figures for each in found)} figures of"
+        f" {len(found)} days would change: `sam-report seal --list` says why"
+        for name, found in by_report.items()
+    ]
+
+
+def _problems(connection: Connection, report: str, month: Period) -> list[str]:
+    found = connection.execute(
+        text(f"SELECT day, until FROM report_run WHERE {_OF_MONTH} AND state = 'published'"),
+        {
+            "report": report,
+            "first": month.first.isoformat(),
+            "last": month.last.isoformat(),
+        },
+    )
+    was_open = {as_day(day): until is not None for day, until in found}
+    never = [day for day in month.days() if day not in was_open]
+    return [
+        f"{report}: {_told(days)} {words}: `sam-report run` computes it"
+        for days, words in (
+            (never, "never computed"),
+            ([day for day in sorted(was_open) if was_open[day]], "computed while still open"),
+        )
+        if days
+    ]
+
+
+def _told(days: Sequence[date]) -> str:
+    return ", ".join(map(str, days))
