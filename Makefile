@@ -63,7 +63,7 @@ soak: soak-reports ## soak-reports; then consumer, brokers and database killed a
 
 soak-reports: $(VENV)/.tested ## random small worlds: Spark's reports against brute force: WORLDS=10000 SEED=
 	@$(NEED) $(JAVA) $(POSTGRES)
-	$(BIN)/python -m tests.exact --worlds $(or $(WORLDS),10000) $(SEED:%=--seed %)
+	$(BIN)/python -m tests.oracle --worlds $(or $(WORLDS),10000) $(SEED:%=--seed %)
 
 fuzz: $(VENV)/.tested ## damaged records, frames and spool elements by the million: INPUTS=1000000 SEED=
 	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),1000000) $(SEED:%=--seed %)

@@ -13,7 +13,7 @@ from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
 from tests.services.artemis import ArtemisServer, running_artemis
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
-from tests.spark_session import spark as spark  # a fixture
+from tests.support.reports.spark_session import spark as spark  # a fixture
 
 # `pytest --hypothesis-profile=soak …` looks long for what the usual hundred examples miss.
 hypothesis.settings.register_profile("soak", max_examples=20_000, deadline=None)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.commands import PROGRAMS, Answer, Workplace, embedded, embedded_workplace
-from tests.acceptance.stored import execute, query
 from tests.services.process import free_ports
-from tests.world.profile_file import to_toml
-from tests.world.small import PROFILE
+from tests.support.commands import PROGRAMS, Answer, Workplace, embedded, embedded_workplace
+from tests.support.reports.stored import execute, query
+from tests.worlds.profile_file import to_toml
+from tests.worlds.small import PROFILE
 
 USAGE, BAD_DATA, NO_INPUT, UNAVAILABLE, CANNOT_CREATE, TRY_LATER, CONFIG = (
     64,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.commands import Workplace
 from tests.demo.files import demo_world
 from tests.demo.summary import figures_table
-from tests.oracle import day_report, period
-from tests.world.small import PROFILE
+from tests.oracle.oracle import day_report, period
+from tests.support.commands import Workplace
+from tests.worlds.small import PROFILE
 
 ROOT = Path(__file__).parents[2]
 TABLE = re.compile(r"^(\d{4}-\d\d-\d\d) to \d{4}-\d\d-\d\d:\n\n((?:   .*\n)+)", re.MULTILINE)

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.acceptance.commands import Workplace
+from tests.support.commands import Workplace
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.commands import Answer, Workplace
-from tests.acceptance.stored import StoredReport, percentages, query
-from tests.oracle import STATUSES, DayReport, day_report, period
+from tests.oracle.oracle import STATUSES, DayReport, day_report, period
 from tests.services.postgres import fresh_database
-from tests.world.model import World
-from tests.world.profile_file import to_toml
-from tests.world.records import result_batches, topology_batches
-from tests.world.small import PROFILE, small_world
+from tests.support.commands import Answer, Workplace
+from tests.support.reports.stored import StoredReport, percentages, query
+from tests.worlds.model import World
+from tests.worlds.profile_file import to_toml
+from tests.worlds.records import result_batches, topology_batches
+from tests.worlds.small import PROFILE, small_world
 
 FIRST_DAY = date(2024, 2, 28)  # the second day is a leap day
 DAYS = 2

@@ -30,9 +30,9 @@ from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import upgrade
 from tests.benchmarks import records
 from tests.benchmarks.load import SETTINGS
-from tests.integration.consume_publisher import publish
 from tests.services import activemq, artemis, rabbitmq
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+from tests.support.consumer.publisher import publish
 
 TOPIC = "grid.probe.metricOutput"
 DESTINATION = f"/topic/{TOPIC}"

@@ -27,8 +27,8 @@ from typing import Any
 
 from sam_pipeline.schema.net.stomp_frame import FrameReader
 from sam_pipeline.schema.records.text import write_wlcg
-from tests.builders import metric_result
 from tests.services import activemq, artemis, rabbitmq
+from tests.support.builders import metric_result
 
 BARE_BOUND = 0.5
 PACKED_BOUND = 3.0

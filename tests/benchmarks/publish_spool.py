@@ -25,7 +25,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool.bounded import SpoolRoom
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.builders import metric_message
+from tests.support.builders import metric_message
 
 WRITING_BOUND = 0.8
 MEMORY_BOUND_MB = 100

@@ -27,7 +27,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.batch import ViewBatch
 from sam_pipeline.sql.loading.catalogue import ClassView
 from sam_pipeline.sql.loading.staging import copy_text
-from tests.builders import NOW, metric_result
+from tests.support.builders import NOW, metric_result
 
 YARDSTICK = "json.loads"
 LIMITS = {

@@ -39,9 +39,9 @@ from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.benchmarks import report_plain, report_process
 from tests.benchmarks.load import print_load, seconds, tell
 from tests.benchmarks.report_days import FILL_SETTINGS, REPORT, Days, Size, fill
-from tests.duckdb_report import compute, read_figures, read_timeline
-from tests.published import published_figures, published_timeline
+from tests.oracle.duckdb_report import compute, read_figures, read_timeline
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+from tests.support.reports.published import published_figures, published_timeline
 
 READ_BOUND = 3.0
 DUCKDB_BOUND = 6.0
@@ -196,7 +196,7 @@ def duckdb(days: Days) -> report_process.Run:
     command = [
         sys.executable,
         "-m",
-        "tests.duckdb_report",
+        "tests.oracle.duckdb_report",
         str(days.directory),
         *map(str, (first, last)),
     ]

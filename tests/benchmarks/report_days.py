@@ -27,7 +27,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.staging import Row
 from tests.benchmarks.load import SETTINGS, database, through
-from tests.duckdb_report import INPUTS, write_inputs
+from tests.oracle.duckdb_report import INPUTS, write_inputs
 
 # A partition that its own transaction has made is filled without WAL: half the time and disk.
 FILL_SETTINGS = {

@@ -8,10 +8,10 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from tests.demo.plugins import Plugin
-from tests.world.model import Endpoint, Flavour, Function, Profile, Result, World, midnight
-from tests.world.profile_file import to_toml
-from tests.world.records import Batch, endpoint_record, result_record, topology_batches, wlcg_text
-from tests.world.small import PROFILE, small_world
+from tests.worlds.model import Endpoint, Flavour, Function, Profile, Result, World, midnight
+from tests.worlds.profile_file import to_toml
+from tests.worlds.records import Batch, endpoint_record, result_record, topology_batches, wlcg_text
+from tests.worlds.small import PROFILE, small_world
 
 SEED = 2026
 DAYS = 7

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.demo import files
 from tests.demo.plugins import HOW_TO_GET_THEM, Plugin, installed_plugins
 from tests.demo.shell import Shell
-from tests.world.model import World
+from tests.worlds.model import World
 
 BAD_DATA = 65  # exit code: some input was bad, the rest was done
 PLUGIN_CODES = range(4)

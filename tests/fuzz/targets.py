@@ -16,8 +16,8 @@ from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise
-from tests.builders import NOW, metric_message, metric_result
 from tests.fuzz.mutate import mutated
+from tests.support.builders import NOW, metric_message, metric_result
 
 MAX_HEAD_BYTES = 4096
 MAX_BODY_BYTES = 16_384

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.integration.queue_reader import RealBroker
 from tests.kills.loop import Kill, chosen_kills, kill_again_and_again
 from tests.services import ServiceMissing
 from tests.services.activemq import running_activemq
 from tests.services.artemis import running_artemis
 from tests.services.postgres import PostgresServer, running_postgres
 from tests.services.rabbitmq import running_rabbitmq
+from tests.support.brokers.queue_reader import RealBroker
 
 BROKERS: Mapping[str, Callable[[], AbstractContextManager[RealBroker]]] = {
     "activemq": running_activemq,

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.message import Message
-from tests.conservation import consumed, numbered
-from tests.integration.consume_daemon import (
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed, numbered
+from tests.support.consumer.daemon import (
     Daemon,
     Wanted,
     dead_letter_keys,
@@ -29,10 +31,8 @@ from tests.integration.consume_daemon import (
     running,
     site_of,
 )
-from tests.integration.consume_load import Load, offering
-from tests.integration.consume_site import Site
-from tests.integration.queue_reader import RealBroker
-from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.consumer.load import Load, offering
+from tests.support.consumer.site import Site
 
 CONSUMER, BROKER, DATABASE = VICTIMS = ("consumer", "broker", "database")
 ALL = "all three"

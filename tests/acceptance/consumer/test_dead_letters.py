@@ -1,0 +1,372 @@
+"""Dead letters from end to end: an operator lists, shows, edits, replays and drops them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
+from tests.services.postgres import PostgresServer, as_role, fresh_database
+from tests.support.commands import Answer, Workplace, embedded, embedded_workplace
+from tests.support.reports.stored import execute, query
+
+USAGE, BAD_DATA, NO_INPUT, NO_PERMISSION = 64, 65, 66, 77
+
+GOOD = """\
+hostName: ce01.example.org
+serviceFlavour: CE
+metricName: org.example.Ping
+metricStatus: OK
+timestamp: 2024-02-28T12:00:00Z
+EOT
+"""
+BAD = GOOD.replace("metricStatus: OK", "metricStatus: SPLENDID")
+ESCAPES = "\x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return embedded(tmp_path_factory.mktemp("empty")).directory / "sam.db"
+
+
+@pytest.fixture
+def small(tmp_path: Path, empty_database: Path) -> Workplace:
+    """Embedded."""
+    shutil.copy(empty_database, tmp_path)
+    return embedded_workplace(tmp_path)
+
+
+@pytest.fixture
+def big(tmp_path: Path, postgres: PostgresServer) -> Workplace:
+    """On PostgreSQL, each program under its role."""
+    place = Workplace(
+        tmp_path, broker=f"spool://{tmp_path}/spool", database=fresh_database(postgres)
+    ).write_configuration()
+    place.succeed("sam-db", "upgrade")
+    return place
+
+
+@pytest.fixture(params=["small", "big"])
+def place(request: pytest.FixtureRequest) -> Workplace:
+    found: Workplace = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_bad_record_is_found_mended_and_loaded(place: Workplace) -> None:
+    file = place.write("message.txt", BAD)
+    place.succeed("sam-publish", "send", "--raw", file)
+    assert place.run("sam-consume", "run", "--drain").code == BAD_DATA
+    [letter] = listed(place)
+    number = str(letter["dead_letter_id"])
+    assert (letter["message_class"], letter["reason"]) == ("metricOutput", "bad-status")
+    assert "SPLENDID" in letter["error"]
+
+    answer = dead_letter(place, "edit", number, "--body", "-", "--replay", "--json", stdin=GOOD)
+
+    assert answer.code == 0, str(answer)
+    facts = answer.json
+    assert (facts["edited_from"], facts["replayed"]["outcome"]) == (int(number), "loaded")
+    assert statuses(place) == ["OK"]
+    assert listed(place) == []
+    old, new = dead_letter(place, "show", number, str(facts["dead_letter_id"]), "--json").json
+    assert (old["state"], old["edited_as"], old["body"]) == ("dropped", new["dead_letter_id"], BAD)
+    assert (new["state"], new["edited_from"], new["body"]) == ("replayed", int(number), GOOD)
+
+
+def test_a_replay_may_be_repeated_and_says_what_happened_to_each(place: Workplace) -> None:
+    for name in ("rain", "snow"):
+        park(place, "sky: blue\nEOT\n", message_class=name)
+    rain, snow = (str(letter["dead_letter_id"]) for letter in listed(place))
+    make_class(place, "rain")
+
+    first = dead_letter(place, "replay", "--all")
+    again = dead_letter(place, "replay", rain, snow)
+
+    assert (first.code, again.code) == (BAD_DATA, BAD_DATA)
+    assert cells(first) == [[rain, "loaded"], [snow, "failed", "unknown-class"]]
+    assert cells(again)[0] == [rain, "skipped", "was replayed before"]
+    assert "2 dead letters, 1 loaded, 1 failed" in first.err
+    assert dead_letter(place, "replay", rain).code == 0
+    assert query(place.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
+
+
+def test_dropped_ones_are_counted_and_never_loaded(place: Workplace) -> None:
+    park(place, BAD, BAD.replace("ce01", "ce02"))
+    first, second = (str(letter["dead_letter_id"]) for letter in listed(place))
+
+    by_age = dead_letter(place, "drop", "--reason", "bad-status", "--older-than", "30d", "--json")
+    rest = dead_letter(place, "drop", "--all")
+
+    assert by_age.json == {"dropped": 0, "not_open": 0}
+    assert rest.out == "dropped 2 dead letters\n"
+    again = dead_letter(place, "drop", first, second)
+    assert again.out == "dropped 0 dead letters, 2 were not open\n"
+    replayed = dead_letter(place, "replay", first, "--json")
+    assert (replayed.code, replayed.json[0]["state"]) == (BAD_DATA, "dropped")
+    assert [letter["state"] for letter in listed(place, "--all")] == ["dropped", "dropped"]
+
+
+def test_what_a_broken_class_had_parked_is_loaded_by_the_daemon_itself(place: Workplace) -> None:
+    mend = break_class(place)
+    place.succeed("sam-publish", "send", stdin=GOOD)
+
+    with place.running("sam-consume", "run"):
+        eventually(lambda: count(place, "open") == 1)
+        execute(place.database, mend)
+        eventually(lambda: count(place, "replayed") == 1)
+
+    assert statuses(place) == ["OK"]
+    assert (
+        "replaying messages of a class that was broken"
+        in (place.directory / "running.log").read_text()
+    )
+
+
+def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(place: Workplace) -> None:
+    """In a table of that many copies of one letter: it is the letters that count here."""
+    mend = break_class(place)
+    park(place, GOOD)
+    execute(place.database, copies(10_000))
+    execute(place.database, mend)
+
+    began = time.monotonic()
+    answer = dead_letter(place, "replay", "--reason", "class-broken", "--json")
+
+    assert answer.code == 0, str(answer)[-2000:]
+    assert [one["outcome"] for one in answer.json] == ["loaded"] * 10_001
+    assert time.monotonic() - began < 60  # 5 s on a busy laptop
+    assert count(place, "open") == 0
+
+
+def test_a_missing_privilege_is_told_as_one(big: Workplace) -> None:
+    park(big, BAD)
+    file = big.write("history.txt", GOOD)
+    execute(big.database, "REVOKE UPDATE (state) ON dead_letter FROM sam_loader")
+    execute(big.database, "REVOKE UPDATE (reason) ON dead_letter FROM sam_loader")
+    execute(big.database, "REVOKE UPDATE (error) ON dead_letter FROM sam_loader")
+    execute(big.database, "REVOKE UPDATE (changed_at) ON dead_letter FROM sam_loader")
+    execute(big.database, "REVOKE INSERT ON metricOutput FROM sam_loader")
+    execute(big.database, "REVOKE EXECUTE ON FUNCTION metricOutput_load FROM sam_loader")
+    as_loader = replace(big, environment={"SAM_DATABASE_URL": as_role(big.database, "loader")})
+
+    replayed = dead_letter(big, "replay", "--all")
+    dropped = dead_letter(big, "drop", "--all")
+    imported = as_loader.run("sam-db", "import", "records", file)
+
+    for answer in (replayed, dropped, imported):
+        assert answer.code == NO_PERMISSION, str(answer)
+        assert "permission denied" in answer.err
+    assert [letter["state"] for letter in listed(big)] == ["open"]
+
+
+def test_an_editor_gets_the_body_and_what_it_writes_is_the_new_letter(small: Workplace) -> None:
+    park(small, BAD)
+    [letter] = listed(small)
+    number = str(letter["dead_letter_id"])
+    small = with_editor(small, "sed -i s/SPLENDID/WARNING/")
+
+    answer = dead_letter(small, "edit", number, "--replay")
+
+    assert answer.code == 0, str(answer)
+    assert f"dead letter {number} is dropped" in answer.out
+    assert statuses(small) == ["WARNING"]
+    assert left_behind(small) == []
+
+
+@pytest.mark.parametrize(
+    ("editor", "told"),
+    [("true", "nothing changed"), ("false", "ended with 1"), ("no-such-editor", "No such file")],
+)
+def test_an_editor_that_changes_nothing_changes_nothing(
+    small: Workplace, editor: str, told: str
+) -> None:
+    park(small, BAD)
+    before = listed(small, "--all")
+
+    answer = dead_letter(with_editor(small, editor), "edit", str(before[0]["dead_letter_id"]))
+
+    assert answer.code == USAGE, str(answer)
+    assert told in answer.err
+    assert listed(small, "--all") == before
+    assert left_behind(small) == []
+
+
+def test_what_a_person_wrote_is_kept_when_it_cannot_be_stored(small: Workplace) -> None:
+    park(small, BAD)
+    [letter] = listed(small)
+    number = str(letter["dead_letter_id"])
+    dropping = small.write(
+        "editor",
+        f"""#!/bin/sh
+sed -i s/SPLENDID/WARNING/ "$1"
+sam-consume -q dead-letter drop {number}
+""",
+    )
+    dropping.chmod(0o700)
+
+    answer = dead_letter(with_editor(small, str(dropping)), "edit", number)
+
+    assert answer.code == USAGE, str(answer)
+    assert "is dropped" in answer.err
+    [file] = left_behind(small)
+    assert str(file) in answer.err
+    assert "WARNING" in file.read_text()
+
+
+def test_headers_alone_are_edited_without_an_editor(small: Workplace) -> None:
+    place = with_editor(small, "false")
+    park(place, GOOD, message_class="metricoutputt")
+    [letter] = listed(place)
+
+    answer = dead_letter(
+        place,
+        "edit",
+        str(letter["dead_letter_id"]),
+        "--header",
+        "messageClass=metricOutput",
+        "--replay",
+    )
+
+    assert answer.code == 0, str(answer)
+    assert statuses(place) == ["OK"]
+
+
+def test_a_long_list_is_cut_on_demand_and_says_so(small: Workplace) -> None:
+    park(small, *(BAD.replace("ce01", f"ce{at:02}") for at in range(5)))
+    numbers = [letter["dead_letter_id"] for letter in listed(small)]
+
+    answer = dead_letter(small, "list", "--limit", "2")
+
+    assert [int(row[0]) for row in cells(answer)] == numbers[-2:]
+    assert "the newest 2 of 5" in answer.err
+
+
+def test_what_others_sent_moves_no_cursor(small: Workplace) -> None:
+    park(small, BAD.replace("SPLENDID", ESCAPES))
+
+    shown = dead_letter(small, "show", "--all").out + dead_letter(small, "list").out
+
+    assert "\x1b" not in shown
+    assert r"\x1b[2J" in shown
+
+
+def test_a_body_that_is_not_there_or_an_editor_that_nobody_named_is_told(small: Workplace) -> None:
+    park(small, BAD)
+    number = str(listed(small)[0]["dead_letter_id"])
+
+    missing = dead_letter(small, "edit", number, "--body", "absent.txt")
+    nothing = dead_letter(with_editor(small, ""), "edit", number)
+
+    assert (missing.code, nothing.code) == (NO_INPUT, USAGE)
+    assert "absent.txt" in missing.err
+    assert "--body" in nothing.err
+
+
+def dead_letter(place: Workplace, *words: str, stdin: str = "") -> Answer:
+    return place.run("sam-consume", "dead-letter", *words, stdin=stdin)
+
+
+def listed(place: Workplace, *words: str) -> list[dict[str, Any]]:
+    answer = place.succeed("sam-consume", "dead-letter", "list", *words, "--json")
+    found: list[dict[str, Any]] = answer.json
+    return found
+
+
+def park(place: Workplace, *bodies: str, message_class: str = "metricOutput") -> None:
+    """Messages that are all dead letters; without a process each, as they are many here."""
+    engine = make_engine(as_role(place.database, "loader"))
+    messages = [new_message(message_class, body) for body in bodies]
+    loaded = load(engine, Catalogue(engine), messages, datetime.now(UTC))
+    engine.dispose()
+    assert (loaded.rows, sum(loaded.dead_letters.values())) == (0, len(bodies))
+
+
+def statuses(place: Workplace) -> list[str]:
+    rows = query(place.database, "SELECT metricStatus AS status FROM metricOutput")
+    return [row["status"] for row in rows]
+
+
+def count(place: Workplace, state: str) -> int:
+    statement = "SELECT count(*) AS n FROM dead_letter WHERE state = :state"
+    return int(query(place.database, statement, state=state)[0]["n"])
+
+
+def cells(answer: Answer) -> list[list[str]]:
+    """The rows of a table up to the error text."""
+    return [re.split(r"  +", line.strip())[:3] for line in answer.out.splitlines()[2:]]
+
+
+def break_class(place: Workplace) -> str:
+    """Take the trigger of metricOutput away; the statement that brings it back."""
+    if place.database.startswith("sqlite"):
+        statement = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
+        drop = "DROP TRIGGER metricOutput_insert"
+    else:
+        statement = (
+            "SELECT pg_get_triggerdef(oid) AS sql FROM pg_trigger"
+            " WHERE tgname = 'metricoutput_insert'"
+        )
+        drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
+    [row] = query(place.database, statement)
+    execute(place.database, drop)
+    return str(row["sql"])
+
+
+def make_class(place: Workplace, name: str) -> None:
+    """A class of one column, `sky`."""
+    execute(place.database, f"CREATE TABLE kept_{name} (sky text)")
+    execute(place.database, f"CREATE VIEW {name} AS SELECT sky FROM kept_{name}")
+    trigger = f"CREATE TRIGGER {name}_insert INSTEAD OF INSERT ON {name}"
+    insert = f"INSERT INTO kept_{name} VALUES (NEW.sky);"
+    if place.database.startswith("sqlite"):
+        execute(place.database, f"{trigger} BEGIN {insert} END")
+        return
+    execute(
+        place.database,
+        f"CREATE FUNCTION {name}_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" AS $$ BEGIN {insert} RETURN NEW; END $$",
+    )
+    execute(place.database, f"{trigger} FOR EACH ROW EXECUTE FUNCTION {name}_insert()")
+    execute(place.database, f"GRANT INSERT ON {name} TO sam_loader")
+
+
+def copies(number: int) -> str:
+    """The one letter so often, under message ids of its own."""
+    series = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
+    return (
+        "INSERT INTO dead_letter (message_id, record_number, message_class, reason, error, headers,"
+        " body, received_at, changed_at) "
+        + series.format(number)
+        + "SELECT message_id || i, record_number, message_class, reason, error, headers, body,"
+        " received_at, changed_at FROM dead_letter CROSS JOIN n"
+    )
+
+
+def with_editor(place: Workplace, editor: str) -> Workplace:
+    """`$VISUAL`, and a directory for temporary files that can be looked into."""
+    temporary = place.directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment = {"VISUAL": editor, "EDITOR": "", "TMPDIR": str(temporary)}
+    return replace(place, environment={**place.environment, **environment})
+
+
+def left_behind(place: Workplace) -> list[Path]:
+    return sorted((place.directory / "tmp").glob("sam-dead-letter-*"))
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.1)

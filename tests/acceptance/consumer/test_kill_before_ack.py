@@ -1,0 +1,62 @@
+"""Killed when a batch is committed and not acked: it comes again, and changes nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import Wanted, row_keys, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import subscribe
+
+COUNT = 50
+
+KILLED_BEFORE_THE_ACK = """
+import os, signal, sys
+from sam_pipeline.consumer.sources import stomp_session
+encode = stomp_session.encode
+def deadly(command, *rest):
+    if command == "ACK":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return encode(command, *rest)
+stomp_session.encode = deadly
+from sam_pipeline.consumer.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The next it would do is to write that frame to the broker's socket."""
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> RealBroker:
+    server: RealBroker = request.getfixturevalue(request.param)
+    return server
+
+
+def test_what_was_committed_and_not_acked_comes_again_is_counted_and_is_one_row(
+    tmp_path: Path, postgres_url: str, broker: RealBroker
+) -> None:
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)
+    subscribe(broker, site.name, destination)
+    messages = numbered("acked", range(COUNT))
+    publish(broker.host, broker.port, destination, messages)
+    whole = site.command("run")
+    at = whole.index("-m")
+    command = [*whole[:at], "-c", KILLED_BEFORE_THE_ACK, *whole[at + 2 :]]
+
+    killed = subprocess.run(command, capture_output=True, timeout=60)
+    committed = site.rows()
+    drained = site.drain()
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert committed > 0
+    assert (drained.code, drained.summary["messages"]) == (0, COUNT), "all of them come again"
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+    duplicates = site.scalar("SELECT sum(messages) FROM loaded_batch") - COUNT
+    assert duplicates == committed, "the audit counts those that were refused"

@@ -1,0 +1,182 @@
+"""The one file, under every Python of this machine: what a worker node would do with it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import trustme
+
+from deploy.pyz.build import ROOT, build, pythons
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.builders import metric_result
+
+RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
+MAX_BYTES = 4_500_000
+
+each_python = pytest.mark.parametrize("python", pythons().values(), ids=pythons())
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("pyz") / "sam-publish.pyz"
+    build(target)
+    return target
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Iterator[FakeBroker]:
+    """A broker with a certificate for 127.0.0.1 of the authority in ca.pem."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with FakeBroker(tls=context) as broker:
+        yield broker
+
+
+class WorkerNode:
+    """A directory of its own, without any configuration and without our sources."""
+
+    def __init__(self, directory: Path, python: str, pyz: Path) -> None:
+        self.directory = directory
+        self.spool = DirectoryQueue(directory / "state" / "spool")
+        self._command = [python, str(pyz)]
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        self.environment = {**kept, "HOME": str(directory), "STATE_DIRECTORY": f"{directory}/state"}
+
+    def publish(
+        self, *arguments: str, stdin: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=self.directory,
+            env={**self.environment, **variables},
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path, python: str, pyz: Path) -> WorkerNode:
+    return WorkerNode(tmp_path, python, pyz)
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_there_is_more_than_one_python_to_try() -> None:
+    if "CI" not in os.environ and len(pythons()) < 2:
+        pytest.skip("only one Python here")
+
+    assert len(pythons()) > 1
+
+
+@each_python
+def test_the_file_says_its_version(node: WorkerNode) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert succeeded(node.publish("--version")) == f"sam-publish {project['version']}\n"
+
+
+@each_python
+def test_a_result_is_spooled_and_sent_by_the_next_call(node: WorkerNode) -> None:
+    assert succeeded(node.publish(*RESULT)).startswith("spooled ")
+    assert "messages" in succeeded(node.publish("spool", "status"))
+
+    with FakeBroker() as broker:
+        said = succeeded(node.publish(*RESULT, "--broker", broker.url, "-q"))
+
+        assert len(broker.taken) == 2
+    assert said.startswith("published ")
+    assert node.spool.count() == 0
+
+
+@each_python
+def test_records_are_sent_as_a_configuration_says(node: WorkerNode) -> None:
+    """The older ones read it with the parser that is in the file."""
+    with FakeBroker() as broker:
+        (node.directory / "sam.toml").write_text(f'[publisher]\nbrokers = ["{broker.url}"]\n')
+        said = succeeded(node.publish("send", "-q", stdin=write_wlcg(metric_result()) * 3))
+
+        assert broker.taken[0].headers["recordCount"] == "3"
+    assert "3 records" in said
+
+
+@each_python
+def test_a_plugin_is_run(node: WorkerNode) -> None:
+    with FakeBroker() as broker:
+        done = node.publish(
+            "run", "--broker", broker.url, "--", "sh", "-c", "echo fine | cat; exit 1"
+        )
+
+        assert b"metricStatus: WARNING\n" in broker.taken[0].body
+    assert (done.returncode, done.stdout) == (1, "fine\n")
+
+
+@each_python
+def test_a_result_goes_over_tls(node: WorkerNode, tls: FakeBroker) -> None:
+    said = succeeded(
+        node.publish(*RESULT, "--broker", tls.url, SAM_PUBLISHER_CA_FILE=f"{node.directory}/ca.pem")
+    )
+
+    assert said.startswith("published ")
+    assert len(tls.taken) == 1
+
+
+@each_python
+def test_the_configuration_is_checked(node: WorkerNode) -> None:
+    good = node.publish("check", "--broker", "stomp://msg.example.org")
+    (node.directory / "sam.toml").write_text('[publisher]\nbroker = ["stomp://a"]\n')
+    bad = node.publish("check")
+
+    assert (good.returncode, good.stderr) == (0, "")
+    assert bad.returncode == 78
+    assert "sam.toml:2: " in bad.stdout + bad.stderr
+    assert "did you mean brokers?" in bad.stdout + bad.stderr
+
+
+def test_the_same_sources_give_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.pyz"
+
+    build(again)
+
+    assert again.read_bytes() == pyz.read_bytes()
+    assert again.stat().st_size < MAX_BYTES
+
+
+def test_the_file_can_be_run_as_it_is_and_holds_nothing_of_this_machine(pyz: Path) -> None:
+    with ZipFile(pyz) as archive:
+        content = b"".join(map(archive.read, archive.namelist()))
+
+    assert os.access(pyz, os.X_OK)
+    assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    assert str(ROOT).encode() not in content
+    assert str(Path.home()).encode() + b"/" not in content
+
+
+@pytest.mark.parametrize("python", ["python2.7", "python3.6", "python3.7", "python3.8"])
+def test_a_python_that_is_too_old_is_told_so_in_one_line(pyz: Path, python: str) -> None:
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    version = python.removeprefix("python")
+    found = next(iter(root.glob(f"{version}.*/bin/python")), None)
+    if found is None:
+        pytest.skip(f"no {python} here")
+
+    done = subprocess.run([str(found), str(pyz), *RESULT], capture_output=True, text=True)
+
+    assert done.returncode == 78
+    assert done.stderr.count("\n") == 1
+    assert f"Python 3.9 or newer is needed, this is {version}" in done.stderr

@@ -1,0 +1,356 @@
+"""What docs/profiles.md tells an author is so: each file, example, table, message and command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.spark_jobs.errors import ProfileError
+from sam_pipeline.spark_jobs.inputs.observed import SAMPLE
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
+from sam_pipeline.spark_jobs.profiles.reader import KEYS
+from sam_pipeline.spark_jobs.profiles.threshold_tables import KEYS as THRESHOLD_KEYS
+from sam_pipeline.spark_jobs.profiles.thresholds import read_range, triggers
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
+from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
+from tests.oracle.oracle import DAY_S, DayReport, States, day_report, figures_of, segments
+from tests.support.commands import embedded_workplace
+from tests.support.page import DOCS, blocks, read_page, shell
+from tests.support.reports.database import Grid
+from tests.worlds import model
+
+PAGE = "profiles.md"
+DEPLOY = DOCS.parent / "deploy"
+DAY = date(2026, 11, 14)
+SITE = "SITE-A"
+TOML = [block.text for block in blocks(PAGE) if block.language == "toml"]
+BASE = """\
+name = "x"
+validity_s = "off"
+flavours.CE.metrics = ["org.sam.Ping"]
+"""
+
+
+def section(heading: str) -> str:
+    """Its text up to the next heading."""
+    return re.split(rf"^#+ {heading}$", read_page(PAGE), flags=re.MULTILINE)[1].split("\n#")[0]
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose head begins so, as cells, without its head."""
+    [found] = re.findall(
+        rf"^\| {re.escape(first)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found.splitlines()]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def profile_of(directory: Path, text: str) -> Profile:
+    path = directory / "profile.toml"
+    path.write_text(text)
+    return read_profile(path)
+
+
+@pytest.mark.parametrize("number", range(len(TOML)))
+def test_every_profile_of_the_page_is_one(number: int, tmp_path: Path) -> None:
+    assert profile_of(tmp_path, TOML[number]).name
+
+
+def test_the_example_for_production_is_a_good_one(tmp_path: Path) -> None:
+    example = read_profile(DEPLOY / "critical.toml")
+
+    assert {flavour for each in example.functions for flavour in each.flavours} == {
+        each.name for each in example.flavours
+    }
+
+
+# Keys ---------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_key() -> None:
+    told = {key for row in table(section("Every key"), "key") for key in code(row[0])}
+
+    assert {key.split(".")[0] for key in told} == set(KEYS)
+    assert {key.split(".")[1] for key in told if key.startswith("thresholds")} == set(
+        THRESHOLD_KEYS
+    )
+
+
+def test_the_defaults_are_those_of_a_short_profile(tmp_path: Path) -> None:
+    short = profile_of(tmp_path, BASE + 'functions.x.flavours = ["CE"]\n')
+    defaults = {
+        key: default
+        for row in table(section("Every key"), "key")
+        for key in code(row[0])
+        for default in code(row[1])
+    }
+
+    assert defaults.pop("validity.METRIC") == "validity_s"
+    assert short.validity("org.sam.Ping") == short.validity_s
+    assert {key: json.loads(default) for key, default in defaults.items()} == {
+        "metrics_operation": short.metrics_operation,
+        "functions_operation": short.functions_operation,
+        "downtimes": list(short.downtimes),
+        "flavours.NAME.endpoints_operation": short.flavours[0].endpoints_operation,
+        "functions.NAME.flavours_operation": short.functions[0].flavours_operation,
+        **{f"targets.{name}": value for name, value in vars(short.targets).items()},
+    }
+
+
+@pytest.mark.parametrize("key", ["name", "validity_s", "flavours.CE.metrics"])
+def test_what_is_required_is(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError):
+        profile_of(tmp_path, re.sub(rf"^{key} = .*\n", "", BASE, flags=re.MULTILINE))
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", [AND, OR], ids=["AND", "OR"])
+def test_the_matrices_are_those_that_are_computed_with(operation: Operation) -> None:
+    page = section("From metrics to a site")
+    rows = {row[0].strip("*"): row[1:] for row in table(page, operation.name)}
+    head = re.findall(rf"^\| {operation.name} \|(.*)\|$", page, re.MULTILINE)[0].split("|")
+
+    columns = [name.strip() for name in head]
+    assert len(rows) == len(columns) == len(FOLDED)
+    for a, b in product(FOLDED, FOLDED):
+        result = operation.table[FOLDED.index(a)][FOLDED.index(b)]
+        assert rows[a][columns.index(b)] == FOLDED[result], (a, b)
+
+
+def test_the_orders_are_those_of_the_matrices() -> None:
+    page = section("From metrics to a site").replace("\n", " ")
+    for operation, words in ((AND, "AND takes the later of"), (OR, "OR the later of")):
+        order = re.findall(rf"{words} ([A-Z]+(?: < [A-Z]+)+)", page)[0].split(" < ")
+
+        for (low, a), (high, b) in product(enumerate(order), repeat=2):
+            result = operation.table[FOLDED.index(a)][FOLDED.index(b)]
+            assert FOLDED[result] == order[max(low, high)]
+
+
+def test_each_range_triggers_where_the_page_says() -> None:
+    rows = table(section("Thresholds"), "range")
+
+    assert rows
+    for text, outside, inside in rows:
+        limits = read_range(code(text)[0])
+        for number in code(outside):
+            assert triggers(limits, Fraction(number)), (text, number)
+        for number in code(inside):
+            assert not triggers(limits, Fraction(number)), (text, number)
+
+
+def test_states_that_beat_each_other_in_a_circle_are_refused_with_the_states(
+    tmp_path: Path,
+) -> None:
+    page = section("A table of your own").replace("\n", " ")
+    circle = dict(re.findall(r"([A-Z]+) beats ([A-Z]+)[,.]", page))
+    order = ["DOWNTIME", "MISSING", "UNKNOWN", "CRITICAL", "WARNING", "OK"]
+
+    def winner(a: str, b: str) -> str:
+        if circle.get(a) == b:
+            return a
+        return b if circle.get(b) == a else max(a, b, key=order.index)
+
+    rows = [[a, b, winner(a, b)] for a, b in product(order, order)]
+    assert len(circle) == 3
+
+    with pytest.raises(ProfileError) as caught:
+        profile_of(tmp_path, f"{BASE}operations.CIRCLE.table = {rows}\n")
+
+    [problem] = caught.value.problems
+    assert ":4: operations.CIRCLE.table: not associative at (" in problem
+    a, b, c = re.findall(r"\((\w+), (\w+), (\w+)\)", problem)[0]
+    assert winner(winner(a, b), c) != winner(a, winner(b, c))
+
+
+@pytest.mark.parametrize("row", table(section("Common mistakes"), "in the profile"))
+def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -> None:
+    [[mistake], [words]] = map(code, row)
+    kept = [line for line in BASE.splitlines() if line.split(" = ")[0] != mistake.split(" = ")[0]]
+    path = tmp_path / "profile.toml"
+    path.write_text("\n".join([*kept, mistake]))
+
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+
+    start = f"{path}:{len(kept) + 1}: {words}"
+    assert any(problem.startswith(start) for problem in caught.value.problems), (
+        caught.value.problems
+    )
+
+
+# Worked examples ----------------------------------------------------------------------------------
+
+
+def examples() -> Iterator[tuple[str, str, str]]:
+    """Profile, results and outcome."""
+    found = blocks(PAGE)
+    for place, block in enumerate(found):
+        if block.language == "results":
+            yield found[place - 1].text, block.text, found[place + 1].text
+
+
+@pytest.mark.parametrize(("toml", "results", "outcome"), list(examples()))
+def test_the_outcome_of_an_example_is_what_its_results_make(
+    toml: str, results: str, outcome: str, tmp_path: Path
+) -> None:
+    profile = profile_of(tmp_path, toml)
+
+    assert outcome == outcome_of(profile, results)
+
+
+def test_every_rule_has_an_example() -> None:
+    assert len(list(examples())) == 8
+
+
+def outcome_of(profile: Profile, results: str) -> str:
+    """As the page tells it: the timelines from endpoints to the site, then its figures."""
+    report = day_report(world(results), judged_profile(profile), DAY)
+    timelines = "".join(f"{who:<24}  {line}\n" for who, line in _timelines(report))
+    [states] = report.sites.values()
+    return timelines + "\n" + "".join(f"{line}\n" for line in _figures(states))
+
+
+def _timelines(report: DayReport) -> Iterator[tuple[str, str]]:
+    levels: list[Mapping[tuple[str, ...], States]] = [report.sites]
+    if len(report.functions) > 1 and set(report.functions) != set(report.services):
+        levels.insert(0, report.functions)
+    if len(report.services) > 1:
+        levels.insert(0, report.services)
+    if len(report.endpoints) > len(report.services):
+        levels.insert(0, report.endpoints)
+    for level in levels:
+        for names, states in level.items():
+            parts = (
+                f"{_clock(each.start)}-{_clock(each.end, last=True)} {each.status}"
+                for each in segments(states, DAY)
+            )
+            yield " ".join(names), ", ".join(parts)
+
+
+def _figures(states: States) -> Iterator[str]:
+    held = {status: count for status, count in figures_of(states).seconds.items() if count}
+    seconds = Seconds(**{status.lower(): count for status, count in held.items()})
+    assert seconds.total == DAY_S
+    yield "seconds: " + ", ".join(f"{status} {count}" for status, count in held.items())
+    known = seconds.total - seconds.not_known
+    for name, figure, whole in (
+        ("availability", seconds.availability, known),
+        ("reliability", seconds.reliability, known - seconds.downtime),
+    ):
+        yield f"{name} = 100 * {seconds.up} / {whole} = {_percent(figure)}"
+    if seconds.not_known:
+        share = _percent(seconds.unknown_share)
+        yield f"unknown = 100 * {seconds.not_known} / {seconds.total} = {share}"
+    oracle = figures_of(states)
+    assert rounded(seconds.availability) == oracle.availability
+    assert rounded(seconds.reliability) == oracle.reliability
+
+
+def _percent(figure: Fraction | None) -> str:
+    return f"{rounded(figure):f}".rstrip("0").rstrip(".") + " %"
+
+
+def _clock(moment: datetime, *, last: bool = False) -> str:
+    return "24:00" if last and moment.date() != DAY else f"{moment:%H:%M}"
+
+
+def world(results: str) -> model.World:
+    """What the lines of an example say has happened."""
+    endpoints, found, downtimes = {}, [], []
+    for line in results.splitlines():
+        when, flavour, host, *more = re.split(r"\s+", line.replace(" the day before", "-"))
+        endpoints[flavour, host] = model.Endpoint(SITE, host, flavour, _at("00:00", -300))
+        if more[0] == "downtime":
+            start, end = map(_at, when.split("-"))
+            kind, severity = more[1].split("/")
+            number = str(len(downtimes))
+            downtimes.append(
+                model.Downtime(number, start, end, start, SITE, host, flavour, kind, severity)
+            )
+        elif when != "never":
+            at = _at(when.removesuffix("-"), -1 if when.endswith("-") else 0)
+            metric, status, *data = more
+            vo = next((word[3:] for word in data if word.startswith("vo=")), "ops")
+            perf = " ".join(word for word in data if not word.startswith("vo="))
+            found.append(
+                model.Result(host, flavour, metric, status, at, vo=vo, performance_data=perf)
+            )
+    return model.World(DAY, 1, tuple(endpoints.values()), (), tuple(downtimes), tuple(found))
+
+
+def _at(clock: str, days: int = 0) -> datetime:
+    hours, minutes = map(int, clock.split(":"))
+    start = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC)
+    return start + timedelta(days=days, hours=hours, minutes=minutes)
+
+
+def judged_profile(profile: Profile) -> model.Profile:
+    """The profile as the oracle knows it."""
+    document = json.loads(profile.document)
+    operations = document.get("operations", {})
+    return model.Profile(
+        name=profile.name,
+        flavours={
+            each.name: model.Flavour(each.metrics, each.endpoints_operation)
+            for each in profile.flavours
+        },
+        functions={
+            each.name: model.Function(each.flavours, each.flavours_operation)
+            for each in profile.functions
+        },
+        metrics_operation=profile.metrics_operation,
+        functions_operation=profile.functions_operation,
+        vo=profile.vo,
+        validity_s=profile.validity_s,
+        validity_of=profile.validity_of,
+        operations={
+            name: tuple((a, b, c) for a, b, c in own["table"]) for name, own in operations.items()
+        },
+        thresholds=tuple(model.Threshold(**each) for each in document.get("thresholds", [])),
+        downtimes=profile.downtimes,
+    )
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_the_command_checks_the_file_of_the_page_against_the_results(tmp_path: Path) -> None:
+    place = embedded_workplace(tmp_path)
+    place.write("critical.toml", TOML[0])
+    grid = Grid(place.database)
+    grid.endpoint(SITE, "CE", "ce01.example.org")
+    for hour in range(24):
+        grid.result("CE ce01.example.org org.sam.CE-Ping", f"{hour:02}:00", "OK", day=DAY)
+    grid.dispose()
+    [script] = [block.text for block in blocks(PAGE) if block.language == "sh"]
+
+    answer = shell(place, script)
+
+    assert answer.code == 0, str(answer)
+    assert "critical.toml: OK, report critical: 3 flavours, 4 metrics, 2 functions" in answer.out
+    [told] = [line.split() for line in answer.out.splitlines() if "CE-Ping" in line]
+    assert told == ["org.sam.CE-Ping", "1", "1", "23", "3600", "7200", "10800"]
+    assert "warning: flavour ARC-CE has no endpoint" in answer.out
+    assert "warning: org.sam.SRM-Put of SRM was never seen" in answer.out
+
+
+def test_what_the_page_says_of_the_check_is_so() -> None:
+    text = section("Validity").replace("\n", " ")
+
+    assert f"at most {SAMPLE} instances" in text
+    assert "last seven days (`--days`)" in text
+    assert OFF in text

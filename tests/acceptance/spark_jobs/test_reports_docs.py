@@ -1,0 +1,140 @@
+"""What docs/reports.md tells people to type works, in the order of the page, and what it shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from datetime import date
+from pathlib import Path
+
+import sam_pipeline.spark_jobs.errors
+from sam_pipeline.spark_jobs.compute.rows import REASONS
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import month_of
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.runs.changes import _INPUTS
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.loading.fold import fold
+from tests.support.commands import Workplace, embedded
+from tests.support.page import DOCS, blocks, read_page
+from tests.support.reports.database import Grid
+from tests.support.reports.published_days import publish
+from tests.support.reports.stored import execute, query
+
+PAGE = read_page("reports.md")
+SERVICE = (DOCS.parent / "deploy" / "sam-report.service").read_text()
+SITE, HOST = "EXAMPLE-SITE", "ce01.example.org"
+RED_DAY = date(2026, 10, 14)
+PROFILE = """
+name = "critical"
+validity_s = "off"
+[flavours.CE]
+metrics = ["ping"]
+[functions.ce]
+flavours = ["CE"]
+"""
+RESULTS = {
+    "00:00": "OK",
+    "06:00": "CRITICAL",
+    "07:30": "CRITICAL",
+    "09:00": "OK",
+    "20:00": "UNKNOWN",
+}
+
+
+def with_profile(directory: Path) -> Workplace:
+    place = embedded(directory)
+    with (directory / "sam.toml").open("a") as file:
+        file.write('[report]\nprofiles = ["critical.toml"]\n')
+    place.write("critical.toml", PROFILE)
+    return place
+
+
+def fill_october(place: Workplace) -> None:
+    """A month that was computed, and the results of its one red day."""
+    grid = Grid(place.database)
+    grid.endpoint(SITE, "CE", HOST)
+    for time, status in RESULTS.items():
+        grid.result(f"CE {HOST} ping", time, status, day=RED_DAY)
+    times = {"startTime": f"{RED_DAY}T10:00:00Z", "endTime": f"{RED_DAY}T12:00:00Z"}
+    grid.downtime("10:00", "12:00", siteName=SITE, **times)
+    grid.group(SITE, "NORTH")
+    grid.dispose()
+    engine = make_engine(place.database)
+    report = read_profile(place.directory / "critical.toml")
+    for day in month_of(RED_DAY).days():
+        timeline = {"00:00": "OK"}
+        if day == RED_DAY:
+            timeline = {**RESULTS, "10:00": "DOWNTIME", "12:00": "OK"}
+            timeline = {at: timeline[at] for at in sorted(timeline) if at != "07:30"}
+        members = [Member("federation", "NORTH", SITE, 0)]
+        publish(engine, report, day, {f"{SITE} CE {HOST}": timeline}, members)
+    while fold(engine):
+        pass
+    engine.dispose()
+    execute(place.database, "DELETE FROM changed_day")  # as after the night
+
+
+def squeezed(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
+    """One shell for all blocks; Spark runs for one of them."""
+    place = with_profile(tmp_path)
+    fill_october(place)
+    found = blocks("reports.md")
+    typed = [each.text for each in found if each.language == "sh"]
+
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(["set -euo pipefail", *typed])],
+        cwd=tmp_path,
+        env=place.clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = squeezed(done.stdout)
+    shown = [line for each in found if each.language == "text" for line in squeezed(each.text)]
+    assert len(shown) == 7
+    assert [line for line in shown if line not in said] == []
+    assert "critical: nothing is due" in said
+    assert f"critical {RED_DAY}: 5 results, 1 metric instances" in done.stdout
+    assert "critical 2026-10: sealed by Jane Doe" in said
+    assert len((tmp_path / "ticket.txt").read_text().splitlines()) <= 40
+    assert f'id="{RED_DAY}"' in (tmp_path / f"pages/critical/2026-10/{SITE}.html").read_text()
+    changes = query(place.database, "SELECT level, reason FROM report_change")
+    assert {"site", "endpoint"} <= {row["level"] for row in changes}
+    assert all("exclusions changed" in row["reason"] for row in changes)
+
+
+def test_the_unit_s_command_works(tmp_path: Path) -> None:
+    place = with_profile(tmp_path)
+    [line] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
+    program, config, file, *words = shlex.split(line)
+
+    assert (Path(program).name, config, file) == ("sam-report", "--config", "/etc/sam/sam.toml")
+    answer = place.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
+
+    assert answer.out == "critical: nothing is due\n"
+    for name in ("sam-report.service", "sam-report.timer"):
+        assert f"`deploy/{name}`" in PAGE
+
+
+def test_the_page_names_every_reason_and_exit_code() -> None:
+    codes = re.split("^## Exit codes", PAGE, flags=re.MULTILINE)[1]
+    errors = [
+        each for each in vars(sam_pipeline.spark_jobs.errors).values() if hasattr(each, "exit_code")
+    ]
+
+    for words in _INPUTS.values():
+        assert f"| {words} |" in PAGE
+    for reason in REASONS:
+        assert f"`{reason}`" in PAGE
+    assert len(errors) > 5
+    for error in errors:
+        assert str(error.exit_code) in codes

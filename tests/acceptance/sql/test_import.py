@@ -1,0 +1,126 @@
+"""History from files: killed at any instant and called again, every record is there, once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.builders import metric_result
+from tests.support.commands import Workplace, embedded
+from tests.support.reports.stored import query
+
+RECORDS = 12_000
+BAD = {number for number in range(RECORDS) if number % 500 == 7}
+KILLS = 4
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+    if request.param == "sqlite":
+        return embedded(tmp_path)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    place = Workplace(
+        tmp_path, broker=f"spool://{tmp_path}/spool", database=fresh_database(server)
+    ).write_configuration()
+    place.succeed("sam-db", "upgrade")
+    return place
+
+
+def test_killed_imports_go_on_and_nothing_is_lost_or_there_twice(place: Workplace) -> None:
+    half = RECORDS // 2
+    text = "".join(map(_record, range(half)))
+    place.write("old.txt", text)
+    packed = place.directory / "new.txt.gz"
+    packed.write_bytes(gzip.compress("".join(map(_record, range(half, RECORDS))).encode()))
+    command = ("sam-db", "import", "records", "old.txt", "new.txt.gz", "--json")
+
+    survived = [_kill_while_it_imports(place, command, number) for number in range(KILLS)]
+    last = place.run(*command)
+
+    assert last.code == 65, str(last)
+    facts = last.json
+    assert (facts["records"], facts["rows"]) == (RECORDS, RECORDS - len(BAD))
+    assert facts["refused"] == len(BAD)
+    assert facts["resumed"] >= survived[-1] - 1000 > 0  # the last batch may have been repeated
+    rows, dead = _rows(place), _dead_letters(place)
+    assert (len(rows), len(dead)) == (RECORDS - len(BAD), len(BAD))
+    assert set(rows) == set(range(RECORDS)) - BAD
+    assert set(dead) == BAD
+
+
+def test_a_repeat_of_all_changes_nothing(place: Workplace) -> None:
+    place.write("history.txt", "".join(map(_record, range(1_500))))
+    first = place.run("sam-db", "import", "records", "history.txt", "--json")
+
+    again = place.run("sam-db", "import", "records", "history.txt", "--json")
+
+    assert (first.code, again.code) == (65, 65)
+    assert first.json["dead_letters"] == {"bad-status": 3}
+    assert again.json["dead_letters"] == {}
+    assert sorted(_rows(place)) == sorted(set(range(1_500)) - BAD)
+    assert sorted(_dead_letters(place)) == [7, 507, 1007]
+
+
+def test_a_database_that_is_away_is_told_and_the_file_is_kept(tmp_path: Path) -> None:
+    place = Workplace(
+        tmp_path, broker=f"spool://{tmp_path}/spool", database="postgresql://sam@127.0.0.1:1/sam"
+    ).write_configuration()
+    place.write("history.txt", _record(0))
+
+    answer = place.run("sam-db", "import", "records", "history.txt")
+
+    assert answer.code == 69
+    assert "127.0.0.1" in answer.err
+
+
+def _kill_while_it_imports(place: Workplace, command: tuple[str, ...], number: int) -> int:
+    """SIGKILL some moments after a commit; how many records are stored then."""
+    chance = random.Random(number)
+    before = _stored(place)
+    with place.running(*command) as process:
+        deadline = time.monotonic() + 60
+        while _stored(place) == before and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    return _stored(place)
+
+
+def _record(number: int) -> str:
+    return write_wlcg(
+        metric_result(
+            hostName=f"ce{number % 100}.example.org",
+            timestamp=f"2011-03-{number // 1000 + 1:02}T{number // 100 % 10:02}:00:00Z",
+            metricStatus="SPLENDID" if number in BAD else "OK",
+            summaryData=f"number {number}",
+        )
+    )
+
+
+def _stored(place: Workplace) -> int:
+    statement = (
+        "SELECT (SELECT count(*) FROM metricOutput) + (SELECT count(*) FROM dead_letter) AS n"
+    )
+    return int(query(place.database, statement)[0]["n"])
+
+
+def _rows(place: Workplace) -> list[int]:
+    found = query(place.database, "SELECT summaryData AS summary FROM metricOutput")
+    return [int(row["summary"].removeprefix("number ")) for row in found]
+
+
+def _dead_letters(place: Workplace) -> list[int]:
+    bodies = [bytes(row["body"]).decode() for row in query(place.database, _BODIES)]
+    return [int(body.split("summaryData: number ")[1].split("\n")[0]) for body in bodies]
+
+
+_BODIES = "SELECT body FROM dead_letter"

@@ -1,0 +1,158 @@
+"""What docs/new-class.md says is enough: a class is made while the consumer runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from tests.services.postgres import PostgresServer
+from tests.support.commands import Workplace
+from tests.support.page import blocks, on_postgresql, on_sqlite, shell, with_database
+from tests.support.reports.stored import execute, query
+
+PAGE = "new-class.md"
+SECTIONS = {"sqlite": "On SQLite", "postgresql": "On PostgreSQL"}
+PASSWORD = "let-me-in"
+EARLY = """\
+environmentId: 6f9619ff-8b86-d011-b42d-00c04fc964ff
+name: EARLY
+value: before the class was there
+timestamp: 2026-11-20T12:00:00Z
+EOT
+"""
+DOTTED = '"org.wlcg.metricEnvironment"'
+STORED = "SELECT name, value FROM metricEnvironment ORDER BY name"
+
+
+def block(section: str, language: str, number: int = 0) -> str:
+    found = [one for one in blocks(PAGE) if (one.section, one.language) == (section, language)]
+    return found[number].text
+
+
+@pytest.fixture(params=SECTIONS)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Workplace, Workplace, str]]:
+    """The administrator's workplace, the consumer's, and the page's section for them."""
+    section = SECTIONS[request.param]
+    if request.param == "sqlite":
+        place = on_sqlite(tmp_path)
+        yield place, place, section
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with on_postgresql(tmp_path, server) as place:
+        yield place, as_the_consumer(place, server), section
+
+
+def as_the_consumer(place: Workplace, server: PostgresServer) -> Workplace:
+    """Logged in as one who may do what the loader may, and nothing else."""
+    server.execute("DROP ROLE IF EXISTS consumer_of_docs")
+    server.execute(f"CREATE ROLE consumer_of_docs LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_loader")
+    login = f"{server.user}:{server.password}@"
+    return with_database(place, place.database.replace(login, f"consumer_of_docs:{PASSWORD}@"))
+
+
+def eventually(what: Callable[[], object], wanted: object) -> None:
+    deadline = time.monotonic() + 30
+    while (found := what()) != wanted:
+        assert time.monotonic() < deadline, f"{found} is not {wanted}"
+        time.sleep(0.1)
+
+
+def rows(place: Workplace) -> list[tuple[str, str]]:
+    return [(row["name"], row["value"]) for row in query(place.database, STORED)]
+
+
+def dead_letters(place: Workplace) -> list[tuple[str, str]]:
+    found = query(place.database, "SELECT reason, state FROM dead_letter")
+    return [(row["reason"], row["state"]) for row in found]
+
+
+def test_a_class_made_as_the_page_says_is_loaded_without_a_restart(
+    place: tuple[Workplace, Workplace, str],
+) -> None:
+    admin, consumer, section = place
+    with consumer.running("sam-consume", "run") as daemon:
+        admin.succeed("sam-publish", "send", "--class", "metricEnvironment", stdin=EARLY)
+        eventually(lambda: dead_letters(admin), [("unknown-class", "open")])
+
+        admin.write("metric_environment.sql", block(section, "sql"))
+        made = shell(admin, block(section, "sh"))
+        assert made.code == 0, str(made)
+        sent = shell(admin, block("Does it work?", "sh", 0))
+        assert sent.code == 0, str(sent)
+
+        eventually(lambda: rows(admin), [("LD_LIBRARY_PATH", "/usr/lib64")])
+        replayed = shell(consumer, block("Does it work?", "sh", 1))
+        assert replayed.code == 0, str(replayed)
+        assert [name for name, _ in rows(admin)] == ["EARLY", "LD_LIBRARY_PATH"]
+        assert daemon.poll() is None
+
+    assert dead_letters(admin) == [("unknown-class", "replayed")]
+    listed = {
+        one["class"].lower(): one for one in admin.succeed("sam-db", "classes", "--json").json
+    }
+    assert listed["metricenvironment"]["problem"] is None
+
+
+def test_of_the_class_a_second_copy_changes_nothing_and_a_bad_record_is_one_dead_letter(
+    place: tuple[Workplace, Workplace, str],
+) -> None:
+    admin, consumer, section = place
+    admin.write("metric_environment.sql", block(section, "sql"))
+    assert shell(admin, block(section, "sh")).code == 0
+    bad = EARLY.replace("6f9619ff-8b86-d011-b42d-00c04fc964ff", "none")
+    unnamed = EARLY.replace("name: EARLY\n", "")
+
+    for text in (EARLY, EARLY.replace("value: b", "value: B"), bad + unnamed + EARLY):
+        admin.succeed("sam-publish", "send", "--class", "metricenvironment", stdin=text)
+    drained = consumer.run("sam-consume", "run", "--drain")
+
+    assert drained.code == 65, str(drained)
+    assert rows(admin) == [("EARLY", "before the class was there")]
+    errors = [row["error"] for row in query(admin.database, "SELECT error FROM dead_letter")]
+    assert ["none" in error for error in errors] == [True, False]
+    assert ["name" in error for error in errors] == [False, True]
+
+
+def test_a_dotted_class_is_the_same_with_another_name_for_the_view(
+    place: tuple[Workplace, Workplace, str],
+) -> None:
+    admin, consumer, section = place
+    statements = re.sub(r"(VIEW|ON) metricEnvironment\b", rf"\1 {DOTTED}", block(section, "sql"))
+    admin.write("metric_environment.sql", statements)
+    assert shell(admin, block(section, "sh")).code == 0
+
+    admin.succeed("sam-publish", "send", "--class", "org.wlcg.metricEnvironment", stdin=EARLY)
+    admin.succeed("sam-publish", "send", "--class", "metricEnvironment", stdin=EARLY)
+    drained = consumer.run("sam-consume", "run", "--drain")
+
+    assert drained.code == 65, str(drained)
+    assert len(query(admin.database, f"SELECT name FROM {DOTTED}")) == 1
+    assert dead_letters(admin) == [("unknown-class", "open")]
+
+
+def test_the_loader_may_not_look_at_what_it_loaded(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    with on_postgresql(tmp_path, postgres) as admin:
+        consumer = as_the_consumer(admin, postgres)
+        admin.write("metric_environment.sql", block("On PostgreSQL", "sql"))
+        assert shell(admin, block("On PostgreSQL", "sh")).code == 0
+
+        for statement in ("SELECT * FROM metricEnvironment", "DELETE FROM metric_environment"):
+            with pytest.raises(DBAPIError, match="permission denied"):
+                execute(consumer.environment["SAM_DATABASE_URL"], statement)
+
+
+def test_the_two_examples_are_one_class() -> None:
+    def view(section: str) -> str:
+        (found,) = [one for one in block(section, "sql").split(";") if "CREATE VIEW" in one]
+        return found[found.index("CREATE VIEW") :]
+
+    assert view("On SQLite") == view("On PostgreSQL")

@@ -1,0 +1,240 @@
+"""`sam-db prune` and `sam-db partitions` as an operator runs them, killed and run again, too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.commands import Workplace
+from tests.support.reports.stored import execute, query
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "prune.md").read_text()
+SERVICE = (ROOT / "deploy" / "sam-db-prune.service").read_text()
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+HOSTS = 3
+MANY = 2_500
+"""Twice as many results of a day are several batches on SQLite."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+    database = f"sqlite:///{tmp_path / 'sam.db'}"
+    if request.param == "postgresql":
+        database = fresh_database(request.getfixturevalue("postgres"))
+    return with_schema(tmp_path, database)
+
+
+@pytest.fixture
+def on_sqlite(tmp_path: Path) -> Workplace:
+    return with_schema(tmp_path, f"sqlite:///{tmp_path / 'sam.db'}")
+
+
+@pytest.fixture
+def on_postgresql(tmp_path: Path, postgres: PostgresServer) -> Workplace:
+    return with_schema(tmp_path, fresh_database(postgres))
+
+
+def with_schema(directory: Path, database: str) -> Workplace:
+    place = Workplace(directory, broker=f"spool://{directory / 'spool'}", database=database)
+    place.write_configuration().succeed("sam-db", "upgrade")
+    return place
+
+
+def day(age: int) -> date:
+    return datetime.now(UTC).date() - timedelta(days=age)
+
+
+def load(place: Workplace, *ages: int, hosts: int = HOSTS) -> None:
+    """Two results of each host on each day, by the road."""
+    records = [
+        f"hostName: ce{host:05}.example.org\nserviceFlavour: CE\nmetricName: org.example.Ping\n"
+        f"metricStatus: OK\ntimestamp: {day(age)}T{hour:02}:00:00Z\ndetailsData: at {hour}\nEOT\n"
+        for age in ages
+        for hour in (1, 2)
+        for host in range(hosts)
+    ]
+    place.succeed("sam-publish", "send", place.write("records.txt", "".join(records)))
+    place.succeed("sam-consume", "run", "--drain")
+
+
+def stored(place: Workplace, condition: str = "") -> dict[date, int]:
+    """How many results there are of each day."""
+    rows = query(place.database, f"SELECT timestamp FROM metricOutput {condition}")
+    return dict(Counter(date.fromisoformat(str(row["timestamp"])[:10]) for row in rows))
+
+
+def prune(place: Workplace, *options: str) -> dict[str, object]:
+    answer = place.succeed("sam-db", "prune", *options, "--json").json
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_results_and_details_go_at_their_age(place: Workplace) -> None:
+    load(place, 0, 1, 2, 3, 4)
+
+    told = prune(place, "--keep-results", "2d", "--keep-details", "1d", "--dry-run")
+    assert set(stored(place)) == {day(age) for age in range(5)}
+    done = prune(place, "--keep-results", "2d", "--keep-details", "1d")
+
+    every = 2 * HOSTS
+    assert stored(place) == {day(0): every, day(1): every, day(2): every, day(3): HOSTS}
+    assert set(stored(place, "WHERE detailsData IS NOT NULL")) == {day(0), day(1)}
+    assert (told["dry_run"], done["dry_run"]) == (True, False)
+    assert done["results"]["before"] == str(day(2))  # type: ignore[index]
+    assert done["details"]["before"] == str(day(1))  # type: ignore[index]
+    assert (done["left"], done["not_dropped"]) == ([], [])
+
+
+def test_words_say_what_went(place: Workplace) -> None:
+    load(place, 0, 1, 2, 3)
+
+    answer = place.succeed("sam-db", "prune", "--keep-results", "1d", "--keep-details", "1d")
+
+    results, details = answer.out.splitlines()
+    sizes = r"9 rows|2 days, [1-9]\d* bytes", r"12 rows|2 days, [1-9]\d* bytes"
+    assert re.search(rf": removed results before {day(1)}: ({sizes[0]})$", results)
+    assert re.search(rf": removed details before {day(1)}: ({sizes[1]})$", details)
+    assert "\r" not in answer.err  # progress is for terminals
+
+
+def test_the_audit_and_settled_letters_go_at_their_age(place: Workplace) -> None:
+    file = place.write("old.txt", "hostName: a\nEOT\nhostName: b\nEOT\n")
+    for _ in range(2):
+        place.run("sam-db", "import", "records", file)
+    is_file = place.database.startswith("sqlite")
+    old = "unixepoch() - 100 * 86400" if is_file else "now() - interval '100 days'"
+    execute(place.database, f"UPDATE loaded_batch SET loaded_at = {old} WHERE batch_id = 1")
+    execute(
+        place.database,
+        f"UPDATE dead_letter SET state = 'dropped', changed_at = {old} WHERE record_number = 1"
+        " AND dead_letter_id = 1",
+    )
+
+    answer = place.succeed("sam-db", "prune", "--keep-audit", "90d", "--keep-dead-letters", "90d")
+
+    audit, letters = answer.out.splitlines()
+    assert audit.endswith(f": removed audit before {day(90)}: 1 rows")
+    assert letters.endswith(f": removed dead letters settled before {day(90)}: 1 rows")
+    assert [row["consumer"] for row in query(place.database, "SELECT * FROM load_audit")] == [
+        "sam-db import"
+    ]
+    again = prune(place, "--keep-audit", "90d", "--keep-dead-letters", "90d", "--dry-run")
+    assert again["audit"]["rows"] == again["dead_letters"]["rows"] == 0  # type: ignore[index]
+
+
+def test_partitions_of_the_coming_days_are_made(on_postgresql: Workplace) -> None:
+    load(on_postgresql, 1)
+
+    made = on_postgresql.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
+    again = on_postgresql.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
+    table = on_postgresql.succeed("sam-db", "partitions").out
+
+    names = [one["partition"] for one in made]
+    assert names == [
+        f"metric_result{kind}_{day(age):%Y%m%d}"
+        for age in (1, 0, -1, -2)
+        for kind in ("", "_detail")
+    ]
+    assert [one["made"] for one in made] == [False] * 2 + [True] * 6
+    assert [one["made"] for one in again] == [False] * 8
+    assert all(set(one) == {"partition", "day", "rows", "bytes", "made"} for one in made)
+    assert table.splitlines()[-1].endswith("made now")
+
+
+def test_killed_amid_its_days_the_next_prune_completes_it(on_postgresql: Workplace) -> None:
+    load(on_postgresql, *range(6))
+    held = f"metric_result_{day(4):%Y%m%d}"
+    before = f"WHERE timestamp < '{day(4)}T00:00:00Z'"  # does not look at what may be locked
+
+    with reader_of(on_postgresql.database, held):
+        kill_prune(on_postgresql, when=lambda: day(5) not in stored(on_postgresql, before))
+
+    assert stored(on_postgresql)[day(4)] == 2 * HOSTS
+    prune(on_postgresql, "--keep-results", "2d")
+    assert set(stored(on_postgresql)) == {day(age) for age in range(4)}
+    assert stored(on_postgresql)[day(3)] == HOSTS
+
+
+def test_killed_amid_its_batches_the_next_prune_completes_it(on_sqlite: Workplace) -> None:
+    load(on_sqlite, 3, 4, 5, hosts=MANY)
+    of_a_day = 2 * MANY
+    client = sqlite3.connect(on_sqlite.directory / "sam.db", isolation_level=None)
+
+    with closing(client) as connection:
+
+        def its_way_is_barred() -> bool:
+            [left] = connection.execute("SELECT count(*) FROM metric_result").fetchone()
+            if left < 3 * of_a_day:
+                connection.execute("BEGIN IMMEDIATE")
+            return connection.in_transaction
+
+        kill_prune(on_sqlite, when=its_way_is_barred)
+        connection.execute("ROLLBACK")
+
+    assert MANY < sum(stored(on_sqlite).values()) < 3 * of_a_day
+    prune(on_sqlite, "--keep-results", "2d")
+    assert stored(on_sqlite) == {day(3): MANY}
+
+
+def kill_prune(place: Workplace, when: Callable[[], bool]) -> None:
+    """SIGKILL in the middle: the caller sees to it that it can't come to its end before."""
+    with place.running("sam-db", "prune", "--keep-results", "2d") as process:
+        deadline = time.monotonic() + 60
+        while not when():
+            assert process.poll() is None and time.monotonic() < deadline
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+
+
+@contextmanager
+def reader_of(database: str, table: str) -> Iterator[None]:
+    engine = create_engine(database)
+    with engine.begin() as connection:
+        connection.execute(text(f"LOCK TABLE {table} IN ACCESS SHARE MODE"))
+        yield
+    engine.dispose()
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the page uses SQLite's own client")
+def test_what_the_page_tells_to_type_works(on_sqlite: Workplace) -> None:
+    load(on_sqlite, 0, 500)
+    script = "\n".join(["set -euo pipefail", *BLOCK.findall(PAGE)])
+
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=on_sqlite.directory,
+        env=on_sqlite.clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(stored(on_sqlite)) == {day(0)}
+
+
+def test_the_timer_s_command_works(place: Workplace) -> None:
+    load(place, 0, 500)
+    [command] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
+    program, config, file, *options = shlex.split(command)
+
+    assert (Path(program).name, config, file) == ("sam-db", "--config", "/etc/sam/owner.toml")
+    place.succeed("sam-db", "--config", place.directory / "sam.toml", *options)
+
+    assert set(stored(place)) == {day(0)}

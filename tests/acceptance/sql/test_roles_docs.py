@@ -1,0 +1,98 @@
+"""What docs/roles.md tells a site to type works on a fresh server, in the order of the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.services import ServiceMissing, missing
+from tests.services import postgres as services
+from tests.services.postgres import PostgresServer, find_programs, running_postgres
+from tests.services.psql import run_psql
+from tests.support.commands import PROGRAMS
+from tests.support.reports.stored import query
+
+PAGE = (Path(__file__).parents[3] / "docs" / "roles.md").read_text()
+BLOCK = re.compile(r"^```(sh|sql)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LOGIN = re.compile(r"CREATE ROLE (\w+) LOGIN PASSWORD '([^']+)'")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One of its own: roles belong to the server, and here there are none yet."""
+    try:
+        with running_postgres() as server:
+            for role in services.ROLES:
+                server.execute(f"DROP ROLE {role}_login")
+                server.execute(f"DROP ROLE sam_{role}")
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="module")
+def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Every block, typed by a superuser, and what it printed."""
+    here = tmp_path_factory.mktemp("page")
+    passwords = {**dict(LOGIN.findall(PAGE)), server.user: server.password}
+    (here / "pgpass").write_text(
+        "".join(f"*:*:*:{name}:{password}\n" for name, password in passwords.items())
+    )
+    (here / "pgpass").chmod(0o600)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    environment = {
+        **kept,
+        "PATH": f"{PROGRAMS}{os.pathsep}{find_programs()}{os.pathsep}{os.environ['PATH']}",
+        "PGHOST": server.host,
+        "PGPORT": str(server.port),
+        "PGUSER": server.user,
+        "PGPASSFILE": str(here / "pgpass"),
+    }
+    return {
+        text: _type(language, text, server, here, environment)
+        for language, text in BLOCK.findall(PAGE)
+    }
+
+
+def test_every_block_of_the_page_works(typed: Mapping[str, str]) -> None:
+    last = list(typed.values())[-1]
+
+    assert len(typed) >= 9
+    assert "no problem found" in last
+    assert "CREATE TRIGGER downtime_insert" in last
+
+
+@pytest.mark.parametrize("database", ["sam", "sam_site", "sam_dba"])
+def test_all_three_ways_lead_to_the_same_database(
+    typed: Mapping[str, str], server: PostgresServer, database: str
+) -> None:
+    owners = query(
+        server.url(database),
+        "SELECT DISTINCT CAST(pg_get_userbyid(relowner) AS text) AS name FROM pg_class"
+        " WHERE relnamespace = CAST('public' AS regnamespace)",
+    )
+
+    assert owners == [{"name": "sam_owner"}]
+
+
+def _type(
+    language: str, text: str, server: PostgresServer, here: Path, environment: Mapping[str, str]
+) -> str:
+    if language == "sql":
+        return run_psql(server.url("sam"), text)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=here,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -1,0 +1,127 @@
+"""Frames that say something wrong of themselves, sent to real brokers and by a false one: what is
+confirmed is a row or a dead letter, and the next message is loaded."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers.fake_broker import FakeBroker, Frame
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import numbered
+from tests.support.consumer.daemon import LOST, Wanted, running, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import fill_spool, subscribe
+
+SILENT_S = 1.0
+
+[A_MESSAGE] = numbered("wrong", [0])
+BODY = A_MESSAGE.body
+WRONG_LENGTHS = {
+    "too short": "20",
+    "too long": "2000",
+    "negative": "-5",
+    "no number": "many",
+}
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> RealBroker:
+    server: RealBroker = request.getfixturevalue(request.param)
+    return server
+
+
+def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirmed(
+    tmp_path: Path, broker: RealBroker
+) -> None:
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    subscribe(broker, site.name, destination)
+
+    frames = {
+        name: send_frame(destination, name, f"content-length:{length}")
+        for name, length in WRONG_LENGTHS.items()
+    }
+    frames["a NUL and no length"] = send_frame(destination, "a NUL and no length").replace(
+        b"ops", b"o\0s"
+    )
+    confirmed = {name for name, frame in frames.items() if is_confirmed(broker, frame)}
+    publish(broker.host, broker.port, destination, numbered("after", [0]))
+    site.drain()
+
+    letters = set(site.column("SELECT message_id FROM dead_letter"))
+    assert confirmed <= letters <= frames.keys()
+    assert site.column("SELECT summaryData FROM metricOutput") == ["after-0"]
+
+
+def test_of_a_repeated_header_the_first_counts(tmp_path: Path, broker: RealBroker) -> None:
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    subscribe(broker, site.name, destination)
+
+    frame = send_frame(destination, "first", "samMessageId:second", "messageClass:siteGroup")
+    assert is_confirmed(broker, frame, silent_s=20)
+    drained = site.drain()
+
+    assert drained.code == 0
+    assert site.column("SELECT messageId FROM metricOutput") == ["first"]
+
+
+def test_a_broker_whose_frames_are_wrong_is_left_with_words_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        wrong = {
+            name: stack.enter_context(false_broker({"content-length": length}))
+            for name, length in WRONG_LENGTHS.items()
+        }
+        repeating = stack.enter_context(
+            false_broker({"messageClass": "metricOutput\nmessageClass:siteGroup"})
+        )
+        spool = tmp_path / "spool"
+        urls = [each.url for each in (*wrong.values(), repeating)]
+        site = site_of(tmp_path, [*urls, f"spool://{spool}"], Wanted("/topic/x"))
+        with running(site) as daemon:
+            daemon.wait_for(wrong["too short"].url, "does not end after its 20 bytes", LOST)
+            daemon.wait_for(wrong["negative"].url, "content-length '-5'", LOST)
+            daemon.wait_for(wrong["no number"].url, "content-length 'many'", LOST)
+            daemon.wait_until_subscribed(wrong["too long"].url)
+            fill_spool(spool, numbered("after", range(10)))
+            site.wait_for_rows(11)
+            assert daemon.stop().code == 0
+
+    assert "wrong-0" in site.column("SELECT summaryData FROM metricOutput")
+
+
+def false_broker(headers: Mapping[str, str]) -> FakeBroker:
+    """Delivers one message, with these headers, again and again until it is acked."""
+    message = Frame("SEND", {**A_MESSAGE.headers, **headers}, BODY)
+    return FakeBroker(server="ActiveMQ/6.3.1", queue=[message])
+
+
+def send_frame(destination: str, message_id: str, *more: str) -> bytes:
+    lines = (
+        *("SEND", f"destination:{destination}", "messageClass:metricOutput", "persistent:true"),
+        *(f"samMessageId:{message_id}", *more, "receipt:done"),
+    )
+    return "\n".join([*lines, "", ""]).encode() + BODY + b"\0"
+
+
+def is_confirmed(broker: RealBroker, frame: bytes, silent_s: float = SILENT_S) -> bool:
+    """Whether the broker gives a receipt; otherwise it closes the connection, or waits for more."""
+    heard = b""
+    with (
+        socket.create_connection((broker.host, broker.port), 10) as connection,
+        suppress(TimeoutError, ConnectionError),
+    ):
+        connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0" + frame)
+        connection.settimeout(silent_s)
+        while b"RECEIPT" not in heard and (data := connection.recv(65536)):
+            heard += data
+    assert heard.startswith(b"CONNECTED")
+    return b"RECEIPT" in heard

@@ -1,0 +1,71 @@
+"""Brokers that are killed under load: what they confirmed becomes rows, each once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import ArtemisServer
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed
+from tests.support.consumer.daemon import (
+    SUBSCRIBED,
+    Daemon,
+    Wanted,
+    row_keys,
+    running,
+    settled_row_keys,
+    site_of,
+)
+from tests.support.consumer.load import Load, offering
+
+BACK_WITHIN_S = 10.0
+
+
+def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_used_again_soon(
+    tmp_path: Path, activemq: ActiveMQServer, artemis: ArtemisServer, rabbitmq: RabbitMQServer
+) -> None:
+    loads, took_s = kill_in_turn(tmp_path, [activemq, artemis, rabbitmq], rounds=1)
+
+    assert max(took_s) < BACK_WITHIN_S, took_s
+    assert all(load.again for load in loads), "each was killed while something was under way"
+
+
+def kill_in_turn(
+    directory: Path, brokers: Sequence[RealBroker], rounds: int
+) -> tuple[list[Load], list[float]]:
+    """One consumer of all of them, a load on each, and each killed once a round.
+
+    Fails unless all is conserved. Gives the loads, and how many seconds after a broker answered
+    again the consumer was back.
+    """
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    urls = [broker.url for broker in brokers]
+    site = site_of(directory, urls, Wanted(destination))
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(*urls)
+        with ExitStack() as stack:
+            loads = [stack.enter_context(offering(broker, destination)) for broker in brokers]
+            took_s = [back_after_kill(load, daemon) for _ in range(rounds) for load in loads]
+        accepted = [key for load in loads for key in load.accepted]
+        consumed(accepted, settled_row_keys(site, accepted))
+        stopped = daemon.stop()
+    consumed(accepted, row_keys(site))
+    assert stopped.code == 0
+    return loads, took_s
+
+
+def back_after_kill(load: Load, daemon: Daemon) -> float:
+    """Kill the broker amid its load; so long after it answered again the consumer was back."""
+    broker = load.broker
+    load.wait_for_more()
+    times = len(daemon.lines(broker.url, SUBSCRIBED)) + 1
+    broker.restart()
+    answered = time.monotonic()
+    daemon.wait_until_subscribed(broker.url, times=times)
+    return time.monotonic() - answered

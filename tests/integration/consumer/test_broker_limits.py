@@ -1,0 +1,151 @@
+"""Brokers that are full, or that dismiss a slow consumer: all they confirmed becomes rows."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import pytest
+
+from sam_pipeline.schema.messages.message import Message
+from tests.services import ServiceMissing, missing
+from tests.services.activemq import ActiveMQRules, running_activemq
+from tests.services.artemis import SMALL, ArtemisServer
+from tests.services.rabbitmq import RabbitMQRules, RabbitMQServer, running_rabbitmq
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import LOST, Wanted, locked, row_keys, running, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site, eventually
+
+CHUNK = 20
+SEND_S = 2.0
+ACK_TIMEOUT_S = 3.0
+DETAILS = "x" * 20_000
+
+Server = TypeVar("Server")
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/grid.probe.{uuid.uuid4().hex}"
+
+
+@pytest.mark.parametrize("when_full", ["blocks", "fails"])
+def test_a_full_activemq_is_drained_and_takes_again(
+    tmp_path: Path, destination: str, when_full: Literal["blocks", "fails"]
+) -> None:
+    with started(running_activemq(ActiveMQRules(when_full=when_full))) as broker:
+        drained_when_full(tmp_path, broker, destination)
+
+
+def test_a_full_address_of_artemis_is_drained_and_takes_again(
+    tmp_path: Path, artemis: ArtemisServer
+) -> None:
+    drained_when_full(tmp_path, artemis, f"/topic/{SMALL}{uuid.uuid4().hex}")
+
+
+def test_a_rabbitmq_whose_disk_is_full_is_drained_and_takes_again(
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str
+) -> None:
+    site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
+    subscribe_once(site, rabbitmq)
+    accepted = send(rabbitmq, destination, numbered("before", range(100)))
+    refused = numbered("refused", range(300))
+
+    with rabbitmq.full():
+        with pytest.raises(TimeoutError):
+            send(rabbitmq, destination, refused)
+        with running(site) as daemon:
+            site.wait_for_rows(100)
+            assert daemon.alive
+
+    with running(site):
+        accepted += send(rabbitmq, destination, numbered("after", range(100)))
+        eventually(lambda: set(accepted) <= set(row_keys(site)))
+    consumed(accepted, row_keys(site), perhaps=[key_of(message.body) for message in refused])
+
+
+def test_a_consumer_that_rabbitmq_dismisses_for_late_acks_comes_back_and_loses_nothing(
+    tmp_path: Path, postgres_url: str, destination: str
+) -> None:
+    with started(running_rabbitmq(RabbitMQRules(ack_timeout_s=ACK_TIMEOUT_S))) as broker:
+        site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)
+        with running(site) as daemon:
+            daemon.wait_until_subscribed(broker.url)
+            with locked(postgres_url, "metric_result"):
+                accepted = send(broker, destination, numbered("stalled", range(500)))
+                began = time.monotonic()
+                daemon.wait_for(LOST, "timed out")
+                daemon.wait_until_subscribed(broker.url, times=2)
+                took_s = time.monotonic() - began
+            site.wait_for_rows(500)
+            accepted += send(broker, destination, numbered("after", range(100)))
+            site.wait_for_rows(600)
+
+            assert len(daemon.lines(LOST)) <= 1 + took_s / ACK_TIMEOUT_S, "it does not spin"
+            assert daemon.stop().code == 0
+
+    consumed(accepted, row_keys(site))
+
+
+@contextmanager
+def started(running_broker: AbstractContextManager[Server]) -> Iterator[Server]:
+    try:
+        with running_broker as broker:
+            yield broker
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+def drained_when_full(directory: Path, broker: RealBroker, destination: str) -> None:
+    """Fill the broker while the consumer is away; then it drains, and there is room again."""
+    site = site_of(directory, [broker.url], Wanted(destination))
+    subscribe_once(site, broker)
+
+    accepted, refused = filled(broker, destination)
+    with running(site) as daemon:
+        site.wait_for_rows(len(accepted))
+        eventually(lambda: taken_again(broker, destination))
+        accepted += [key_of(message.body) for message in numbered("again", range(CHUNK))]
+        eventually(lambda: set(accepted) <= set(row_keys(site)))
+        assert daemon.stop().code == 0
+
+    consumed(accepted, row_keys(site), perhaps=refused)
+
+
+def subscribe_once(site: Site, broker: RealBroker) -> None:
+    with running(site, log="first.log") as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        daemon.stop()
+
+
+def filled(broker: RealBroker, destination: str) -> tuple[list[str], list[str]]:
+    """What it took until it took no more, and what it may have taken without a word."""
+    accepted: list[str] = []
+    for start in itertools.count(step=CHUNK):
+        chunk = numbered("fill", range(start, start + CHUNK), detailsData=DETAILS)
+        try:
+            accepted += send(broker, destination, chunk)
+        except OSError:
+            assert accepted, "it took nothing at all"
+            return accepted, [key_of(message.body) for message in chunk]
+    raise AssertionError("never")
+
+
+def taken_again(broker: RealBroker, destination: str) -> bool:
+    try:
+        send(broker, destination, numbered("again", range(CHUNK)))
+    except OSError:
+        return False
+    return True
+
+
+def send(broker: RealBroker, destination: str, messages: list[Message]) -> list[str]:
+    publish(broker.host, broker.port, destination, messages, timeout_s=SEND_S)
+    return [key_of(message.body) for message in messages]

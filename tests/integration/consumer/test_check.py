@@ -1,0 +1,121 @@
+"""`sam-consume check --connect` against real brokers: the way of a message to the consumer."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.services.activemq import ActiveMQServer
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
+from tests.support.brokers.queue_reader import RealBroker, ids, received
+from tests.support.brokers.tls_files import TlsFiles
+from tests.support.conservation import numbered
+from tests.support.consumer.daemon import Wanted, checked, row_keys, running, site_of
+from tests.support.consumer.publisher import publish
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> RealBroker:
+    server: RealBroker = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def name() -> str:
+    return f"grid.probe.{uuid.uuid4().hex}"
+
+
+def test_each_topic_of_each_broker_is_proven_beside_the_running_consumer(
+    tmp_path: Path, broker: RealBroker, name: str
+) -> None:
+    """Its subscription stays as it is; it counts what the check sent, and loads nothing of it."""
+    wanted = [Wanted(f"/topic/{name}"), Wanted(f"/topic/{name}.*", "downtime")]
+    site = site_of(tmp_path, [broker.url], *wanted)
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        code, document = checked(site)
+        publish(broker.host, broker.port, f"/topic/{name}", numbered("after", range(5)))
+        site.wait_for_rows(5)
+        stopped = daemon.stop()
+
+    assert document["problems"] == []
+    assert code == 0
+    assert [trip["proven"] for trip in document["brokers"]] == ["round trip"] * 2
+    assert [trip["destination"] for trip in document["brokers"]] == [
+        each.destination for each in wanted
+    ]
+    assert all(0 < trip["seconds"] < 10 for trip in document["brokers"])
+    assert "2 checks" in daemon.log
+    assert stopped.messages == 7
+    assert len(row_keys(site)) == 5
+
+
+def test_a_check_takes_no_message_that_waits_in_a_queue(
+    tmp_path: Path, broker: RealBroker, name: str
+) -> None:
+    standing = numbered("standing", range(3))
+    publish(broker.host, broker.port, f"/queue/{name}", standing)
+    site = site_of(tmp_path, [broker.url], Wanted(f"/queue/{name}"))
+
+    codes = {checked(site)[0] for _ in range(2)}
+
+    assert codes == {0}
+    assert ids(received(broker, f"/queue/{name}", 3)) == [each.message_id for each in standing]
+
+
+@pytest.mark.parametrize(
+    ("destination", "words"),
+    [
+        ("/amq/queue/nosuch", "NOT_FOUND - no queue 'nosuch'"),
+        ("/exchange/nosuch/key", "NOT_FOUND - no exchange 'nosuch'"),
+    ],
+)
+def test_a_destination_that_rabbitmq_does_not_have_is_a_problem(
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, words: str
+) -> None:
+    site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
+
+    code, document = checked(site)
+
+    assert code == 78
+    (problem,) = document["problems"]
+    assert problem.startswith(f"broker {rabbitmq.url}: {destination}: ")
+    assert words in problem
+
+
+def test_every_problem_of_brokers_classes_and_files_is_told_at_once(
+    tmp_path: Path, activemq: ActiveMQServer, name: str
+) -> None:
+    dead, key = f"stomp://127.0.0.1:{closed_port()}", own_key(tmp_path)
+    wanted = [Wanted(f"/topic/{name}", "fireDrill"), Wanted(f"/topic/{name}.other", "downtime")]
+    site = site_of(tmp_path, [dead, activemq.url], *wanted, key_file=key)
+    site.execute("DROP TRIGGER downtime_insert")
+
+    code, document = checked(site)
+
+    told = "\n".join(document["problems"])
+    assert code == 78
+    assert [bool(trip["proven"]) for trip in document["brokers"]] == [False, False, True, True]
+    assert told.count("\n") == 4
+    assert "key_file: is of no use without certificate_file" in told
+    assert f"subscription /topic/{name}: class fireDrill: there is no such view" in told
+    assert "class downtime: view downtime has no INSTEAD OF INSERT trigger" in told
+    assert told.count(f"broker {dead}: ") == told.count("connection refused") == 2
+
+
+def own_key(directory: Path) -> Path:
+    files = TlsFiles(directory)
+    return files.key_file(files.client())
+
+
+def test_a_broker_that_confirms_and_delivers_nothing_is_found(tmp_path: Path, name: str) -> None:
+    with FakeBroker(server="ActiveMQ/6", loses=True) as broker:
+        site = site_of(tmp_path, [broker.url], Wanted(f"/topic/{name}"))
+
+        code, document = checked(site)
+
+    assert code == 78
+    assert "did not come within" in document["problems"][0]

@@ -1,0 +1,179 @@
+"""`sam-consume check` and `sam-consume dead-letter`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.cli import main
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.support.builders import metric_message, metric_result
+from tests.support.consumer.site import Site, fill_spool, make_site
+
+UNKNOWN = new_message("fireDrill", write_wlcg(metric_result()))
+BAD = metric_message(metric_result(), metric_result(metricStatus="MAYBE"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site on SQLite that reads one spool."""
+    return make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{tmp_path}/spool"])
+
+
+@pytest.fixture
+def with_dead_letters(site: Site, tmp_path: Path) -> Site:
+    """The site after an unknown class (1) and a bad record (2)."""
+    fill_spool(tmp_path / "spool", [UNKNOWN, BAD])
+    assert site.drain().code == 65
+    return site
+
+
+def sam_consume(site: Site, *arguments: str) -> int:
+    return main(["--config", str(site.config), *arguments])
+
+
+def test_dead_letters_are_listed_with_class_and_reason(
+    with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = sam_consume(with_dead_letters, "dead-letter", "list", "--json")
+
+    letters = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert {(each["message_class"], each["reason"]) for each in letters} == {
+        ("fireDrill", "unknown-class"),
+        ("metricOutput", "bad-status"),
+    }
+
+
+def test_dead_letters_are_listed_by_reason_as_a_table(
+    with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sam_consume(with_dead_letters, "dead-letter", "list", "--reason", "unknown-class")
+
+    header, _, line = capsys.readouterr().out.splitlines()
+    assert header.split() == ["id", "time", "class", "reason", "error"]
+    assert "fireDrill" in line
+
+
+def test_no_dead_letters_are_an_empty_array(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sam_consume(site, "dead-letter", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_dead_letter_is_shown_with_its_bytes_and_headers(
+    with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sam_consume(with_dead_letters, "dead-letter", "list", "--json")
+    letters = json.loads(capsys.readouterr().out)
+    (bad,) = (each for each in letters if each["reason"] == "bad-status")
+
+    sam_consume(with_dead_letters, "dead-letter", "show", str(bad["dead_letter_id"]), "--json")
+
+    shown = json.loads(capsys.readouterr().out)
+    assert "metricStatus: MAYBE" in shown["body"]
+    assert shown["headers"] == dict(BAD.headers)
+    assert shown["record_number"] == 2
+
+
+def test_a_replayed_dead_letter_that_fails_again_stays(
+    with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = sam_consume(with_dead_letters, "dead-letter", "replay", "--all", "--json")
+
+    outcomes = json.loads(capsys.readouterr().out)
+    assert code == 65
+    assert [outcome["state"] for outcome in outcomes] == ["open", "open"]
+
+
+def test_a_replayed_dead_letter_of_a_class_that_came_later_is_loaded(
+    with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_dead_letters.execute("CREATE TABLE drill (host text)")
+    with_dead_letters.execute("CREATE VIEW fireDrill AS SELECT host AS hostName FROM drill")
+    with_dead_letters.execute(
+        "CREATE TRIGGER fireDrill_insert INSTEAD OF INSERT ON fireDrill"
+        " BEGIN INSERT INTO drill VALUES (NEW.hostName); END"
+    )
+
+    code = sam_consume(with_dead_letters, "dead-letter", "replay", "--class", "firedrill")
+
+    assert code == 0
+    assert with_dead_letters.scalar("SELECT hostName FROM fireDrill") == "ce01.example.org"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("replay", "say which"),
+        ("drop", "say which"),
+        ("show", "say which"),
+        ("drop 1 --all", "say which"),
+        ("list 1 --reason empty", "say which"),
+        ("drop --older-than 30", "want whole days"),
+        ("show 0", "want a whole number"),
+        ("show 9223372036854775808", "want a whole number"),
+        ("edit 1 --header x", "NAME=VALUE"),
+        ("list --limit 0", "want a whole number"),
+        ("show 4711", "no dead letter 4711"),
+        ("list 4711", "no dead letter 4711"),
+        ("drop 4711", "no dead letter 4711"),
+        ("replay 4711", "no dead letter 4711"),
+        ("edit 4711 --body -", "no dead letter 4711"),
+    ],
+)
+def test_what_is_not_clear_is_asked_back(
+    site: Site, words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = sam_consume(site, "dead-letter", *words.split())
+    except SystemExit as ended:  # of the parser
+        code = ended.code
+
+    assert code == 64
+    assert told in capsys.readouterr().err
+
+
+def test_check_is_content_with_a_good_configuration(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sam_consume(site, "check") == 0
+    assert capsys.readouterr().out == "no problem found\n"
+
+
+def test_check_tells_every_problem_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "sam.toml"
+    config.write_text(
+        '[consumer]\nbroker = ["x"]\nbatch_size = 0\n[database]\nurl = "sqlite:///none.db"\n'
+    )
+
+    code = main(["--config", str(config), "check"])
+
+    told = capsys.readouterr().err
+    assert code == 78
+    for words in ("did you mean brokers?", "batch_size", "none.db: no such database"):
+        assert words in told
+
+
+def test_check_names_a_class_that_cannot_be_loaded(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.execute("DROP TRIGGER downtime_insert")
+
+    assert sam_consume(site, "check", "--json") == 78
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem.endswith(": class downtime: view downtime has no INSTEAD OF INSERT trigger")
+
+
+def test_check_names_a_spool_that_is_a_file(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spool").write_text("")
+
+    assert sam_consume(site, "check", "--json") == 78
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "is no directory" in problem

@@ -1,0 +1,97 @@
+"""A daemon's life: a message that kills it, a configuration that changes, a name taken twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, stop
+
+# What the interpreter itself does with a message in a nightmare.
+KILLED_BY_A_MESSAGE = """
+import os, signal, sys
+from sam_pipeline.sql.loading import batch
+recall = batch.recall
+def deadly(message, *rest):
+    if b"KILLER" in message.body:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return recall(message, *rest)
+batch.recall = deadly
+from sam_pipeline.consumer.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{tmp_path}/in"])
+
+
+def poison() -> Message:
+    return new_message("metricOutput", "KILLER", record_count=1)
+
+
+def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_flow(
+    site: Site, tmp_path: Path
+) -> None:
+    messages = results(100)
+    messages.insert(50, poison())
+    fill_spool(tmp_path / "in", messages)
+    whole = site.command("run", "--drain")
+    at = whole.index("-m")
+    command = [*whole[:at], "-c", KILLED_BY_A_MESSAGE, *whole[at + 2 :]]
+
+    codes = []
+    while len(codes) < 10 and (not codes or codes[-1] == -signal.SIGKILL):
+        codes.append(subprocess.run(command, capture_output=True, timeout=60).returncode)
+
+    assert codes == [-signal.SIGKILL] * 4 + [65]
+    assert site.rows() == 100
+    assert site.scalar("SELECT reason FROM dead_letter") == "poison"
+    assert DirectoryQueue(tmp_path / "in").count() == 0
+
+
+def test_sighup_reads_the_configuration_again(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with site.daemon(log=log) as process:
+        fill_spool(tmp_path / "in", results(3, "org.sam.Before"))
+        site.wait_for_rows(3)
+        text = site.config.read_text()
+        site.config.write_text(text.replace(f"spool://{tmp_path}/in", f"spool://{tmp_path}/other"))
+        process.send_signal(signal.SIGHUP)
+        fill_spool(tmp_path / "other", results(4, "org.sam.After"))
+        site.wait_for_rows(7)
+        code, _ = stop(process)
+
+    assert code == 0
+    assert "stopped: 7 messages" in log.read_text()
+
+
+def test_a_configuration_that_is_no_good_is_told_and_not_taken(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with site.daemon(log=log) as process:
+        eventually(lambda: "starting with" in log.read_text())
+        site.config.write_text(site.config.read_text() + '\n[consumer.nonsense]\na = "b"\n')
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: "going on with the configuration as it was" in log.read_text())
+        fill_spool(tmp_path / "in", results(3))
+        site.wait_for_rows(3)
+        code, _ = stop(process)
+
+    assert code == 0
+    assert "unknown key nonsense" in log.read_text()
+
+
+def test_a_second_process_of_one_name_is_refused_with_words(site: Site, tmp_path: Path) -> None:
+    with site.daemon(log=tmp_path / "log") as process:
+        eventually(lambda: "starting with" in (tmp_path / "log").read_text())
+        second = site.run("run", "--drain")
+
+        assert second.returncode == 69
+        assert f"another sam-consume of the name {site.name!r} runs here" in second.stderr
+        assert f"process {process.pid}" in second.stderr

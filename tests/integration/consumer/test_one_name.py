@@ -1,0 +1,104 @@
+"""Two consumers of one name: the second one is refused, or waits until the first one ends."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.services.activemq import ActiveMQServer
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import LOST, Daemon, Wanted, row_keys, running, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site
+
+HEART_BEAT_S = 1.0
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/grid.probe.{uuid.uuid4().hex}"
+
+
+@pytest.mark.parametrize("server", ["activemq", "artemis", "rabbitmq"])
+def test_a_second_consumer_of_one_name_on_one_machine_is_refused_with_words(
+    request: pytest.FixtureRequest, tmp_path: Path, destination: str, server: str
+) -> None:
+    broker: RealBroker = request.getfixturevalue(server)
+    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    with running(site) as first:
+        first.wait_until_subscribed(broker.url)
+        with running(site, log="second.log") as second:
+            code = second.process.wait(30)
+        publish(broker.host, broker.port, destination, numbered("kept", range(20)))
+        site.wait_for_rows(20)
+
+        assert code == 69
+        assert second.lines("another sam-consume", site.name)
+        assert first.lines(LOST) == []
+
+
+def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_activemq(
+    tmp_path: Path, activemq: ActiveMQServer, destination: str
+) -> None:
+    site = site_of(tmp_path, [activemq.url], Wanted(destination))
+    with running(site) as first:
+        first.wait_until_subscribed(activemq.url)
+        with running_elsewhere(site) as second:
+            second.wait_for(LOST, "already connected")
+            first.stop()
+            second.wait_until_subscribed(activemq.url)
+            publish(activemq.host, activemq.port, destination, numbered("second", range(20)))
+            site.wait_for_rows(20)
+
+            assert second.stop().messages == 20
+
+
+@pytest.mark.parametrize("server", ["artemis", "rabbitmq"])
+def test_consumers_of_one_name_on_two_machines_share_silently_where_the_broker_lets_them(
+    request: pytest.FixtureRequest, tmp_path: Path, destination: str, server: str
+) -> None:
+    """Nobody can tell them; no record is lost, and none is there twice."""
+    broker: RealBroker = request.getfixturevalue(server)
+    messages = numbered("shared", range(200))
+    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    with running(site) as first, running_elsewhere(site) as second:
+        first.wait_until_subscribed(broker.url)
+        second.wait_until_subscribed(broker.url)
+        publish(broker.host, broker.port, destination, messages)
+        site.wait_for_rows(200)
+
+        assert first.stop().messages + second.stop().messages == 200
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+
+
+def test_a_client_id_that_a_frozen_consumer_holds_is_taken_over_when_its_heart_beats_end(
+    tmp_path: Path, activemq: ActiveMQServer, destination: str
+) -> None:
+    messages = numbered("over", range(50))
+    site = site_of(tmp_path, [activemq.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+    with running(site) as frozen:
+        frozen.wait_until_subscribed(activemq.url)
+        with running_elsewhere(site) as heir:
+            heir.wait_for(LOST, "already connected")
+            frozen.process.send_signal(signal.SIGSTOP)
+            publish(activemq.host, activemq.port, destination, messages)
+            heir.wait_until_subscribed(activemq.url)
+            site.wait_for_rows(50)
+            frozen.process.send_signal(signal.SIGCONT)
+            frozen.wait_for(LOST, "already connected")
+
+            assert len(heir.lines(LOST, "already connected")) == 1
+            assert heir.stop().code == 0
+
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+
+
+def running_elsewhere(site: Site) -> AbstractContextManager[Daemon]:
+    """As on another machine: the lock of the first one is not seen."""
+    return running(replace(site, state="state-elsewhere"), log="elsewhere.log")

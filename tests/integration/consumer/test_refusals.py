@@ -1,0 +1,182 @@
+"""Brokers that do not want us, or not there: told with words, and the rest goes on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services import ServiceMissing, missing
+from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
+from tests.services.artemis import FORBIDDEN, SILENT, ArtemisServer
+from tests.services.broker import Rules
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import LOST, Wanted, checked, row_keys, running, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site
+
+
+@pytest.fixture(scope="module")
+def strict_activemq() -> Iterator[ActiveMQServer]:
+    """It wants no login and keeps everybody from reading some topics."""
+    try:
+        with running_activemq(ActiveMQRules(authorization=True)) as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="module")
+def locked_activemq() -> Iterator[ActiveMQServer]:
+    """It wants a login."""
+    try:
+        with running_activemq(Rules(needs_login=True)) as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/grid.probe.{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def silent() -> str:
+    """A destination that nobody may read."""
+    return f"/topic/{SILENT}{uuid.uuid4().hex}"
+
+
+def test_activemq_refuses_one_destination_and_the_other_goes_on(
+    tmp_path: Path, strict_activemq: ActiveMQServer, destination: str, silent: str
+) -> None:
+    site = site_of(tmp_path, [strict_activemq.url], Wanted(silent), Wanted(destination))
+
+    words = refused_and_others_go_on(site, strict_activemq, destination)
+
+    assert f"{silent}: User anonymous is not authorized to read from" in words
+
+
+def test_artemis_refuses_one_destination_and_the_other_goes_on(
+    tmp_path: Path, artemis: ArtemisServer, destination: str, silent: str
+) -> None:
+    site = site_of(tmp_path, [artemis.url], Wanted(silent), Wanted(destination))
+
+    words = refused_and_others_go_on(site, artemis, destination)
+
+    assert f"{silent}: " in words
+
+
+def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, silent: str
+) -> None:
+    user, secret = f"site-{uuid.uuid4().hex}", "canary"
+    rabbitmq.add_user(user, secret, topics_read="^grid", topics_written=".*")
+    password = tmp_path / "password"
+    password.write_text(secret)
+    password.chmod(0o600)
+    url = f"stomp://{rabbitmq.host}:{rabbitmq.port}"
+    site = site_of(
+        tmp_path, [url], Wanted(silent), Wanted(destination), user=user, password_file=password
+    )
+
+    words = refused_and_others_go_on(site, rabbitmq, destination)
+
+    name = silent.removeprefix("/topic/")
+    assert f"{silent}: " in words
+    assert f"access to topic '{name}' in exchange 'amq.topic' in vhost '/' refused" in words
+    assert secret not in words
+
+
+def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_sent_to(
+    tmp_path: Path, strict_activemq: ActiveMQServer, silent: str
+) -> None:
+    wanted = [Wanted(silent), Wanted(f"/topic/{FORBIDDEN}{uuid.uuid4().hex}")]
+    site = site_of(tmp_path, [strict_activemq.url], *wanted)
+
+    code, document = checked(site)
+
+    unread, unsent = document["brokers"]
+    assert code == 78
+    assert document["problems"] == [unread["problem"]]
+    assert f"{silent}: User anonymous is not authorized to read from" in unread["problem"]
+    assert unsent["proven"].startswith("subscribed; may not send a message to see it come (")
+
+
+def refused_and_others_go_on(site: Site, broker: RealBroker, allowed: str) -> str:
+    """The words, told once."""
+    messages = numbered("allowed", range(50))
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        publish(broker.host, broker.port, allowed, messages)
+        site.wait_for_rows(50)
+        (line,) = daemon.lines("ERROR", broker.url)
+        assert daemon.stop().code == 0
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+    return line
+
+
+def test_a_broker_that_wants_a_login_says_so_and_gets_it_when_the_password_is_there(
+    tmp_path: Path, locked_activemq: ActiveMQServer, destination: str
+) -> None:
+    broker, password = locked_activemq, tmp_path / "password"
+    password.write_text("wrong")
+    password.chmod(0o600)
+    site = site_of(
+        tmp_path, [broker.url], Wanted(destination), user=broker.user, password_file=password
+    )
+    with running(site) as daemon:
+        daemon.wait_for(LOST, broker.url, "password is invalid")
+        password.write_text(broker.password)  # read anew at each connection
+        daemon.wait_until_subscribed(broker.url)
+
+        assert broker.password not in daemon.log
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_broker_that_speaks_only_an_older_stomp_is_left_with_its_version(
+    tmp_path: Path, destination: str, version: str
+) -> None:
+    with FakeBroker(server="ActiveMQ/5.0", version=version) as broker:
+        words = refusal(tmp_path, broker, destination)
+
+    assert f"it speaks STOMP {version}, not 1.2" in words
+    assert broker.subscriptions == []
+
+
+def test_a_broker_that_refuses_our_version_is_told_with_those_it_speaks(
+    tmp_path: Path, destination: str
+) -> None:
+    with FakeBroker(refuses_login="Supported protocol versions are 1.0") as broker:
+        words = refusal(tmp_path, broker, destination)
+
+    assert "Supported protocol versions are 1.0" in words
+
+
+def test_a_port_of_something_else_is_left_with_what_it_said(
+    tmp_path: Path, destination: str
+) -> None:
+    with FakeBroker(greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:
+        words = refusal(tmp_path, broker, destination)
+
+    assert "no STOMP frame begins" in words
+    assert "HTTP/1.1 400" in words
+
+
+def test_a_broker_of_an_unknown_kind_is_named(tmp_path: Path, destination: str) -> None:
+    with FakeBroker(server="Fancy/3.0") as broker:
+        words = refusal(tmp_path, broker, destination)
+
+    assert "a broker of a kind unknown here: Fancy/3.0" in words
+
+
+def refusal(directory: Path, broker: FakeBroker, destination: str) -> str:
+    site = site_of(directory, [broker.url], Wanted(destination))
+    with running(site) as daemon:
+        (line, *_) = daemon.wait_for(LOST, broker.url)
+    return line

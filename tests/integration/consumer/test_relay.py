@@ -1,0 +1,104 @@
+"""`sam-consume run --to spool:///…`: messages move into a directory queue, for others to load."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from dirq.QueueSimple import QueueSimple
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.broker import StompServer
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site, fill_spool, make_site, results, subscribe
+
+COUNT = 300
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> StompServer:
+    server: StompServer = request.getfixturevalue(request.param)
+    return server
+
+
+def held(queue: DirectoryQueue) -> dict[str, Message]:
+    messages = [queue.read(name) for name in queue.names()]
+    return {message.message_id: message for message in messages}
+
+
+def test_messages_of_a_broker_reach_the_database_by_way_of_a_spool(
+    tmp_path: Path, postgres_url: str, broker: StompServer
+) -> None:
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    spool = tmp_path / "queue"
+    front = make_site(tmp_path, postgres_url, [broker.url], destination)
+    subscribe(broker, front.name, destination)
+    sent = results(COUNT)
+    publish(broker.host, broker.port, destination, sent)
+
+    moved = front.run("run", "--drain", "--json", "--to", f"spool://{spool}")
+    found = held(DirectoryQueue(spool))
+    back_directory = tmp_path / "back"
+    back_directory.mkdir()
+    back = make_site(back_directory, postgres_url, [f"spool://{spool}"])
+    loaded = back.drain()
+
+    assert (moved.returncode, loaded.code, loaded.summary["rows"]) == (0, 0, COUNT)
+    assert set(found) == {message.message_id for message in sent}
+    for message in sent:
+        theirs = found[message.message_id]
+        assert theirs.body == message.body
+        assert {k: v for k, v in theirs.headers.items() if k in message.headers} == message.headers
+        assert theirs.headers["destination"].endswith(destination.rpartition("/")[2])
+    assert back.rows() == COUNT
+    assert front.drain().summary["messages"] == 0  # acked at the broker
+
+
+def test_a_relay_needs_no_database(tmp_path: Path) -> None:
+    fill_spool(tmp_path / "in", results(5))
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+
+    moved = Site(config, "", "").run("run", "--drain", "--to", f"spool://{tmp_path}/out")
+
+    assert moved.returncode == 0, moved.stderr
+    assert (DirectoryQueue(tmp_path / "in").count(), DirectoryQueue(tmp_path / "out").count()) == (
+        0,
+        5,
+    )
+
+
+def test_other_readers_of_directory_queues_find_what_was_relayed(tmp_path: Path) -> None:
+    fill_spool(tmp_path / "in", results(5))
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+
+    Site(config, "", "").run("run", "--drain", "--to", f"spool://{tmp_path}/out")
+
+    assert QueueSimple(str(tmp_path / "out")).count() == 5
+
+
+def test_a_queue_is_not_relayed_into_itself(tmp_path: Path) -> None:
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+
+    refused = Site(config, "", "").run("run", "--to", f"spool://{tmp_path}/in")
+
+    assert refused.returncode == 78
+    assert "one of the brokers to read from" in refused.stderr
+
+
+def test_a_relay_waits_for_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    fill_spool(tmp_path / "in", results(5))
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+    (tmp_path / "out").write_text("no directory")
+
+    waited = Site(config, "", "").run(
+        "run", "--drain", "--timeout", "1", "--to", f"spool://{tmp_path}/out"
+    )
+
+    assert waited.returncode in (73, 74), waited.stderr
+    assert DirectoryQueue(tmp_path / "in").count() == 5

@@ -1,0 +1,100 @@
+"""Several processes of one name share the messages of a topic or a queue: `shared = true`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.services.broker import StompServer
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site, eventually, make_site, results
+
+COUNT = 2000
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> StompServer:
+    server: StompServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(params=["/topic/VirtualTopic.", "/queue/"])
+def destination(request: pytest.FixtureRequest) -> str:
+    return f"{request.param}{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: str) -> Site:
+    """Small batches and prefetches, so that two processes both get something."""
+    site = make_site(tmp_path, postgres_url, [broker.url], destination)
+    text = site.config.read_text().replace("[[consumer", "prefetch = 50\n[[consumer", 1)
+    site.config.write_text(text + "shared = true\n")
+    return site
+
+
+@pytest.fixture
+def both(site: Site) -> Iterator[Site]:
+    """The site, with two daemons that have subscribed."""
+    with ExitStack() as stack:
+        for number in (1, 2):
+            log = site.config.with_name(f"log-{number}")
+            stack.enter_context(site.daemon("--instance", str(number), log=log))
+            eventually(lambda log=log: "subscribed as" in log.read_text())
+        yield site
+
+
+def loaders(site: Site) -> dict[str, int]:
+    """Messages by consumer, as the audit has them."""
+    names = site.column("SELECT consumer FROM loaded_batch ORDER BY batch_id")
+    counts = site.column("SELECT messages FROM loaded_batch ORDER BY batch_id")
+    return {
+        name: sum(n for who, n in zip(names, counts, strict=True) if who == name) for name in names
+    }
+
+
+def test_two_processes_share_the_messages_without_overlap(
+    both: Site, broker: StompServer, destination: str
+) -> None:
+    publish(broker.host, broker.port, destination, results(COUNT))
+    both.wait_for_rows(COUNT)
+
+    found = loaders(both)
+
+    assert sum(found.values()) == COUNT
+    assert set(found) == {f"{both.name}@1", f"{both.name}@2"}
+
+
+def test_what_one_of_them_leaves_the_other_takes(
+    site: Site, broker: StompServer, destination: str
+) -> None:
+    with site.daemon("--instance", "1", log=site.config.with_name("log-1")):
+        eventually(lambda: "subscribed as" in site.config.with_name("log-1").read_text())
+        publish(broker.host, broker.port, destination, results(COUNT))
+        site.wait_for_rows(1)
+    # killed: what it had in hand goes back
+    drained = site.drain(instance=2)
+
+    assert drained.code == 0
+    assert site.rows() == COUNT
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_processes_are_numbered_from_one_on(tmp_path: Path, number: str) -> None:
+    refused = Site(tmp_path / "sam.toml", "", "").run("run", f"--instance={number}")
+
+    assert refused.returncode == 64
+    assert "want a number from 1 on" in refused.stderr
+
+
+def test_an_ordinary_subscription_is_not_for_several_processes(site: Site) -> None:
+    site.config.write_text(site.config.read_text().replace("shared = true", "shared = false"))
+
+    refused = site.run("run", "--instance", "2")
+
+    assert refused.returncode == 78
+    assert re.search(r"subscription /.*: --instance wants shared = true", refused.stderr)

@@ -1,0 +1,107 @@
+"""`sam-consume run` on an SQLite file that others hold, that is closed to it, or has no room."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.consumer.faults import SpoolSite, bad_result, fill_up, small_disk, spool_site
+from tests.support.consumer.site import WAIT_S, results
+
+# Root may write any file, unless it gives that up.
+AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> SpoolSite:
+    return spool_site(tmp_path, f"sqlite:///{tmp_path}/sam.db")
+
+
+@contextmanager
+def written_by_another(file: Path) -> Iterator[None]:
+    other = sqlite3.connect(file)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.rollback()
+    finally:
+        other.close()
+
+
+def test_a_file_that_another_writer_holds_for_longer_than_we_wait_is_tried_again(
+    spool: SpoolSite, tmp_path: Path
+) -> None:
+    with spool.daemon() as daemon:
+        with written_by_another(tmp_path / "sam.db"):
+            spool.fill([*results(10), bad_result()])
+            daemon.wait_for_words("database is locked", "waiting, nothing is acked")
+            kept = len(spool.left())
+
+        spool.wait_until_loaded(rows=10, dead_letters=1)
+    assert kept == 11
+
+
+def test_a_reader_of_the_file_stops_nobody(spool: SpoolSite, tmp_path: Path) -> None:
+    reader = sqlite3.connect(tmp_path / "sam.db", isolation_level=None)
+    reader.execute("BEGIN")
+    seen = reader.execute("SELECT count(*) FROM metricOutput").fetchone()
+    with spool.daemon() as daemon:
+        spool.fill(results(10))
+        spool.wait_until_loaded(rows=10)
+
+    assert "waiting" not in daemon.said
+    assert reader.execute("SELECT count(*) FROM metricOutput").fetchone() == seen == (0,)
+    reader.close()
+
+
+def test_a_file_that_becomes_read_only_is_told_and_loaded_into_when_it_is_not(
+    spool: SpoolSite, tmp_path: Path
+) -> None:
+    file = tmp_path / "sam.db"
+    with spool.daemon(*AS_ANYBODY) as daemon:
+        with written_by_another(file):
+            spool.fill(results(10))
+            daemon.wait_for_words("database is locked")
+            # An open file stays writable: only whoever opens it again sees the mode.
+            file.chmod(0o444)
+        daemon.wait_for_words(str(file), "readonly database", "waiting, nothing is acked")
+        for each in tmp_path.glob("sam.db*"):  # SQLite made the others like it
+            each.chmod(0o644)
+
+        spool.wait_until_loaded(rows=10)
+
+
+def test_a_file_that_is_read_only_from_the_start_is_refused(
+    spool: SpoolSite, tmp_path: Path
+) -> None:
+    (tmp_path / "sam.db").chmod(0o444)
+    spool.fill(results(1))
+
+    with spool.daemon(*AS_ANYBODY) as daemon:
+        code = daemon.process.wait(WAIT_S)
+
+    assert code == 77
+    assert f"{tmp_path}/sam.db: no permission to write" in daemon.said
+    assert len(spool.left()) == 1
+
+
+def test_a_full_disk_under_the_file_is_told_and_loaded_to_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        spool = spool_site(tmp_path, f"sqlite:///{disk}/sam.db")
+        with spool.daemon() as daemon:
+            spool.fill(results(10, "before"))
+            spool.wait_until_loaded(rows=10)
+            fill_up(disk / "ballast")
+            spool.fill(results(500, "after"))
+            daemon.wait_for_words("disk is full", "waiting, nothing is acked")
+            (disk / "ballast").unlink()
+
+            spool.wait_until_loaded(rows=510)
+        assert spool.site.scalar("PRAGMA integrity_check") == "ok"

@@ -1,0 +1,185 @@
+"""`sam-consume run` over TLS: with a certificate of its own, and never without protection."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import trustme
+
+from tests.services import ServiceMissing, missing
+from tests.services.activemq import running_activemq
+from tests.services.artemis import running_artemis
+from tests.services.broker import Rules
+from tests.services.rabbitmq import running_rabbitmq
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.brokers.tls_files import TlsFiles
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import LOST, Wanted, row_keys, running, site_of
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site
+
+RUNNING = {"activemq": running_activemq, "artemis": running_artemis, "rabbitmq": running_rabbitmq}
+
+
+class TlsBroker(NamedTuple):
+    """A broker that trusts, and is known by, the authority of `files`."""
+
+    server: RealBroker
+    files: TlsFiles
+
+
+@pytest.fixture(scope="module", params=RUNNING)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsBroker]:
+    files = TlsFiles(tmp_path_factory.mktemp("tls"))
+    try:
+        with RUNNING[request.param](Rules(files.host_certificate())) as server:
+            yield TlsBroker(server, files)
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/grid.probe.{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+def known_as(files: TlsFiles, ours: trustme.LeafCert) -> dict[str, Path]:
+    """The keys of the configuration for one who trusts our authority and is `ours`."""
+    return {
+        "ca_file": files.ca_file,
+        "certificate_file": files.certificate_file(ours),
+        "key_file": files.key_file(ours),
+    }
+
+
+def refusal(site: Site, broker: str) -> str:
+    """The words for a broker that was not used."""
+    with running(site) as daemon:
+        (line, *_) = daemon.wait_for(LOST, broker)
+    return line
+
+
+def test_a_consumer_with_a_certificate_loads_what_comes_over_tls(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    messages = numbered("tls", range(1500))
+    site = site_of(
+        tmp_path, [server.tls_url], Wanted(destination), **known_as(files, files.client())
+    )
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(server.tls_url)
+        publish(server.host, server.port, destination, messages)
+        site.wait_for_rows(1500)
+        stopped = daemon.stop()
+
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+    assert (stopped.code, stopped.messages) == (0, 1500)
+
+
+def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=files.ca_file)
+
+    words = refusal(site, server.tls_url)
+
+    assert "it wants a certificate of ours and was given none (certificate_file): " in words
+
+
+def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    keys = known_as(files, files.foreign_client())
+    site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
+
+    words = refusal(site, server.tls_url)
+
+    assert f"it does not accept our certificate {keys['certificate_file']}: " in words
+
+
+def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    other = files.file("other-ca.pem", files.other.cert_pem.bytes())
+    site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=other)
+
+    words = refusal(site, server.tls_url)
+
+    assert "its certificate comes from a CA that is not trusted here (ca_file): " in words
+
+
+def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    url = f"stomp+ssl://localhost:{server.tls_port}"
+    site = site_of(tmp_path, [url], Wanted(destination), **known_as(files, files.client()))
+
+    words = refusal(site, url)
+
+    assert "its certificate is not for localhost: " in words
+
+
+def test_a_broker_whose_certificate_has_expired_is_left_alone(
+    tmp_path: Path, files: TlsFiles, destination: str
+) -> None:
+    with FakeBroker(tls=files.server(files.expired_host())) as broker:
+        site = site_of(tmp_path, [broker.url], Wanted(destination), ca_file=files.ca_file)
+
+        words = refusal(site, broker.url)
+
+    assert "its certificate has expired" in words
+    assert broker.logins == []
+
+
+def test_a_consumer_whose_certificate_was_revoked_is_told_so(
+    tmp_path: Path, files: TlsFiles, destination: str
+) -> None:
+    ours = files.client()
+    with FakeBroker(tls=files.server(revoked=ours)) as broker:
+        site = site_of(tmp_path, [broker.url], Wanted(destination), **known_as(files, ours))
+
+        words = refusal(site, broker.url)
+
+    assert "it is revoked" in words
+    assert broker.logins == []
+
+
+def test_a_broker_without_tls_is_not_spoken_to_in_plain_text(
+    tmp_path: Path, files: TlsFiles, destination: str
+) -> None:
+    with FakeBroker() as broker:
+        url = broker.url.replace("stomp://", "stomp+ssl://")
+        site = site_of(tmp_path, [url], Wanted(destination), ca_file=files.ca_file)
+
+        refusal(site, url)
+
+    assert broker.logins == broker.taken == []
+
+
+def test_a_certificate_that_was_renewed_is_used_at_the_next_connection(
+    tmp_path: Path, broker: TlsBroker, destination: str
+) -> None:
+    server, files = broker
+    keys = known_as(files, files.foreign_client())
+    site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
+    with running(site) as daemon:
+        daemon.wait_for(LOST, server.tls_url)
+        known_as(files, files.client())  # into the same files
+        daemon.wait_until_subscribed(server.tls_url)

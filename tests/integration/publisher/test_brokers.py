@@ -1,0 +1,152 @@
+"""Publishing to real brokers: what a receipt is worth, and what they refuse."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher import PublisherConfig, publish
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import FORBIDDEN, ArtemisServer
+from tests.support.brokers.queue_reader import RealBroker, ids, received
+from tests.support.builders import metric_message
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> RealBroker:
+    server: RealBroker = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/queue/publish-{uuid.uuid4().hex}"
+
+
+def config_for(spool: DirectoryQueue, *urls: str, timeout_s: float = 10.0) -> PublisherConfig:
+    return PublisherConfig(brokers=urls, spool=spool.path, timeout_s=timeout_s)
+
+
+def messages_for(destination: str, count: int) -> list[Message]:
+    return [metric_message(destination=destination) for _ in range(count)]
+
+
+def test_a_published_message_arrives_unchanged(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    message = metric_message(destination=destination, **{"x-note": "a:b\\c"})
+
+    publish([message], config_for(spool, broker.url))
+
+    (frame,) = received(broker, destination, 1)
+    assert frame.body == message.body
+    for name in ("messageClass", "recordCount", "samMessageId", "content-type", "x-note"):
+        assert frame.headers[name] == message.headers[name]
+
+
+def test_bytes_that_are_no_text_arrive_unchanged(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    message = Message({"destination": destination, "messageClass": "x"}, bytes(range(256)))
+
+    publish([message], config_for(spool, broker.url))
+
+    (frame,) = received(broker, destination, 1)
+    assert frame.body == bytes(range(256))
+
+
+def test_many_messages_arrive_once(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 1234)
+
+    publication = publish(messages, config_for(spool, broker.url))
+
+    frames = received(broker, destination, 1234)
+    assert len(publication.receipts) == 1234
+    assert sorted(ids(frames)) == sorted(message.message_id for message in messages)
+
+
+def test_what_was_confirmed_survives_the_death_of_the_broker(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
+
+    # RabbitMQ stores a queue later than the messages in it: what made it is not killed at once.
+    publish(first, config_for(spool, broker.url))
+    broker.process.stop()
+    broker.process.start()
+    for messages in (single, many):
+        publication = publish(messages, config_for(spool, broker.url))
+        assert len(publication.receipts) == len(messages)
+    broker.restart()  # with SIGKILL
+
+    frames = received(broker, destination, 252)
+    assert set(ids(frames)) == {message.message_id for message in first + single + many}
+
+
+def test_a_message_the_broker_refuses_is_spooled_and_its_neighbours_arrive(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 30)
+    messages[12] = refused = refused_by(broker, destination)
+
+    publication = publish(messages, config_for(spool, broker.url))
+
+    frames = received(broker, destination, 29)
+    assert set(ids(frames)) == {message.message_id for message in messages} - {refused.message_id}
+    assert [item.message.message_id for item in publication.rejections] == [refused.message_id]
+    assert [spool.read(name).message_id for name in spool.names()] == [refused.message_id]
+
+
+def test_a_login_is_used_and_a_wrong_one_makes_the_broker_unavailable(
+    broker: RealBroker, spool: DirectoryQueue, destination: str, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text(f"{broker.password}\n")
+    wrong.write_text("guessed")
+    for file in (right, wrong):
+        file.chmod(0o600)
+    messages = messages_for(destination, 2)
+
+    for message, file in zip(messages, (wrong, right), strict=True):
+        config = PublisherConfig(
+            brokers=(broker.url_with_user,), spool=spool.path, password_file=file
+        )
+        publication = publish([message], config)
+
+    assert publication.drained == 1  # what the wrong password left in the spool
+    assert len(received(broker, destination, 2)) == 2
+
+
+def test_a_backlog_in_the_spool_is_drained(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 600)
+    for message in messages:
+        spool.add(message)
+
+    result = drain(config_for(spool, broker.url))
+
+    frames = received(broker, destination, 600)
+    assert result.sent == 600
+    assert spool.count() == 0
+    assert set(ids(frames)) == {message.message_id for message in messages}
+
+
+def refused_by(server: RealBroker, destination: str) -> Message:
+    if isinstance(server, ActiveMQServer):
+        return metric_message(destination=destination, long="x" * 20_000)
+    if isinstance(server, ArtemisServer):
+        return metric_message(destination=f"/topic/{FORBIDDEN}x")
+    return metric_message(destination="/exchange/no-such/key")

@@ -1,0 +1,142 @@
+"""`sam-publish check --connect` against real brokers: the way there, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.activemq5 import ActiveMQ5Server
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import closed_port
+from tests.support.brokers.subscriber import subscribed
+
+Check = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Exit code and JSON document."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    environment = {**kept, "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
+    environment["SAM_PUBLISHER_PASSWORD"] = "sam-secret"  # of both servers
+
+    def run(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "sam_pipeline.publisher",
+                "check",
+                "--connect",
+                "--json",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+            env={**environment, **variables},
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        assert "sam-secret" not in done.stdout + done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def name() -> str:
+    return f"check.{uuid.uuid4().hex}"
+
+
+def options(*urls: str, destination: str) -> list[str]:
+    return ["--destination", destination, *(part for url in urls for part in ("--broker", url))]
+
+
+def test_each_way_to_a_broker_of_a_topic_is_proven_there_and_back(
+    check: Check, activemq5: ActiveMQ5Server, name: str
+) -> None:
+    urls = (activemq5.rest_url, activemq5.url)
+
+    code, document = check(*options(*urls, destination=f"/topic/{name}"))
+
+    assert document["problems"] == []
+    assert code == 0
+    assert [broker["proven"] for broker in document["brokers"]] == ["round trip", "round trip"]
+    assert all(broker["address"] == "127.0.0.1" for broker in document["brokers"])
+    assert all(0 < broker["seconds"] < 10 for broker in document["brokers"])
+
+
+def test_a_check_takes_no_message_that_waits_in_a_queue(
+    check: Check, activemq5: ActiveMQ5Server, name: str
+) -> None:
+    given = options(activemq5.rest_url, destination=f"/queue/{name}")
+
+    code, document = check(*given)
+
+    assert code == 0
+    assert document["brokers"][0]["proven"] == "confirmed; what is in a queue is for its consumers"
+
+
+def test_the_api_of_rabbitmq_is_proven_where_somebody_listens(
+    check: Check, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    with subscribed(rabbitmq, f"/topic/{name}") as frames:
+        code, document = check(*options(rabbitmq.api_url, destination=f"/topic/{name}"))
+        first = next(frames)
+
+    assert code == 0
+    assert document["brokers"][0]["proven"] == "round trip"
+    assert first.headers["messageClass"] == "sam-check"
+
+
+def test_a_topic_of_rabbitmq_that_nobody_listens_to_is_found(
+    check: Check, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    code, document = check(*options(rabbitmq.api_url, destination=f"/topic/{name}"))
+
+    assert code == 78
+    assert f"no queue is bound to amq.topic with the key {name}" in document["problems"][0]
+
+
+def test_a_destination_that_swallows_messages_is_found(
+    check: Check, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    code, document = check(*options(rabbitmq.url, destination=f"/amq/queue/{name}"))
+
+    assert code == 78
+    assert document["brokers"][0]["proven"] is None
+
+
+def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
+    check: Check, activemq5: ActiveMQ5Server, name: str
+) -> None:
+    dead = f"stomp://127.0.0.1:{closed_port()}"
+
+    code, document = check(*options(dead, activemq5.rest_url, destination=f"/topic/{name}"))
+
+    assert code == 78
+    assert [broker["proven"] for broker in document["brokers"]] == [None, "round trip"]
+    assert document["problems"] == [f"command line: brokers: {dead}: connection refused"]
+
+
+def test_a_wrong_password_is_a_problem_of_the_broker(
+    check: Check, activemq5: ActiveMQ5Server, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    given = options(activemq5.rest_url, rabbitmq.api_url, destination=f"/topic/{name}")
+
+    code, document = check(*given, SAM_PUBLISHER_PASSWORD="canary")
+
+    assert code == 78
+    assert len(document["problems"]) == 2
+    assert all("401" in problem for problem in document["problems"])
+    assert "canary" not in json.dumps(document)

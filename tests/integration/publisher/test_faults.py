@@ -1,0 +1,366 @@
+"""Publishing to real brokers over bad roads: nothing is lost, nothing hangs, ids stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import HTTPBasicAuthHandler, Request, build_opener
+from urllib.request import HTTPPasswordMgrWithDefaultRealm as Passwords
+
+import pytest
+
+from sam_pipeline.publisher import MessageRejected, PublisherConfig, publish
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.stomp.transport import round_trip
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services import ServiceMissing, missing
+from tests.services import activemq as activemq_service
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import FORBIDDEN, SILENT
+from tests.services.process import descendants
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import black_hole, closed_port, wait_for
+from tests.support.brokers.fault_proxy import FaultProxy
+from tests.support.brokers.queue_reader import RealBroker, ids, received, received_ids
+from tests.support.builders import metric_message
+
+SLACK_S = 1.0
+
+# Of ActiveMQ, where all entries that match a destination count together.
+ONLY_SOME_TOPICS = """
+<authorizationPlugin><map><authorizationMap><authorizationEntries>
+  <authorizationEntry queue=">" read="anonymous" write="anonymous" admin="anonymous"/>
+  <authorizationEntry topic="silent.>" read="nobody" write="anonymous" admin="anonymous"/>
+  <authorizationEntry topic="forbidden.>" read="anonymous" write="nobody" admin="anonymous"/>
+</authorizationEntries></authorizationMap></map></authorizationPlugin>
+"""
+
+
+@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> RealBroker:
+    server: RealBroker = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="module")
+def strict_activemq() -> Iterator[ActiveMQServer]:
+    """Its own, since it forbids what other tests need."""
+    plugins = f"{ONLY_SOME_TOPICS}</plugins>"
+    xml = activemq_service.BROKER_XML.replace("</plugins>", plugins)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activemq_service, "BROKER_XML", xml)
+        try:
+            with activemq_service.running_activemq() as server:
+                yield server
+        except ServiceMissing as reason:
+            missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/queue/faults-{uuid.uuid4().hex}"
+
+
+def config_for(spool: DirectoryQueue, *urls: str, timeout_s: float = 10.0) -> PublisherConfig:
+    return PublisherConfig(brokers=urls, spool=spool.path, timeout_s=timeout_s)
+
+
+def messages_for(destination: str, count: int) -> list[Message]:
+    return [metric_message(destination=destination) for _ in range(count)]
+
+
+def ids_of(messages: Sequence[Message]) -> list[str]:
+    return [message.message_id for message in messages]
+
+
+def spooled_ids(spool: DirectoryQueue) -> list[str]:
+    return [spool.read(name).message_id for name in spool.names()]
+
+
+def proven(server: RealBroker, destination: str) -> str:
+    broker = parse_broker(server.url)
+    message = metric_message(destination=destination)
+    address, config = BrokerAddress(broker, server.host), PublisherConfig(brokers=(server.url,))
+    return round_trip(address, config, message, Deadline.after(10))
+
+
+def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 3)
+    refusing = f"stomp://127.0.0.1:{closed_port()}"
+    started = time.monotonic()
+
+    with black_hole() as silent:
+        config = config_for(spool, refusing, silent, broker.url, timeout_s=3.0)
+        publication = publish(messages, config)
+    elapsed_s = time.monotonic() - started
+
+    assert elapsed_s < 3.0
+    assert [(failure.broker, failure.reason) for failure in publication.failures] == [
+        (refusing, "connection refused"),
+        (silent, "no answer in the time it was given"),
+    ]
+    assert sorted(ids(received(broker, destination, 3))) == sorted(ids_of(messages))
+    assert spool.count() == 0
+
+
+def test_a_mute_way_costs_its_share_and_the_next_broker_is_used(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    (message,) = messages_for(destination, 1)
+    started = time.monotonic()
+
+    with FaultProxy(broker.port, mute=True) as proxy:
+        config = config_for(spool, proxy.url, broker.url, timeout_s=2.0)
+        publication = publish([message], config)
+        elapsed_s = time.monotonic() - started
+
+    assert elapsed_s < 2.0
+    assert [failure.broker for failure in publication.failures] == [proxy.url]
+    assert ids(received(broker, destination, 1)) == [message.message_id]
+
+
+def test_a_broker_that_freezes_in_the_midst_costs_the_deadline_and_each_message_is_spooled_once(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = [
+        Message(metric_message(destination=destination).headers, b"x" * 100_000) for _ in range(120)
+    ]
+
+    with FaultProxy(broker.port) as proxy, freezing(broker, proxy, after_bytes=2_000_000):
+        started = time.monotonic()
+        publication = publish(messages, config_for(spool, proxy.url, timeout_s=1.5))
+        elapsed_s = time.monotonic() - started
+
+    assert elapsed_s < 1.5 + SLACK_S
+    assert len(publication.failures) == 1
+    confirmed = [receipt.message.message_id for receipt in publication.receipts]
+    assert sorted(confirmed + spooled_ids(spool)) == sorted(ids_of(messages))
+    assert spool.count() > 0
+    drain(config_for(spool, broker.url))
+    assert spool.count() == 0
+    assert set(received_ids(broker, destination, ids_of(messages))) == set(ids_of(messages))
+
+
+@pytest.mark.parametrize("count", [1, 700])
+def test_a_connection_cut_while_a_receipt_is_due_sends_again_with_the_same_ids(
+    broker: RealBroker, spool: DirectoryQueue, destination: str, count: int
+) -> None:
+    messages = messages_for(destination, count)
+
+    with FaultProxy(broker.port, resets_at="RECEIPT", spoils=1) as proxy:
+        publication = publish(messages, config_for(spool, proxy.url))
+
+    arrived = received_ids(broker, destination, ids_of(messages))
+    assert proxy.connections == 2
+    assert len(publication.receipts) == count
+    assert set(arrived) == set(ids_of(messages))
+    assert len(arrived) > count, "what was stored before the cut came again"
+    assert spool.count() == 0
+
+
+def test_a_connection_cut_in_the_midst_of_a_frame_loses_nothing(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 700)
+
+    with FaultProxy(broker.port, resets_after=100_000, spoils=1) as proxy:
+        publication = publish(messages, config_for(spool, proxy.url))
+
+    arrived = received_ids(broker, destination, ids_of(messages))
+    assert len(publication.receipts) == 700
+    assert set(arrived) == set(ids_of(messages))
+
+
+def test_a_message_whose_receipt_is_lost_is_sent_again_with_the_same_id(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    (message,) = messages_for(destination, 1)
+
+    with FaultProxy(broker.port, eats="RECEIPT") as proxy:
+        publish([message], config_for(spool, proxy.url, timeout_s=0.7))
+    left = spooled_ids(spool)
+    drain(config_for(spool, broker.url))
+
+    assert left == [message.message_id]
+    assert ids(received(broker, destination, 2)) == [message.message_id] * 2
+
+
+@pytest.mark.parametrize("fault", [{"drip_s": 1.0}, {"halves": "RECEIPT"}, {"halves": "CONNECTED"}])
+def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
+    broker: RealBroker, spool: DirectoryQueue, destination: str, fault: dict[str, object]
+) -> None:
+    (message,) = messages_for(destination, 1)
+
+    with FaultProxy(broker.port, **fault) as proxy:  # type: ignore[arg-type]
+        started = time.monotonic()
+        publication = publish([message], config_for(spool, proxy.url, timeout_s=0.7))
+        elapsed_s = time.monotonic() - started
+
+    assert elapsed_s < 0.7 + SLACK_S
+    assert [failure.reason for failure in publication.failures] == [
+        "no answer in the time it was given"
+    ]
+    assert spooled_ids(spool) == [message.message_id]
+
+
+def test_a_slow_way_is_no_trouble(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    messages = messages_for(destination, 1200)
+
+    with FaultProxy(broker.port, latency_s=0.03) as proxy:
+        publication = publish(messages, config_for(spool, proxy.url, timeout_s=30.0))
+
+    assert len(publication.receipts) == 1200
+    assert len(received(broker, destination, 1200)) == 1200
+
+
+@pytest.mark.parametrize("kind", ["/topic/", "/queue/"])
+def test_a_round_trip_comes_back(broker: RealBroker, kind: str) -> None:
+    assert proven(broker, f"{kind}check-{uuid.uuid4().hex}") == "round trip"
+
+
+def test_round_trips_consume_nothing_of_a_queue_however_often(
+    broker: RealBroker, spool: DirectoryQueue, destination: str
+) -> None:
+    standing = messages_for(destination, 2)
+    publish(standing, config_for(spool, broker.url))
+
+    words = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
+
+    assert words == {"confirmed, not seen again: another message stands before it in the queue"}
+    assert ids(received(broker, destination, 14))[:2] == ids_of(standing)
+
+
+@pytest.mark.parametrize("missing", ["/amq/queue/nosuch", "/exchange/nosuch/key"])
+def test_a_destination_that_rabbitmq_does_not_have_fails_the_round_trip(
+    rabbitmq: RabbitMQServer, missing: str
+) -> None:
+    with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
+        proven(rabbitmq, missing)
+
+
+def test_a_queue_that_the_operator_made_comes_back(
+    rabbitmq: RabbitMQServer, spool: DirectoryQueue, destination: str
+) -> None:
+    proven(rabbitmq, destination)  # which makes the queue
+
+    assert proven(rabbitmq, destination.replace("/queue/", "/amq/queue/")) == "round trip"
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("artemis", "Error creating subscription"),
+        ("strict_activemq", "not authorized to read from: topic://silent.x"),
+    ],
+)
+def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
+    request: pytest.FixtureRequest, server: str, words: str
+) -> None:
+    proof = proven(request.getfixturevalue(server), f"/topic/{SILENT}x")
+
+    assert proof.startswith("confirmed, may not subscribe to see it (")
+    assert words in proof
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("artemis", "permission='CREATE_ADDRESS' on address forbidden.x"),
+        ("strict_activemq", "not authorized to write to: topic://forbidden.x"),
+    ],
+)
+def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
+    request: pytest.FixtureRequest, server: str, words: str, spool: DirectoryQueue, destination: str
+) -> None:
+    broker = request.getfixturevalue(server)
+    forbidden, allowed = messages_for(f"/topic/{FORBIDDEN}x", 25), messages_for(destination, 25)
+    mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
+
+    publication = publish(mixed, config_for(spool, broker.url))
+
+    assert set(received_ids(broker, destination, ids_of(allowed))) == set(ids_of(allowed))
+    assert sorted(spooled_ids(spool)) == sorted(ids_of(forbidden))
+    assert len(publication.receipts) == len(publication.rejections) == 25
+    assert all(words in rejection.reason for rejection in publication.rejections)
+
+
+def test_a_destination_that_rabbitmq_forbids_keeps_its_messages_and_others_go_on(
+    rabbitmq: RabbitMQServer, spool: DirectoryQueue, destination: str, tmp_path: Path
+) -> None:
+    name = f"probe-{uuid.uuid4().hex}"
+    password_file = tmp_path / "password"
+    password_file.write_text("secret")
+    password_file.chmod(0o600)
+    allow_only(rabbitmq, name, "secret", topics="^allowed")
+    forbidden, allowed = messages_for("/topic/other.x", 25), messages_for("/topic/allowed.x", 25)
+    url = f"stomp://{name}@{rabbitmq.host}:{rabbitmq.port}"
+    config = PublisherConfig(brokers=(url,), spool=spool.path, password_file=password_file)
+
+    publication = publish([*forbidden, *allowed], config)
+
+    assert sorted(spooled_ids(spool)) == sorted(ids_of(forbidden))
+    assert [len(publication.rejections), len(publication.receipts)] == [25, 25]
+    (reason,) = {rejection.reason for rejection in publication.rejections}
+    assert "access to topic 'other.x' in exchange 'amq.topic' in vhost '/' refused" in reason
+
+
+def allow_only(server: RabbitMQServer, name: str, password: str, topics: str) -> None:
+    """A user who may send to these topics."""
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    rule = {"exchange": "amq.topic", "write": topics, "read": ".*"}
+    _put(server, f"users/{name}", {"password": password, "tags": ""})
+    _put(server, f"permissions/{quote('/', safe='')}/{name}", everything)
+    _put(server, f"topic-permissions/{quote('/', safe='')}/{name}", rule)
+
+
+def _put(server: RabbitMQServer, path: str, document: dict[str, str]) -> None:
+    passwords = Passwords()
+    passwords.add_password(None, server.management_url, server.user, server.password)
+    request = Request(
+        f"{server.management_url}/api/{path}",
+        json.dumps(document).encode(),
+        {"content-type": "application/json"},
+        method="PUT",
+    )
+    build_opener(HTTPBasicAuthHandler(passwords)).open(request, timeout=10).close()
+
+
+@contextmanager
+def freezing(server: RealBroker, proxy: FaultProxy, after_bytes: int) -> Iterator[None]:
+    """Stops all processes of the broker when so much was sent; on leaving they go on."""
+    family = [server.process.pid, *descendants(server.process.pid)]
+
+    def freeze() -> None:
+        wait_for(lambda: proxy.sent_bytes >= after_bytes)
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+
+    thread = threading.Thread(target=freeze)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(10)
+        for pid in family:
+            os.kill(pid, signal.SIGCONT)

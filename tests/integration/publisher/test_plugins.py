@@ -1,0 +1,156 @@
+"""`sam-publish run` around real monitoring plugins: nothing shows, and the record says the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import STATUSES
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.demo.plugins import DIRECTORIES, HOW_TO_GET_THEM
+from tests.services import missing
+from tests.support.brokers.fake_broker import closed_port
+
+SAM_PUBLISH = Path(sys.executable).with_name("sam-publish")
+
+# {port} answers as in ANSWERS, {closed} refuses, {fresh} is a new directory for each run.
+PLUGINS = [
+    ("check_load", "-w 300,250,200 -c 900,800,700", 0),
+    ("check_load", "--no-such-option", 3),
+    ("check_disk", "-w 1% -c 0% -p /", 0),
+    ("check_users", "-w 5000 -c 10000", 0),
+    ("check_procs", "-w 20000 -c 50000", 0),
+    ("check_procs", "-w 0 -c 0", 2),
+    ("check_dummy", "0", 0),
+    ("check_dummy", "1 wärnung", 1),
+    ("check_dummy", "2 'of|course'=1", 2),
+    ("check_dummy", "3", 3),
+    ("check_file_age", "-w 9999999999 -c 9999999999 -f /etc/passwd", 0),
+    ("check_cluster", "-s -l demo -d 0,0,2 -w 0 -c 2", 1),
+    ("check_nagios", "-F /etc/passwd -e 5 -C no-such-process", 2),
+    ("check_log", "-F /etc/passwd -O {fresh}/log -q no-such-line", 0),
+    ("check_ping", "-H 127.0.0.1 -w 5000,90% -c 5000,95% -p 1", 0),
+    ("check_tcp", "-H 127.0.0.1 -p {port}", 0),
+    ("check_tcp", "-H 127.0.0.1 -p {closed}", 2),
+    ("check_ftp", "-H 127.0.0.1 -p {port}", 0),
+    ("check_ssh", "-p {port} 127.0.0.1", 0),
+    ("check_ssh", "-p {closed} 127.0.0.1", 2),
+    ("check_http", "-H 127.0.0.1 -p {port}", 0),
+    ("check_http", "-H 127.0.0.1 -p {closed}", 2),
+    ("check_smtp", "-H 127.0.0.1 -p {closed}", 2),
+    ("check_imap", "-H 127.0.0.1 -p {closed}", 2),
+    ("check_time", "-H 127.0.0.1 -p {closed}", 3),
+    ("negate", "{plugins}/check_dummy 0 fine", 2),
+    ("urlize", "http://example.org {plugins}/check_dummy 1 tired", 1),
+]
+ANSWERS = {
+    "check_tcp": b"hello\r\n",
+    "check_ftp": b"220 ready\r\n",
+    "check_ssh": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "check_http": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code"), [pytest.param(*case, id=" ".join(case[:2])) for case in PLUGINS]
+)
+def test_a_plugin_under_run_says_and_ends_as_it_does_alone(
+    name: str, arguments: str, code: int, tmp_path: Path
+) -> None:
+    plugin = directory_of(name) / name
+    queue = tmp_path / "queue"
+    with server(ANSWERS.get(name, b"")) as port:
+        given = {"port": port, "closed": closed_port(), "plugins": plugin.parent}
+
+        alone = run([plugin, *words(arguments, tmp_path / "alone", given)], tmp_path)
+        publish = [SAM_PUBLISH, "run", "--broker", f"spool://{queue}", "--", plugin]
+        wrapped = run([*publish, *words(arguments, tmp_path / "wrapped", given)], tmp_path)
+
+    assert alone.returncode == wrapped.returncode == code
+    assert steady(wrapped.stdout) == steady(alone.stdout)
+    assert steady(alone.stderr) in steady(wrapped.stderr)
+    assert_told(the_record_in(queue), name, code, wrapped.stdout.decode())
+
+
+def test_the_standard_input_of_run_is_the_plugins(tmp_path: Path) -> None:
+    publish = [SAM_PUBLISH, "run", "--broker", f"spool://{tmp_path}/queue", "--", "cat"]
+
+    done = run(publish, tmp_path, stdin=b"\0\xff no text\r\n")
+
+    assert (done.returncode, done.stdout) == (0, b"\0\xff no text\r\n")
+    assert the_record_in(tmp_path / "queue")["summaryData"] == "cat wrote what is not UTF-8"
+
+
+def directory_of(name: str) -> Path:
+    found = [directory for directory in DIRECTORIES if (directory / name).exists()]
+    return found[0] if found else missing(name, HOW_TO_GET_THEM)
+
+
+def words(arguments: str, fresh: Path, given: dict[str, object]) -> list[str]:
+    fresh.mkdir()
+    return [word.format(fresh=fresh, **given) for word in arguments.split()]
+
+
+def run(
+    command: Sequence[str | Path], home: Path, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SAM_", "XDG_"))}
+    environment = {**kept, "HOME": str(home), "STATE_DIRECTORY": str(home / "state")}
+    return subprocess.run(
+        command, input=stdin, capture_output=True, env=environment, cwd=home, timeout=60
+    )
+
+
+def steady(output: bytes) -> bytes:
+    """Without the numbers, which may be others a moment later."""
+    return re.sub(rb"[\d.]+", b"#", output)
+
+
+def the_record_in(path: Path) -> dict[str, str]:
+    queue = DirectoryQueue(path)
+    [name] = queue.names()
+    [row] = decode(queue.read(name), METRIC_OUTPUT.keys, datetime.now(UTC)).rows
+    return dict(row.values)
+
+
+def assert_told(record: dict[str, str], name: str, code: int, output: str) -> None:
+    """Status, summary, performance data and details are those of the plugin's output."""
+    first, _, more = output.strip().partition("\n")
+    summary, _, items = first.partition("|")
+    details, _, more_items = more.partition("|")
+    assert record["metricName"] == f"org.nagios.{name}"
+    assert record["metricStatus"] == STATUSES[code]
+    assert record["summaryData"] == summary.strip()
+    assert record.get("performanceData", "") == " ".join(f"{items} {more_items}".split())
+    assert record.get("detailsData", "") == details.strip()
+
+
+@contextmanager
+def server(answer: bytes) -> Iterator[int]:
+    """The port of a server that says the same to everybody who connects."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(answer)
+            self.request.settimeout(5)
+            if answer:
+                self.request.recv(4096)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listener:
+        thread = threading.Thread(target=listener.serve_forever, args=(0.05,))
+        thread.start()
+        yield listener.server_address[1]
+        listener.shutdown()
+        thread.join(10)

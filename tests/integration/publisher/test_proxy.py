@@ -1,0 +1,116 @@
+"""Through a real HTTP proxy to real brokers: STOMP by CONNECT, REST by absolute URIs."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
+from tests.services import ServiceMissing, missing
+from tests.services.activemq import ActiveMQServer
+from tests.services.rabbitmq import RabbitMQServer
+from tests.services.tinyproxy import TinyProxy, running_tinyproxy
+from tests.support.brokers.subscriber import subscribed
+from tests.support.builders import metric_message
+
+Server = ActiveMQServer | RabbitMQServer
+USER = "proxy-user"
+PASSWORD = "proxy-secret"
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[TinyProxy]:
+    """It wants a login."""
+    try:
+        with running_tinyproxy(USER, PASSWORD) as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(params=["activemq", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> Server:
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.lower().endswith("_proxy") or name == "REQUEST_METHOD":
+            monkeypatch.delenv(name)
+
+
+def url_of(server: Server) -> str:
+    return server.api_url if isinstance(server, RabbitMQServer) else server.url_with_user
+
+
+def secret(path: Path, text: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
+
+
+def config_for(server: Server, tmp_path: Path) -> PublisherConfig:
+    password = secret(tmp_path / "password", server.password)
+    return PublisherConfig((url_of(server),), password_file=password)
+
+
+def asked_for(server: Server) -> str:
+    """How the proxy's log begins where it is asked for the way to the broker."""
+    if isinstance(server, RabbitMQServer):
+        return f"POST {server.management_url}/api/exchanges/"
+    return f"CONNECT {server.host}:{server.port}"
+
+
+@pytest.mark.parametrize("source", ["variable", "key and file"])
+def test_a_message_reaches_a_subscriber_through_the_proxy(
+    broker: Server, proxy: TinyProxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
+) -> None:
+    config = config_for(broker, tmp_path)
+    if source == "variable":
+        monkeypatch.setenv("http_proxy", proxy.url_with(f"{USER}:{PASSWORD}"))
+    else:
+        file = secret(tmp_path / "proxy-password", PASSWORD)
+        config = config._replace(proxy=proxy.url_with(USER), proxy_password_file=file)
+    message = metric_message(destination=f"/topic/proxy.{uuid.uuid4().hex}")
+    asked_before = len(proxy.asked)
+
+    with subscribed(broker, message.headers["destination"]) as frames:
+        publication = publish([message], config)
+        frame = next(frames)
+
+    assert len(publication.receipts) == 1
+    assert frame.body == message.body
+    assert proxy.asked[asked_before].startswith(asked_for(broker))
+
+
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        ("", "answered 407 Proxy Authentication Required: it wants a login and was given none"),
+        (f"{USER}:wrong-secret", "401 Unauthorized"),  # which is tinyproxy's habit
+    ],
+    ids=["without login", "wrong login"],
+)
+def test_a_proxy_that_does_not_let_us_in_is_named(
+    broker: Server,
+    proxy: TinyProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    login: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy.url_with(login) if login else proxy.url)
+
+    with pytest.raises(NoBrokerTookIt) as refusal:
+        publish([metric_message()], config_for(broker, tmp_path))
+
+    (failure,) = refusal.value.publication.failures
+    assert words in failure.reason
+    assert f"proxy {proxy.url} (http_proxy)" in failure.reason
+    assert "secret" not in failure.reason

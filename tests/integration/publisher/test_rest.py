@@ -1,0 +1,215 @@
+"""Publishing over HTTP to real brokers: what a STOMP subscriber reads of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.activemq5 import ActiveMQ5Server
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.subscriber import subscribed
+from tests.support.builders import metric_message
+
+Server = ActiveMQ5Server | RabbitMQServer
+OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
+
+
+@pytest.fixture(params=["activemq5", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> Server:
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def name() -> str:
+    return f"rest.{uuid.uuid4().hex}"
+
+
+def rest_url(server: Server) -> str:
+    return server.rest_url if isinstance(server, ActiveMQ5Server) else server.api_url
+
+
+def config_for(server: Server, spool: DirectoryQueue, password: str = "") -> PublisherConfig:
+    file = spool.path.with_name("password")
+    file.touch(mode=0o600)
+    file.write_text(password or server.password)
+    return PublisherConfig((rest_url(server),), spool=spool.path, password_file=file)
+
+
+def noted(destination: str, body: str | None = None) -> Message:
+    headers = {"x-note": "a:b\\c ü\n+&=%", "nagios_host": "n.example.org"}
+    message = metric_message(destination=destination, **headers)
+    return message if body is None else Message(message.headers, body.encode())
+
+
+def test_a_subscriber_reads_body_and_headers_as_they_were_published(
+    broker: Server, spool: DirectoryQueue, name: str
+) -> None:
+    message = noted(f"/topic/{name}", "lines\r\n\tß€\U0001f600 a+b&c=d;%41\n\n")
+
+    with subscribed(broker, f"/topic/{name}") as frames:
+        publication = publish([message], config_for(broker, spool))
+        frame = next(frames)
+
+    assert len(publication.receipts) == 1
+    assert frame.body == message.body
+    assert frame.headers["persistent"] == "true"
+    for header in OURS:
+        assert frame.headers[header] == message.headers[header]
+
+
+def test_what_the_servlet_confirmed_outlives_the_broker(
+    activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
+) -> None:
+    message = noted(f"/queue/{name}")
+
+    publish([message], config_for(activemq5, spool))
+    activemq5.restart()  # with SIGKILL
+
+    with subscribed(activemq5, f"/queue/{name}") as frames:
+        frame = next(frames)
+    assert frame.headers["samMessageId"] == message.message_id
+    assert frame.body == message.body
+
+
+def test_a_queue_is_reached_where_a_subscriber_made_it(
+    broker: Server, spool: DirectoryQueue, name: str
+) -> None:
+    message = noted(f"/queue/{name}")
+
+    with subscribed(broker, f"/queue/{name}") as frames:
+        publish([message], config_for(broker, spool))
+
+        assert next(frames).headers["samMessageId"] == message.message_id
+
+
+def test_many_messages_arrive_once_over_one_connection(
+    broker: Server, spool: DirectoryQueue, name: str
+) -> None:
+    messages = [metric_message(destination=f"/topic/{name}") for _ in range(300)]
+
+    with subscribed(broker, f"/topic/{name}") as frames:
+        publication = publish(messages, config_for(broker, spool))
+        ids = [next(frames).headers["samMessageId"] for _ in messages]
+
+    assert len(publication.receipts) == 300
+    assert ids == [message.message_id for message in messages]
+    assert spool.count() == 0
+
+
+def test_a_wrong_password_is_told_and_the_message_is_spooled(
+    broker: Server, spool: DirectoryQueue, name: str
+) -> None:
+    config = config_for(broker, spool, password="canary")
+
+    publication = publish([metric_message(destination=f"/topic/{name}")], config)
+
+    (failure,) = publication.failures
+    assert "401" in failure.reason
+    assert "does not accept this login" in failure.reason
+    assert "canary" not in str(failure)
+    assert spool.count() == 1
+
+
+def test_a_frozen_servlet_costs_the_deadline_and_the_message_is_spooled_once(
+    activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
+) -> None:
+    message = metric_message(destination=f"/topic/{name}")
+    config = config_for(activemq5, spool)._replace(timeout_s=1.0)
+
+    os.kill(activemq5.process.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    try:
+        publication = publish([message], config)
+        elapsed_s = time.monotonic() - started
+    finally:
+        os.kill(activemq5.process.pid, signal.SIGCONT)
+
+    assert "no answer in the time it was given" in publication.failures[0].reason
+    assert elapsed_s < 2
+    assert [spool.read(each).message_id for each in spool.names()] == [message.message_id]
+
+
+def test_a_form_above_the_limit_is_refused_before_the_servlet_refuses_it(
+    activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
+) -> None:
+    config = config_for(activemq5, spool)
+    fits, too_long = (noted(f"/topic/{name}", "x" * size) for size in (199_000, 200_000))
+
+    with subscribed(activemq5, f"/topic/{name}") as frames:
+        publication = publish([too_long, fits], config)
+        assert next(frames).body == fits.body
+
+    assert [rejection.message for rejection in publication.rejections] == [too_long]
+    assert "the servlet takes 200000" in publication.rejections[0].reason
+    assert spool.count() == 1
+
+
+def test_a_servlet_that_is_not_there_makes_the_broker_unavailable(
+    activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
+) -> None:
+    config = config_for(activemq5, spool)
+    url = activemq5.rest_url.replace("/message", "/nothing")
+
+    publication = publish(
+        [metric_message(destination=f"/topic/{name}")],
+        PublisherConfig((url,), spool=spool.path, password_file=config.password_file),
+    )
+
+    assert "404 Not Found (no message servlet there" in publication.failures[0].reason
+    assert spool.count() == 1
+
+
+def test_what_rabbitmq_routes_nowhere_is_spooled_and_told(
+    rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
+) -> None:
+    messages = [metric_message(destination=f"/{kind}/{name}") for kind in ("topic", "queue")]
+
+    publication = publish(messages, config_for(rabbitmq, spool))
+
+    reasons = [rejection.reason for rejection in publication.rejections]
+    assert publication.receipts == ()
+    assert reasons[0].startswith(f"no queue is bound to amq.topic with the key {name}")
+    assert reasons[1].startswith(f"there is no queue {name}")
+    assert spool.count() == 2
+
+
+def test_bytes_that_are_no_text_reach_a_subscriber_of_rabbitmq(
+    rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
+) -> None:
+    message = metric_message(destination=f"/topic/{name}")
+    message = Message(message.headers, bytes(range(256)))
+
+    with subscribed(rabbitmq, f"/topic/{name}") as frames:
+        publish([message], config_for(rabbitmq, spool))
+
+        assert next(frames).body == bytes(range(256))
+
+
+def test_an_exchange_that_is_not_there_makes_rabbitmq_unavailable(
+    rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
+) -> None:
+    config = config_for(rabbitmq, spool)
+    url = rabbitmq.api_url.replace("amq.topic", "missing")
+
+    publication = publish(
+        [metric_message(destination=f"/topic/{name}")],
+        PublisherConfig((url,), spool=spool.path, password_file=config.password_file),
+    )
+
+    assert "404" in publication.failures[0].reason
+    assert "exchange" in publication.failures[0].reason

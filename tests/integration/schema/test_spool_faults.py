@@ -1,0 +1,401 @@
+"""The spool when the machine fails: killed at each system call, disk full, disk broken, crowds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import disk_usage, rmtree
+from tempfile import mkdtemp
+
+import pytest
+
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services import ServiceMissing, missing
+from tests.services.strace import strace
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.builders import metric_message
+from tests.support.conservation import conserved, grow_old, leftovers
+
+SAM_PUBLISH = Path(sys.executable).with_name("sam-publish")
+RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--host", "ce01.example.org"]
+PUBLISH = [SAM_PUBLISH, "result", *RESULT, "--flavour", "CE", "--json"]
+KILLED = -signal.SIGKILL
+MAX_CALLS = 60
+ROOM_FOR_MANY = 2 * 1024**3
+ROOT = Path(__file__).parents[3]
+
+
+class Site:
+    """A worker node: one spool, and `sam-publish` with it."""
+
+    def __init__(self, directory: Path, spool: Path | None = None) -> None:
+        self.queue = DirectoryQueue(spool or directory / "spool")
+        self.environment = {
+            "HOME": str(directory),
+            "SAM_CONFIG": "",
+            "SAM_PUBLISHER_SPOOL": str(self.queue.path),
+            "SAM_PUBLISHER_STATE": str(directory / "state"),
+        }
+
+    def fill(self, count: int) -> list[str]:
+        """The ids of so many messages that were accepted earlier."""
+        messages = [metric_message() for _ in range(count)]
+        for message in messages:
+            self.queue.add(message)
+        return [message.message_id for message in messages]
+
+    def publish(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            PUBLISH,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def publish_with(
+        self, call: str, fault: str, when: int | str
+    ) -> subprocess.CompletedProcess[str]:
+        return self.traced(PUBLISH, call, fault, when)
+
+    def traced(
+        self, command: list[str | Path], call: str, fault: str, when: int
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return strace(command, call, fault, when, self.environment)
+        except ServiceMissing as reason:
+            missing(reason.name, reason.how_to_get_it)
+
+    def ids(self) -> set[str]:
+        return {self.queue.read(name).message_id for name in self.queue.names()}
+
+    def drain_to(self, broker: FakeBroker) -> None:
+        result = drain(PublisherConfig(brokers=(broker.url,), spool=self.queue.path))
+        assert result.complete
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def told(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The ids that the command said are safe."""
+    if not done.stdout:
+        return []
+    return [each["message_id"] for each in json.loads(done.stdout)["messages"]]
+
+
+@pytest.mark.parametrize("call", ["fsync", "linkat", "unlinkat", "mkdir", "write"])
+def test_a_publisher_killed_at_any_call_loses_nothing_that_was_accepted(
+    site: Site, call: str
+) -> None:
+    accepted, killed = [], 0
+
+    for when in range(1, MAX_CALLS):
+        done = site.publish_with(call, "signal=SIGKILL", when)
+        accepted += told(done)
+        conserved(accepted, (), site.queue, perhaps=site.ids())
+        if done.returncode != KILLED:
+            break
+        killed += 1
+
+    assert done.returncode == 0
+    assert killed > 0
+    grow_old(site.queue)
+    with FakeBroker() as broker:
+        site.drain_to(broker)
+    assert set(accepted) <= set(broker.ids)
+    assert len(broker.ids) == len(set(broker.ids)) <= len(accepted) + killed
+    assert (leftovers(site.queue), site.queue.count()) == ([], 0)
+
+
+@pytest.mark.parametrize("call", ["sendto", "linkat", "unlinkat", "recvfrom"])
+def test_a_drain_killed_at_any_call_delivers_every_message_with_its_id(
+    tmp_path: Path, call: str
+) -> None:
+    killed = 0
+
+    for when in range(1, MAX_CALLS):
+        site = Site(tmp_path, tmp_path / f"spool-{when}")
+        accepted = site.fill(3)
+        with FakeBroker() as broker:
+            command = [SAM_PUBLISH, "spool", "drain", "--broker", broker.url]
+            done = site.traced(command, call, "signal=SIGKILL", when)
+            conserved(accepted, broker.ids, site.queue)
+            grow_old(site.queue)
+            site.drain_to(broker)
+        assert set(broker.ids) == set(accepted)
+        assert (leftovers(site.queue), site.queue.count()) == ([], 0)
+        if done.returncode != KILLED:
+            break
+        killed += 1
+
+    assert done.returncode == 0
+    assert killed > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ("write", "ENOSPC", "no space or no inodes are left: free some"),
+        ("fsync", "ENOSPC", "no space or no inodes are left: free some"),
+        ("linkat", "ENOSPC", "no space or no inodes are left: free some"),
+        ("mkdir", "ENOSPC", "no space or no inodes are left: free some"),
+        ("write", "EDQUOT", "your quota is used up"),
+        ("fsync", "EDQUOT", "your quota is used up"),
+        ("linkat", "ESTALE", "the file server lost this export"),
+        ("write", "EIO", "the disk or file server failed"),
+    ],
+)
+def test_a_disk_that_is_full_refuses_whole_messages_and_recovers_alone(
+    site: Site, call: str, error: str, words: str
+) -> None:
+    always = "1..2" if call == "write" else "1+"  # it must still be able to tell
+
+    refused = site.publish_with(call, f"error={error}", always)
+    kept = leftovers(site.queue), site.queue.count()
+    later = site.publish()
+
+    assert refused.returncode == 74
+    assert told(refused) == []
+    assert words in refused.stderr
+    assert f"to the spool {site.queue.path}" in refused.stderr
+    assert "bytes" in refused.stderr
+    assert kept == ([], 0)
+    assert later.returncode == 0
+    conserved(told(later), (), site.queue)
+
+
+def test_a_sync_that_fails_is_never_reported_as_stored(site: Site) -> None:
+    accepted = site.fill(1)
+
+    refused = site.publish_with("fsync", "error=EIO", "1+")
+
+    assert refused.returncode == 74
+    assert told(refused) == []
+    assert "Input/output error" in refused.stderr
+    assert leftovers(site.queue) == []
+    conserved(accepted, (), site.queue)
+
+
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_what_one_failed_sync_may_have_spoiled_is_written_anew(site: Site, when: int) -> None:
+    """Of a new queue, of the file, of its directory."""
+    done = site.publish_with("fsync", "error=EIO", when)
+
+    assert done.returncode == 0
+    assert len(told(done)) == site.queue.count() == 1
+    assert leftovers(site.queue) == []
+    conserved(told(done), (), site.queue)
+
+
+@contextmanager
+def small_disk(directory: Path, options: str) -> Iterator[Path]:
+    """A file system of its own; elsewhere strace plays the full disk."""
+    directory.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
+    if subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here; the same is tested with injected errors")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_full_disk_tells_the_bytes_it_needs_and_works_again_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", "size=64k") as disk:
+        site = Site(tmp_path, disk / "spool")
+        accepted = site.fill(2)
+        ballast = disk / "ballast"
+        _fill_up(ballast)
+        refused = site.publish()
+        kept = leftovers(site.queue), site.ids()
+        ballast.unlink()
+        later = site.publish()
+
+        assert refused.returncode == 74
+        assert "bytes to the spool" in refused.stderr
+        assert "No space left on device" in refused.stderr
+        assert kept == ([], set(accepted))
+        assert later.returncode == 0
+        conserved([*accepted, *told(later)], (), site.queue)
+
+
+def test_a_disk_without_inodes_refuses_and_works_again_when_there_are_some(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "nr_inodes=12") as disk:
+        site = Site(tmp_path, disk / "spool")
+        accepted = site.fill(2)
+        ballast = _use_up_the_inodes(disk)
+        refused = site.publish()
+        kept = leftovers(site.queue), site.ids()
+        for path in ballast:
+            path.unlink()
+        later = site.publish()
+
+        assert refused.returncode == 74
+        assert "no space or no inodes are left" in refused.stderr
+        assert kept == ([], set(accepted))
+        assert later.returncode == 0
+        conserved([*accepted, *told(later)], (), site.queue)
+
+
+def _fill_up(ballast: Path) -> None:
+    with open(ballast, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            return
+
+
+def _use_up_the_inodes(disk: Path) -> list[Path]:
+    made: list[Path] = []
+    try:
+        while True:
+            made.append(disk / f"file{len(made)}")
+            made[-1].touch()
+    except OSError:
+        made.pop()
+    return made
+
+
+def test_a_spool_at_its_limit_refuses_with_the_figures(site: Site) -> None:
+    site.environment["SAM_PUBLISHER_SPOOL_MAX_MESSAGES"] = "1"
+    accepted = told(site.publish())
+
+    refused = site.publish()
+
+    assert refused.returncode == 74
+    assert "is full (1 of 1 messages" in refused.stderr
+    conserved(accepted, (), site.queue)
+
+
+A_PUBLISHER = """
+import sys
+from pathlib import Path
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from tests.support.builders import metric_message
+
+config = PublisherConfig(brokers=(sys.argv[2],), spool=Path(sys.argv[1]), state=Path(sys.argv[3]))
+room = SpoolRoom(config.spool, config)
+for _ in range(10):
+    message = metric_message()
+    print(message.message_id, room.add(message), flush=True)
+drain(config)
+"""
+A_HOLDER = """
+import sys, time
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+
+queue = DirectoryQueue(sys.argv[1])
+print(next(name for name in queue.names() if queue.lock(name)), flush=True)
+time.sleep(60)
+"""
+
+
+def script(text: str, *arguments: object) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_twenty_publishers_share_a_spool_though_one_is_killed_holding_a_lock(
+    site: Site, tmp_path: Path
+) -> None:
+    accepted, names = set(site.fill(1)), []
+    target = DirectoryQueue(tmp_path / "target")
+    holder = script(A_HOLDER, site.queue.path)
+    assert holder.stdout
+    held = holder.stdout.readline().strip()
+    holder.kill()
+    holder.communicate(timeout=30)
+
+    crowd = [
+        script(A_PUBLISHER, site.queue.path, f"spool://{target.path}", tmp_path / "state")
+        for _ in range(20)
+    ]
+    for process in crowd:
+        out, _ = process.communicate(timeout=120)
+        accepted |= {line.split()[0] for line in out.splitlines()}
+        names += [line.split()[1] for line in out.splitlines()]
+    while_locked = list(site.queue.names())
+    grow_old(site.queue)
+    drain(PublisherConfig(brokers=(f"spool://{target.path}",), spool=site.queue.path))
+
+    delivered = [target.read(name).message_id for name in target.names()]
+    assert [process.returncode for process in crowd] == [0] * 20
+    assert len(names) == len(set(names)) == 200
+    assert held in while_locked
+    assert sorted(delivered) == sorted(accepted)
+    assert (leftovers(site.queue), site.queue.count()) == ([], 0)
+
+
+A_LONG_DRAIN = """
+import sys, time
+from pathlib import Path
+from sam_pipeline.publisher.delivery import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
+
+class Broker:
+    last = count = 0
+    def connect(self, *_):
+        return self
+    def send(self, messages, deadline):
+        for position, message in enumerate(messages):
+            assert int(message.body) == self.count, "not oldest first"
+            self.count += 1
+            yield position
+    def close(self):
+        pass
+
+broker = Broker()
+drain.kind_of = lambda _: broker
+config = PublisherConfig(brokers=("stomp://127.0.0.1:1",), spool=Path(sys.argv[1]))
+result = drain.drain(config)
+# Its own peak: what wait4 tells of a child includes the test's, from before exec.
+(peak,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(result.sent, broker.count, peak.split()[1])
+"""
+
+
+def test_a_hundred_thousand_elements_are_drained_oldest_first_in_little_memory(
+    many: DirectoryQueue,
+) -> None:
+    process = script(A_LONG_DRAIN, many.path)
+    out, _ = process.communicate(timeout=300)
+
+    assert process.returncode == 0
+    sent, counted, peak_kb = map(int, out.split())
+    assert sent == counted == 100_000
+    assert peak_kb < 100 * 1024
+    assert not many.has_elements()
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[DirectoryQueue]:
+    """100 000 elements of five minutes, with their number as the body; in memory if it has room."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and disk_usage(memory).free > ROOM_FOR_MANY
+    queue = DirectoryQueue(Path(mkdtemp(dir=memory)) / "many" if roomy else tmp_path / "many")
+    start = int(time.time()) // 60 * 60 - 3600
+    for minute in range(5):
+        directory = queue.path / f"{start + minute * 60:08x}"
+        directory.mkdir(parents=True, mode=0o700)
+        for number in range(minute * 20_000, (minute + 1) * 20_000):
+            name = f"{start + minute * 60:08x}{number:05x}0"
+            (directory / name).write_text(f'{{"header": {{}}, "body": "{number}"}}')
+    yield queue
+    rmtree(queue.path.parent, ignore_errors=True)

@@ -1,0 +1,128 @@
+"""Queues shared with the field's own DQS libraries: what they write we read, and the reverse."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from dirq.QueueSimple import QueueSimple
+from messaging.message import Message as ForeignMessage
+from messaging.queue.dqs import DQS
+
+from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.builders import metric_message
+
+LONG = "café au lait\n" * 100
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def theirs(ours: DirectoryQueue) -> DQS:
+    return DQS(path=str(ours.path))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "plain", "caf\u00e9", LONG, b"", b"plain", b"\xff\x00\xfe", LONG.encode("latin-1")],
+)
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_what_they_write_we_read(
+    ours: DirectoryQueue, body: str | bytes, compression: str | None
+) -> None:
+    header = {"destination": "/topic/x", "subject": "caf\u00e9"}
+    DQS(path=str(ours.path), compression=compression).add_message(ForeignMessage(body, header))
+
+    (name,) = ours.names()
+
+    expected = body.encode() if isinstance(body, str) else body
+    assert ours.read(name) == Message(header, expected)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        metric_message(),
+        Message({}, b""),
+        Message({"subject": "caf\u00e9: x\n"}, LONG.encode()),
+        Message({"a": "b"}, b"\xff\x00\xfe"),
+    ],
+    ids=["metric", "empty", "text", "bytes"],
+)
+def test_what_we_write_they_read(ours: DirectoryQueue, theirs: DQS, message: Message) -> None:
+    name = ours.add(message)
+
+    (found,) = theirs
+    assert (found, theirs.lock(found)) == (name, True)
+    read = theirs.get_message(found)
+
+    body = read.body.encode() if read.is_text() else read.body
+    assert (dict(read.header), body) == (dict(message.headers), message.body)
+
+
+def test_both_list_the_same_elements_in_the_same_order(ours: DirectoryQueue, theirs: DQS) -> None:
+    written = []
+    for _ in range(20):
+        written.append(ours.add(metric_message()))
+        written.append(theirs.add_message(ForeignMessage("x")))
+
+    assert list(ours.names()) == list(theirs)
+    assert sorted(written) == list(ours.names())
+    assert theirs.count() == 40
+
+
+def test_each_respects_the_locks_of_the_other(ours: DirectoryQueue, theirs: DQS) -> None:
+    mine, yours = ours.add(metric_message()), theirs.add_message(ForeignMessage("x"))
+
+    locked = ours.lock(mine), theirs.lock(yours)
+    refused = theirs.lock(mine), ours.lock(yours)
+    theirs.remove(yours)
+    ours.remove(mine)
+
+    assert locked == (True, True)
+    assert refused == (False, False)
+    assert theirs.count() == ours.count() == 0
+
+
+def test_each_takes_the_old_lock_of_the_other_for_dead_and_a_young_one_for_alive(
+    ours: DirectoryQueue, theirs: DQS
+) -> None:
+    names = [ours.add(metric_message()) for _ in range(4)]
+    for name in names:
+        os.utime(ours.path / name, (0, time.time() - 700))
+    ours.lock(names[0])
+    theirs.lock(names[1])
+    theirs.purge()
+    ours.purge()
+    alive = [ours.lock(name) or theirs.lock(name) for name in names[:2]]
+
+    ours.lock(names[2])
+    theirs.lock(names[3])
+    for name in names[2:]:
+        os.utime(ours.path / name, (0, time.time() - 700))
+    ours.purge()
+    theirs.purge()
+
+    assert alive == [False, False]
+    assert theirs.lock(names[2])
+    assert ours.lock(names[3])
+
+
+def test_a_spool_that_others_feed_is_drained_and_one_that_others_drain_is_fed(
+    ours: DirectoryQueue, theirs: DQS, tmp_path: Path
+) -> None:
+    target = QueueSimple(str(tmp_path / "target"))
+    for number in range(3):
+        theirs.add_message(ForeignMessage(f"message {number}", {"messageClass": "x"}))
+
+    result = drain(PublisherConfig(brokers=(f"spool://{target.path}",), spool=ours.path))
+
+    assert (result.sent, theirs.count(), target.count()) == (3, 0, 3)

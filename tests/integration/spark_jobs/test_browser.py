@@ -1,0 +1,144 @@
+"""The HTML site in Chromium: offline, without scripts, for everyone, on paper, and quick."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.sql.database.engine import reading
+from tests.services import missing
+from tests.support.reports.pages import BAD_SITE, PERIOD, fill, write_large_pages
+
+MONTH = "test/2026-11"
+KINDS = (
+    "index.html",
+    f"{MONTH}/index.html",
+    f"{MONTH}/{BAD_SITE}.html",
+    f"{MONTH}/groups/federation.html",
+    f"{MONTH}/trends.html",
+    "test/2026-10/changes.html",
+)
+# Of processor time, so that a busy machine changes little; where all is quiet less than a second.
+DRAWN_WITHIN_S = 3
+AXE = files("axe_playwright_python") / "axe.min.js"
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+OVERFLOW = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        missing("Chromium", "apt-get install chromium")
+    with sync_playwright() as playwright:
+        # Tests run as root, in containers with little shared memory.
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("pages")
+    grid = fill(f"sqlite:///{directory}/sam.db", directory)
+    with reading(grid.reader) as connection:
+        write_site(connection, None, PERIOD, directory / "out")
+    grid.dispose()
+    return directory / "out"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    yield page
+    page.context.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_axe_finds_nothing_in_light_and_dark(page: Page, out: Path, name: str) -> None:
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    page.goto((out / name).as_uri())
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+
+    for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = page.evaluate(f"axe.run({rules})")
+        told = [
+            (each["id"], node["html"], node["failureSummary"])
+            for each in found["violations"]
+            for node in each["nodes"][:2]
+        ]
+        assert told == []
+        assert found["passes"] != []
+    assert requested == [(out / name).as_uri()]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_table_is_there_without_scripts_on_a_small_screen(
+    browser: Browser, out: Path, name: str
+) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 800})
+    page = context.new_page()
+    page.goto((out / name).as_uri())
+
+    assert page.locator("h1").is_visible()
+    for table in page.locator("details[open] table, main > * table:not(details table)").all():
+        assert table.is_visible()
+        assert table.locator("tbody tr").count() > 0
+    assert page.evaluate(OVERFLOW) <= 0
+    context.close()
+
+
+def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
+    page.goto((out / f"{MONTH}/SITE-004.html").as_uri())
+    folded = page.locator("details.day:not([open])").first
+    day = folded.locator("[id]").get_attribute("id")
+    assert not page.locator(f"[id='{day}'] table.timeline").is_visible()
+
+    page.goto((out / f"{MONTH}/SITE-004.html").as_uri() + f"#{day}")
+
+    assert page.locator(f"[id='{day}'] table.timeline").is_visible()
+
+
+def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out: Path) -> None:
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+    page.locator("td.x a").first.focus()
+
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/*.html#2026-11-*")
+    day = page.url.partition("#")[2]
+    said = page.locator(f"[id='{day}'] .causes .said").first
+    assert "no answer" in said.inner_text()
+    assert said.is_visible()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pages_print(page: Page, out: Path, name: str) -> None:
+    page.goto((out / name).as_uri())
+
+    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_large_pages_are_drawn_soon(browser: Browser, tmp_path: Path) -> None:
+    for large in write_large_pages(tmp_path, tmp_path):
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        clock = page.context.new_cdp_session(page)
+        clock.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        page.goto(large.as_uri())
+        page.evaluate(DRAWN)
+
+        metrics = clock.send("Performance.getMetrics")["metrics"]
+        [took] = [each["value"] for each in metrics if each["name"] == "TaskDuration"]
+        assert 0 < took < DRAWN_WITHIN_S
+        page.context.close()

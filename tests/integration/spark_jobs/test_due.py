@@ -1,0 +1,193 @@
+"""Which days are due for a report, and which are asked for in vain."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.due import (
+    Task,
+    asked_tasks,
+    due_days,
+    due_tasks,
+    horizon,
+    periods,
+)
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.fold import take_changes
+from tests.support.reports.database import profile
+
+TODAY = date(2026, 11, 20)
+
+
+def november(*numbers: int) -> list[date]:
+    return [date(2026, 11, number) for number in numbers]
+
+
+def changed(engine: Engine, number: int, change_no: int | None = None) -> None:
+    """As loaders (no number) and runs (a number) leave a day behind."""
+    _write(engine, "changed_day", day=f"2026-11-{number:02}", change_no=change_no)
+
+
+def published(
+    engine: Engine,
+    number: int,
+    change_no: int | None = 1,
+    report: str = "test",
+    state: str = "published",
+    was_open: bool = False,
+) -> None:
+    day = f"2026-11-{number:02}"
+    second = 0 if engine.dialect.name == "sqlite" else "1970-01-01T00:00:00Z"
+    _write(
+        engine,
+        "run",
+        report=report,
+        day=day,
+        started_at=second,
+        state=state,
+        change_no=change_no,
+        until=second if was_open else None,
+    )
+
+
+def frozen_before(engine: Engine, number: int) -> None:
+    _write(engine, "horizon", day=f"2026-11-{number:02}")
+
+
+def _write(engine: Engine, table: str, **values: object) -> None:
+    names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+    with writing(engine) as connection:
+        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({marks})"), values)
+
+
+def taken(engine: Engine) -> int:
+    with writing(engine) as connection:
+        return take_changes(connection)
+
+
+def due(engine: Engine, report: str = "test") -> list[date]:
+    with reading(engine) as connection:
+        return due_days(connection, report, TODAY)
+
+
+def test_without_results_nothing_is_due(engine: Engine) -> None:
+    assert due(engine) == []
+
+
+def test_every_closed_day_since_the_first_result_is_due_once(engine: Engine) -> None:
+    changed(engine, 16, change_no=1)
+    published(engine, 18)
+
+    assert due(engine) == november(16, 17, 19)
+
+
+def test_the_open_day_and_those_to_come_are_not_due(engine: Engine) -> None:
+    changed(engine, 20)
+    changed(engine, 21)
+
+    assert due(engine) == []
+
+
+def test_a_day_that_changed_after_its_run_looked_is_due(engine: Engine) -> None:
+    for number, change_no in ((16, 1), (17, 2), (18, 3), (19, None)):
+        changed(engine, number, change_no)
+        published(engine, number, change_no=2)
+
+    assert due(engine) == november(18, 19)
+
+
+def test_a_day_published_while_it_was_open_is_due_when_it_is_closed(engine: Engine) -> None:
+    changed(engine, 19, change_no=1)
+    published(engine, 19, was_open=True)
+
+    assert due(engine) == november(19)
+
+
+def test_a_run_that_failed_or_was_superseded_does_not_count(engine: Engine) -> None:
+    changed(engine, 18, change_no=1)
+    published(engine, 18, state="failed")
+    published(engine, 19, state="superseded")
+
+    assert due(engine) == november(18, 19)
+
+
+def test_each_report_has_its_own_due_days(engine: Engine) -> None:
+    changed(engine, 19, change_no=1)
+    published(engine, 19, report="other")
+
+    assert (due(engine), due(engine, "other")) == (november(19), [])
+
+
+def test_days_before_the_horizon_are_never_due(engine: Engine) -> None:
+    changed(engine, 16)
+    frozen_before(engine, 18)
+
+    assert due(engine) == november(18, 19)
+
+
+def test_a_change_that_was_taken_and_read_is_not_due(engine: Engine) -> None:
+    changed(engine, 19)
+
+    published(engine, 19, change_no=taken(engine))
+
+    assert due(engine) == []
+
+
+def test_a_day_that_changes_again_is_due_again(engine: Engine) -> None:
+    changed(engine, 19)
+    published(engine, 19, change_no=taken(engine))
+
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE changed_day SET change_no = NULL"))
+    before = due(engine)
+    taken(engine)  # no row holds the last number any more: it must not be given twice
+
+    assert (before, due(engine)) == (november(19), november(19))
+
+
+def test_what_changes_while_a_run_reads_stays_due(engine: Engine) -> None:
+    changed(engine, 18)
+    published(engine, 19, change_no=0)
+    number = taken(engine)
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE changed_day SET change_no = NULL"))
+    taken(engine)  # by another run, which fails
+
+    published(engine, 18, change_no=number)
+
+    assert due(engine) == november(18)
+
+
+def test_days_that_follow_one_another_are_one_task(engine: Engine, tmp_path: Path) -> None:
+    changed(engine, 14, change_no=1)
+    published(engine, 16)
+    published(engine, 19)
+    report = profile(tmp_path)
+
+    with reading(engine) as connection:
+        tasks = due_tasks(connection, [report], TODAY)
+
+    assert tasks == [
+        Task(report, Period(*november(14, 15))),
+        Task(report, Period(*november(17, 18))),
+    ]
+    assert periods([]) == []
+
+
+def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_path: Path) -> None:
+    frozen_before(engine, 10)
+    report, asked = profile(tmp_path), Period(*november(8, 12))
+
+    with reading(engine) as connection:
+        assert horizon(connection) == date(2026, 11, 10)
+        with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: frozen, .* --force"):
+            asked_tasks(connection, [report], asked, force=False)
+        assert asked_tasks(connection, [report], asked, force=True) == [Task(report, asked)]
+        kept = Period(*november(10, 12))
+        assert asked_tasks(connection, [report], kept, force=False) == [Task(report, kept)]

@@ -1,0 +1,276 @@
+"""Exclusions by hand: what is stored, which days become due, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import ProgrammingError
+
+import sam_pipeline.spark_jobs.cli
+from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.rules.days import Period, as_day
+from sam_pipeline.spark_jobs.runs.published import published_runs
+from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query
+from tests.support.reports.database import profile
+from tests.support.reports.runs import FIRST, computed, day_facts, url_of
+
+Command = Callable[..., int]
+METRIC = ("--metric", "org.sam.Put")
+MONITOR = ("--monitoring-host", "nagios.example.org")
+SITE = ("--group", "A")
+WHEN = ("--start", "2025-10-10T12:00Z", "--end", "2025-10-10T13:00Z", "--reason", "network down")
+
+
+@pytest.fixture
+def exclusion(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`sam-report exclusion …`, as the reporter."""
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
+    return called
+
+
+def called(*words: str) -> int:
+    try:
+        return sam_pipeline.spark_jobs.cli.main(["exclusion", *words])
+    except SystemExit as usage:
+        return int(str(usage.code))
+
+
+def reported(engine: Engine, first: str = "2025-10-08") -> None:
+    """Results from that day on, and a report that has seen all changes."""
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO changed_day VALUES (:day, 1)"), {"day": first})
+
+
+def changed(engine: Engine) -> list[str]:
+    found = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL ORDER BY day")
+    return [f"{as_day(day):%m-%d}" for (day,) in found]
+
+
+def test_an_exclusion_is_entered_and_listed(
+    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--site", "A", "--flavour", "CE", "--host", "CE01.example.org.")
+    added = exclusion("add", *METRIC, *where, *WHEN, "--who", "Jane")
+    exclusion_id = int(capsys.readouterr().out)
+
+    exclusion("list")
+    table = capsys.readouterr().out.splitlines()
+    exclusion("list", "--json")
+    [listed] = json.loads(capsys.readouterr().out)
+
+    assert added == OK
+    assert table[0].split() == ["id", "what", "start", "end", "reason", "who", "added", "at"]
+    assert "metric org.sam.Put A CE ce01.example.org  2025-10-10T12:00:00Z" in table[2]
+    assert listed.pop("added_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert listed == {
+        "exclusion_id": exclusion_id,
+        "kind": "metric",
+        "monitoring_host": "",
+        "metric_name": "org.sam.Put",
+        "site": "A",
+        "service_flavour": "CE",
+        "host_name": "ce01.example.org",
+        "start_time": "2025-10-10T12:00:00Z",
+        "end_time": "2025-10-10T13:00:00Z",
+        "reason": "network down",
+        "who": "Jane",
+        "removed_at": None,
+        "removed_by": None,
+    }
+    assert query(engine, "SELECT start_s, end_s FROM report_exclusion") == [
+        (1760097600, 1760101200)
+    ]
+
+
+def test_a_removed_exclusion_is_out_of_force_and_on_record(
+    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exclusion("add", *SITE, *WHEN)
+    exclusion_id = capsys.readouterr().out.strip()
+
+    removed = exclusion("remove", exclusion_id, "--who", "Joe")
+
+    assert removed == OK
+    assert query(engine, "SELECT * FROM report_exclusion") == []
+    capsys.readouterr()
+    assert exclusion("list") == OK
+    assert capsys.readouterr().out == ""
+    exclusion("list", "--all", "--json")
+    [listed] = json.loads(capsys.readouterr().out)
+    assert (listed["site"], listed["removed_by"]) == ("A", "Joe")
+    exclusion("list", "--all")
+    assert "Joe" in capsys.readouterr().out
+
+
+def test_what_is_not_there_can_not_be_removed(
+    exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exclusion("add", *SITE, *WHEN)
+    exclusion_id = capsys.readouterr().out.strip()
+    exclusion("remove", exclusion_id, "--who", "Joe")
+
+    again = exclusion("remove", exclusion_id)
+    words = capsys.readouterr().err
+    unknown = exclusion("remove", "4711")
+
+    assert (again, unknown) == (USAGE, USAGE)
+    assert f"exclusion {exclusion_id} was removed before, by Joe" in words
+    assert "no exclusion 4711" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("what", "start", "end", "days"),
+    [
+        (METRIC, "10-10T12:00Z", "10-11T00:00Z", ["10-10"]),
+        (METRIC, "10-10T12:00Z", "10-11T00:00:01Z", ["10-10", "10-11"]),
+        (SITE, "10-10T00:00+02:00", "10-10T03:00+02:00", ["10-09", "10-10"]),
+        (SITE, "10-01T00:00Z", "10-09T00:00Z", ["10-08"]),  # results begin on the 8th
+        (SITE, "09-01T00:00Z", "10-01T00:00Z", []),
+        # Its results of the last second count no more, nor what was carried into the day after.
+        (MONITOR, "10-10T12:00Z", "10-10T23:59:59Z", ["10-10", "10-11"]),
+        (MONITOR, "10-10T12:00Z", "10-11T00:00Z", ["10-10", "10-11", "10-12"]),
+        (MONITOR, "10-07T12:00Z", "10-07T13:00Z", ["10-08"]),
+    ],
+)
+def test_the_days_that_an_exclusion_touches_are_due(
+    engine: Engine, exclusion: Command, what: tuple[str, str], start: str, end: str, days: list[str]
+) -> None:
+    reported(engine)
+    times = ("--start", f"2025-{start}", "--end", f"2025-{end}", "--reason", "x")
+
+    assert exclusion("add", *what, *times) == OK
+
+    assert changed(engine) == days
+
+
+def test_taking_an_exclusion_back_makes_its_days_due_again(
+    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reported(engine)
+    exclusion("add", *MONITOR, *WHEN)
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE changed_day SET change_no = 2"))
+
+    exclusion("remove", capsys.readouterr().out.strip())
+
+    assert changed(engine) == ["10-10", "10-11"]
+
+
+@pytest.mark.parametrize("what", [METRIC, MONITOR])
+def test_an_exclusion_until_further_notice_marks_no_day_to_come(
+    engine: Engine, exclusion: Command, what: tuple[str, str]
+) -> None:
+    today = datetime.now(UTC).date()
+    reported(engine, today.isoformat())
+    times = ("--start", f"{today}T00:00Z", "--end", "9999-12-31T23:59:59Z", "--reason", "gone")
+
+    assert exclusion("add", *what, *times) == OK
+
+    # Midnight may pass in between.
+    assert changed(engine)[0] == f"{today:%m-%d}"
+    assert len(changed(engine)) <= 2
+
+
+def test_frozen_days_stay_as_they_are_and_a_warning_says_so(
+    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reported(engine)
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO horizon VALUES ('2025-10-10')"))
+    times = ("--start", "2025-10-09T00:00Z", "--end", "2025-10-11T00:00Z", "--reason", "x")
+
+    assert exclusion("add", *SITE, *times) == OK
+
+    assert changed(engine) == ["10-10"]
+    assert "days before 2025-10-10 stay as they are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*SITE, "--host", "h", *WHEN), "--host: only with --metric"),
+        ((*MONITOR, "--site", "A", "--flavour", "CE", *WHEN), "--site, --flavour: only with --met"),
+        ((*SITE, *MONITOR, *WHEN), "not allowed with"),
+        (WHEN, "one of the arguments --monitoring-host --metric --group is required"),
+        ((*SITE, *WHEN[:4]), "required: --reason"),
+        ((*SITE, *WHEN[:4], "--reason", " "), "--reason is empty"),
+        ((*SITE, *WHEN, "--who", ""), "--who is empty"),
+        (("--group", "", *WHEN), "--group is empty"),
+        ((*METRIC, "--host", "", *WHEN), "--host is empty"),
+        ((*SITE, "--start", "2025-10-10T13:00Z", *WHEN[2:]), "--end 2025-10-10T13:00:00Z is not"),
+        ((*SITE, "--start", "2025-10-10T12:00", *WHEN[2:]), "has no time zone"),
+        ((*SITE, "--start", "1760097600", *WHEN[2:]), "is no time"),
+        ((*SITE, *WHEN[:4], "--reason", "\udcff"), "--reason is no UTF-8"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", "sqlite:////nowhere/sam.db")  # it isn't even opened
+
+    assert called("add", *arguments) == USAGE
+
+    assert words in capsys.readouterr().err
+
+
+def test_what_was_excluded_stays_on_record(engine: Engine, exclusion: Command) -> None:
+    """A reporter may take an exclusion back, and neither change nor delete it (PostgreSQL)."""
+    exclusion("add", *SITE, *WHEN)
+    if engine.dialect.name == "sqlite":
+        return
+
+    with acting_as("reporter", engine) as reporter:
+        for statement in ("DELETE FROM exclusion", "UPDATE exclusion SET reason = 'other'"):
+            with (
+                pytest.raises(ProgrammingError, match="permission denied"),
+                reporter.begin() as one,
+            ):
+                one.execute(text(statement))
+
+
+def test_a_run_keeps_the_exclusions_and_downtimes_it_has_read(
+    engine: Engine, tmp_path: Path
+) -> None:
+    excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "ümläut", "me")
+    downtime = Downtime("D", "A", "h1", "", 1760054400, 1760058000, "UNSCHEDULED", "AT_RISK", "")
+    facts = day_facts(
+        FIRST, exclusions=[excluded], exclusions_digest="1", downtimes=[downtime], newest_result=42
+    )
+
+    computed(engine, profile(tmp_path), facts)
+
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        [run] = published_runs(connection, "test", Period(FIRST, FIRST))
+    assert (run.exclusions, run.downtimes, run.newest_result) == ([excluded], [downtime], 42)
+
+
+def test_a_changed_exclusion_is_a_reason(engine: Engine, tmp_path: Path) -> None:
+    report = profile(tmp_path)
+    excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "x", "me")
+    with_one = {"exclusions": [excluded], "exclusions_digest": "one"}
+    computed(engine, report, day_facts(FIRST), ok_s=1)
+
+    computed(engine, report, day_facts(FIRST), ok_s=2)
+    computed(engine, report, day_facts(FIRST, **with_one), ok_s=3)
+    computed(engine, report, day_facts(FIRST, results_digest="other", **with_one), ok_s=4)
+    computed(engine, report, day_facts(FIRST), ok_s=5)
+
+    assert query(engine, "SELECT reason FROM report_change ORDER BY run_id") == [
+        ("computed differently",),
+        ("exclusions changed",),
+        ("results changed",),
+        ("results changed, exclusions changed",),
+    ]
+    digests = query(engine, "SELECT count(DISTINCT input_digest) FROM report_run")
+    assert digests == [(3,)]

@@ -1,0 +1,311 @@
+"""The HTML site, from figures that are written straight into the database."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from sqlalchemy import text
+
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.exports import replacing as files
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.sql.database.engine import name_of, reading, writing
+from tests.support.reports.database import Grid
+from tests.support.reports.pages import (
+    BAD_SITE,
+    FIRST,
+    LAST,
+    MARKED_DAY,
+    NOVEMBER,
+    PERIOD,
+    SIZE,
+    add_candidate,
+    fill,
+    write_large_pages,
+)
+
+OCTOBER_PATH, NOVEMBER_PATH = "test/2026-10", "test/2026-11"
+PAGE_BOUND = 1_500_000
+
+Pages = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
+    directory = tmp_path_factory.mktemp("pages")
+    grid = fill(f"sqlite:///{directory}/sam.db", directory)
+    yield grid
+    grid.dispose()
+
+
+@pytest.fixture(scope="module")
+def pages(grid: Grid, tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return written(grid, tmp_path_factory.mktemp("out"))
+
+
+def written(grid: Grid, out: Path, period: Period = PERIOD) -> Pages:
+    with reading(grid.reader) as connection:
+        write_site(connection, None, period, out)
+    return found_in(out)
+
+
+def found_in(out: Path) -> Pages:
+    return {
+        str(path.relative_to(out)): path.read_text(encoding="utf-8")
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_each_month_has_its_pages(pages: Pages) -> None:
+    for month in (OCTOBER_PATH, NOVEMBER_PATH):
+        names = {name for name in pages if name.startswith(month)}
+        wanted = ["index.html", "trends.html", "changes.html", "groups/federation.html"]
+        assert {f"{month}/{name}" for name in wanted} <= names
+        assert len(names) == 5 + SIZE.sites
+    assert "index.html" in pages
+
+
+def test_links_lead_to_pages_and_days_that_are_there(pages: Pages) -> None:
+    parsed = {name: Page(page) for name, page in pages.items()}
+
+    for name, page in parsed.items():
+        assert page.outside == [] and page.loaded == 0
+        for link in page.links:
+            path, _, anchor = link.partition("#")
+            parts = (name if not path else f"{name}/../{path}").split("/")
+            target = parsed[str(Path(*_resolved(parts)))]
+            assert not anchor or anchor in target.ids, f"{name}: {link}"
+
+
+def test_what_probes_and_people_wrote_is_text(pages: Pages) -> None:
+    bad = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
+
+    assert "&lt;script&gt;alert(" in bad and "<script" not in bad
+    odd = [page for name, page in pages.items() if "SUM-A1" in name]
+    assert len(odd) == 2
+    assert "<h1>=SUM(A1) &lt;b&gt;&amp;/../x</h1>" in odd[0]
+
+
+def test_a_site_named_like_a_page_of_ours_has_its_own(pages: Pages) -> None:
+    own = [name for name in pages if re.fullmatch(rf"{NOVEMBER_PATH}/index-\w{{8}}\.html", name)]
+
+    assert len(own) == 1
+    assert "<h1>index</h1>" in pages[own[0]]
+
+
+def test_who_misses_a_target_comes_first_and_the_worst_on_top(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/index.html"]
+
+    missed, _, met = page.partition("Targets met:")
+    figures = [float(each) for each in re.findall(r'<td class="x[ d]*">✗(\d+\.\d+)', missed)]
+    assert len(figures) > 1
+    assert figures == sorted(figures)
+    assert BAD_SITE in missed and "SITE-004" in met
+    assert re.search(r"<b>\d+ of 10</b> sites miss a target", page)
+
+
+def test_a_red_day_leads_to_what_the_probe_said(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/index.html"]
+
+    link = re.search(
+        rf'<td class="x[ d]*"><a href="({BAD_SITE}.html#(2026-11-\d\d))">✗\d+</a>', page
+    )
+    assert link
+    site = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
+    day = site.partition(f'id="{link[2]}"')[2].partition("</details>")[0]
+    assert "no answer" in day
+    assert "message m-" in day
+    assert f"sam-report explain --report test --day {link[2]} --site {BAD_SITE}" in day
+
+
+def test_a_day_that_was_all_ok_is_no_link(pages: Pages) -> None:
+    assert '<td class="m">✓100\n' in pages[f"{NOVEMBER_PATH}/index.html"]
+
+
+def test_an_open_day_says_until_when(pages: Pages) -> None:
+    for name in ("index.html", f"{NOVEMBER_PATH}/index.html", f"{NOVEMBER_PATH}/{BAD_SITE}.html"):
+        assert f"until {LAST} 12:00" in pages[name]
+    assert "until 12:00" in pages[f"{NOVEMBER_PATH}/index.html"]
+    assert "until" not in pages[f"{OCTOBER_PATH}/{BAD_SITE}.html"].partition("<body>")[2]
+
+
+def test_downtimes_and_exclusions_are_drawn_and_told(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
+    day = page.partition(f'id="{MARKED_DAY}"')[2].partition("</details>")[0]
+
+    for kind in ("sc", "sa", "se"):
+        assert f'<path class="{kind}" d="M43200 10h7200"/>' in day
+    assert "new &lt;kernel&gt; (it counts)" in day
+    assert "(of a kind that changes no figure)" in day
+    for reason in ("the probe was wrong", "power cut", "its clock was wrong"):
+        assert reason in day
+
+
+def test_unknown_and_missing_have_columns_and_colours_of_their_own(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
+
+    assert '<th scope="col" class="name">UNKNOWN</th>' in page
+    assert '<th scope="col" class="name">MISSING</th>' in page
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    assert (
+        len({re.search(rf"\.{kind} {{ stroke: ([^;]+);", style)[1] for kind in ("un", "mi")}) == 2
+    )  # type: ignore[index]
+
+
+def test_groups_tell_how_many_of_their_sites_have_a_figure(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/groups/federation.html"]
+
+    assert re.search(r"FEDERATION-00: \d+\.\d\d % \(10 of 10 sites\)", page)
+    assert f'href="../{BAD_SITE}.html"' in page
+
+
+def test_a_group_below_its_coverage_is_never_green(grid: Grid, tmp_path: Path) -> None:
+    with writing(grid.engine) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO group_site (run_id, group_type, group_name, site, weight)"
+                " SELECT run_id, 'VO', 'ops', site, 0 FROM site_figure WHERE site = 'SITE-004'"
+                " UNION ALL SELECT run_id, 'VO', 'ops', 'GONE', 0 FROM run"
+            )
+        )
+    try:
+        page = written(grid, tmp_path)[f"{NOVEMBER_PATH}/groups/VO.html"]
+    finally:
+        with writing(grid.engine) as connection:
+            connection.execute(text("DELETE FROM group_site WHERE group_type = 'VO'"))
+
+    assert '<td class="p">!100.00' in page
+    assert '<td class="bad">✗ 1 of 2' in page
+    assert '<td class="m"' not in page.partition("<tbody>")[2].partition("</table>")[0]
+
+
+def test_trends_begin_with_the_endpoint_that_changed_most(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/trends.html"]
+
+    changes = [int(each) for each in re.findall(r"<tr><td>(\d+)<th", page)]
+    assert len(changes) > 3
+    assert changes == sorted(changes, reverse=True)
+    assert re.search(r'<a href="SITE-\d+\.html#2026-11-\d\d">2026-11-\d\d \d\d:\d\d:\d\d</a>', page)
+
+
+def test_changes_are_told_with_old_new_and_reason(pages: Pages) -> None:
+    page = pages[f"{OCTOBER_PATH}/changes.html"]
+
+    assert "2026-10-30: results changed" in page
+    assert re.search(r"<td>50\.00000<td>75\.12345<td>60\.00000<td>-", page)
+
+
+def test_a_candidate_shows_on_the_page_of_changes_alone(grid: Grid, tmp_path: Path) -> None:
+    before = written(grid, tmp_path / "before")
+    with writing(grid.engine) as connection:
+        add_candidate(connection, 77, date(2026, 10, 31))
+    try:
+        after = written(grid, tmp_path / "after")
+    finally:
+        with writing(grid.engine) as connection:
+            for table in ("candidate_run", "report_change_row", "run"):
+                connection.execute(text(f"DELETE FROM {table} WHERE run_id = 77"))
+
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {f"{OCTOBER_PATH}/changes.html"}
+    assert "Not published: the month is sealed" in after[f"{OCTOBER_PATH}/changes.html"]
+    assert "late results" in after[f"{OCTOBER_PATH}/changes.html"]
+    assert "<b>sealed</b> 2026-11-04 by boss" in before[f"{OCTOBER_PATH}/index.html"]
+
+
+def test_a_month_has_the_same_pages_whatever_else_is_asked_for(
+    grid: Grid, pages: Pages, tmp_path: Path
+) -> None:
+    alone = written(grid, tmp_path, NOVEMBER)
+
+    assert "index.html" in alone and len(alone) == 6 + SIZE.sites
+    assert all(pages[name] == page for name, page in alone.items() if name != "index.html")
+
+
+def test_both_databases_give_the_same_pages(
+    pages: Pages, postgres_url: str, tmp_path: Path
+) -> None:
+    grid = fill(postgres_url, tmp_path)
+
+    theirs = written(grid, tmp_path / "out")
+
+    grid.dispose()
+    assert theirs.keys() == pages.keys()
+    assert [name for name in pages if theirs[name] != pages[name]] == []
+
+
+def test_a_full_disk_exits_74_and_leaves_the_old_pages(
+    grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    before = written(grid, out)
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[database]\nurl = "{name_of(grid.engine)}"\n')
+    opened = Path.open
+    room = iter(range(7))
+
+    def full(path: Path, *arguments: Any, **more: Any) -> IO[Any]:
+        if path.suffix == ".new" and next(room, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, *arguments, **more)
+
+    monkeypatch.setattr(files.Path, "open", full)
+    command = ["--config", str(config), "site", "--from", str(FIRST), "--to", str(LAST)]
+
+    code = main([*command, "--out", str(out)])
+
+    monkeypatch.undo()
+    assert code == 74
+    words = capsys.readouterr().err
+    assert "No space left on device" in words and "make room" in words
+    assert found_in(out) == before
+
+
+def test_large_pages_stay_small(tmp_path: Path) -> None:
+    pages = write_large_pages(tmp_path, tmp_path)
+
+    assert [page.name for page in pages if page.stat().st_size > PAGE_BOUND] == []
+    assert pages[0].read_text().count('<tr><th scope="row"><a') == 500
+    assert pages[1].read_text().count('<svg class="l"') == 31 * (1 + 25)
+
+
+def _resolved(parts: list[str]) -> list[str]:
+    found: list[str] = []
+    for part in parts:
+        if part == "..":
+            found.pop()
+        else:
+            found.append(part)
+    return found
+
+
+class Page(HTMLParser):
+    """What a page loads or points to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.loaded = 0
+        self.outside: list[str] = []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        self.loaded += tag in ("script", "iframe", "object", "link", "img")
+        for name, value in attrs:
+            self.loaded += name.startswith("on")
+            if name == "id":
+                assert value not in self.ids
+                self.ids.add(value)
+            if name in ("href", "src"):
+                is_outside = re.match(r"[a-z]+:|/", value)
+                (self.outside if is_outside else self.links).append(value)

@@ -1,0 +1,148 @@
+"""What the results say about a profile, on either database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.commands.profile import check
+from sam_pipeline.spark_jobs.inputs.observed import Observed, never_seen, newest_days, observe
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.fold import take_changes
+from tests.support.reports.database import DAY, Grid, profile
+
+WEEK = Period(DAY - timedelta(days=6), DAY)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        made = Grid(f"sqlite:///{tmp_path}/sam.db")
+    else:
+        made = Grid(request.getfixturevalue("postgres_url"))
+    yield made
+    made.dispose()
+
+
+def measure(grid: Grid, instance: str, *times: str, vo: str = "ops", day: date = DAY) -> None:
+    flavour, host, metric = instance.split()
+    rows = [
+        {"host": host, "flavour": flavour, "metric": metric, "at": f"{day}T{time}:00Z", "vo": vo}
+        for time in times
+    ]
+    with writing(grid.loader) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus,"
+                " timestamp, voName) VALUES (:host, :flavour, :metric, 'OK', :at, :vo)"
+            ),
+            rows,
+        )
+    with writing(grid.reporter) as connection:
+        take_changes(connection)
+
+
+def hourly(minute: int = 0) -> list[str]:
+    return [f"{hour:02}:{minute:02}" for hour in range(24)]
+
+
+def test_metrics_are_told_with_their_p99_interval(grid: Grid, tmp_path: Path) -> None:
+    grid.endpoint("SITE-A", "CE", "ce01.example.org")
+    measure(grid, "CE ce01.example.org ping", *hourly())
+    measure(grid, "CE ce02.example.org ping", "00:00", "00:01")  # in no topology
+    measure(grid, "CE ce01.example.org submit", "00:00", "09:00", "21:00")
+    measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=6))
+    measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=7))
+    measure(grid, "CE ce01.example.org submit", "09:30", vo="other")
+    wanted = profile(tmp_path, ('"off"', "7200"))
+
+    with reading(grid.reporter) as connection:
+        assert newest_days(connection, 7, DAY) == WEEK
+        found = observe(connection, wanted, WEEK, DAY)
+
+    assert found == [
+        Observed("ping", 2, 1, 23, 3600, 7200),
+        Observed("submit", 1, 1, 3, 6 * 86_400 - 7200, 7200),
+        Observed("put", 0, 0, 0, None, 7200),
+    ]
+    assert found[0].proposed_validity_s == 10_800
+
+
+def test_what_is_odd_is_warned_of(grid: Grid, tmp_path: Path) -> None:
+    grid.endpoint("SITE-A", "CE", "ce01.example.org")
+    measure(grid, "CE ce01.example.org ping", *hourly())
+    measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=7))
+    measure(grid, "SRM ce01.example.org ping", "02:00")
+    wanted = profile(tmp_path, ('"off"', "3599"), ('["SRM"]', '["CE"]'))
+
+    with reading(grid.reporter) as connection:
+        checked = check(connection, wanted, 7, DAY)
+        assert never_seen(connection, wanted) == ["put of SRM"]
+
+    assert checked.warnings == [
+        "flavour SRM is of no function: it doesn't count for its sites",
+        f"flavour SRM has no endpoint in the topology of {DAY}",
+        "put of SRM was never seen: no result is about it",
+        (
+            "ping: its validity of 3599 s is below its p99 interval of 3600 s: it will be MISSING"
+            " between two results"
+        ),
+        f"submit has no result in {WEEK}",
+    ]
+
+
+def test_without_results_there_are_no_days(grid: Grid, tmp_path: Path) -> None:
+    grid.downtime("10:00", "11:00", siteName="SITE-A")  # notes its day, too
+
+    with reading(grid.reporter) as connection:
+        assert newest_days(connection, 7, DAY) is None
+        assert check(connection, profile(tmp_path), 7, DAY).metrics == []
+        assert never_seen(connection, profile(tmp_path)) == [
+            "ping of CE",
+            "submit of CE",
+            "put of SRM",
+        ]
+
+
+def test_the_command_tells_each_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    for host in ("ce01.example.org", "ce02.example.org"):
+        measure(grid, f"CE {host} ping", *hourly(5))
+    grid.dispose()
+    profile(tmp_path)
+    (tmp_path / "sam.toml").write_text('[database]\nurl = "sqlite:///sam.db"\n')
+    monkeypatch.setenv("SAM_CONFIG", str(tmp_path / "sam.toml"))
+
+    assert main(["profile", "check", str(tmp_path / "profile.toml"), "--days", "1"]) == 0
+    out = capsys.readouterr().out
+    assert main(["profile", "check", str(tmp_path / "profile.toml"), "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)
+
+    assert out.splitlines()[:4] == [
+        f"{tmp_path}/profile.toml: OK, report test: 2 flavours, 3 metrics, 2 functions",
+        f"results of {DAY}, at most 50 instances of a metric asked:",
+        "metric  instances  asked  intervals  p99 interval  validity  proposed",
+        "------  ---------  -----  ---------  ------------  --------  --------",
+    ]
+    assert out.splitlines()[4].split() == ["ping", "2", "2", "46", "3600", "off", "10800"]
+    assert "warning: put of SRM was never seen" in out
+    assert told["observed"][0] == {
+        "metric_name": "ping",
+        "instances": 2,
+        "instances_asked": 2,
+        "intervals": 46,
+        "p99_interval_s": 3600,
+        "validity_s": None,
+        "proposed_validity_s": 10800,
+    }
+    assert (told["first_day"], told["last_day"]) == (str(WEEK.first), str(WEEK.last))

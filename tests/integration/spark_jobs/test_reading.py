@@ -1,0 +1,166 @@
+"""show, explain and site on one published report of two days; the second is still open."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
+from tests.support.reports.database import DAY, Grid, profile
+
+NEXT = DAY + timedelta(days=1)
+PERIOD = ["--from", str(DAY), "--to", str(NEXT)]
+ODD_SITE = "=SUM(A1) <b>&/../x"
+
+Command = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sam.toml whose database has the report."""
+    directory = tmp_path_factory.mktemp("report")
+    grid = Grid(f"sqlite:///{directory}/sam.db")
+    grid.endpoint("A", "CE", "h1")
+    grid.endpoint("A", "SRM", "h2")
+    grid.endpoint(ODD_SITE, "SRM", "h3")
+    grid.endpoint("SILENT", "SRM", "h4")
+    grid.group("A", "NORTH", weight=3)
+    grid.group("SILENT", "NORTH")
+    grid.downtime("20:00", "23:00", hostName="h1", description="new <kernel>")
+    grid.downtime("02:00", "03:00", hostName="h2", severity="WARNING")
+    grid.result("CE h1 ping", "00:00", "OK")
+    grid.result("CE h1 submit", "22:00", "CRITICAL", day=DAY - timedelta(days=1))
+    for time in ("01:00", "01:30", "02:00", "02:30", "03:00"):
+        grid.result("CE h1 submit", time, "CRITICAL")
+    grid.result("CE h1 submit", "06:00", "OK")
+    grid.result("SRM h2 put", "00:00", "OK")
+    grid.result("SRM h3 put", "00:00", "WARNING")
+    now = day_start(NEXT) + 12 * 3600
+    job.run(
+        spark,
+        grid.reporter,
+        [profile(directory)],
+        Period(DAY, NEXT),
+        0,
+        lambda: now,
+        lambda stage: None,
+    )
+    path = directory / "sam.toml"
+    path.write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
+    return path
+
+
+@pytest.fixture
+def report(config: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    def command(*arguments: str) -> str:
+        assert main(["--config", str(config), *arguments]) == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+def test_show_adds_seconds_then_divides(report: Command) -> None:
+    shown = json.loads(report("show", *PERIOD, "--json"))
+
+    [a] = [row for row in shown if row["site"] == "A"]
+    assert (a["ok_s"], a["critical_s"], a["downtime_s"]) == ((15 + 12) * 3600, 6 * 3600, 3 * 3600)
+    assert a["availability"] == 75.0
+    assert a["reliability"] == 81.81818
+    assert a["until"] == f"{NEXT}T12:00:00Z"
+    assert a["missed"] == ["availability", "reliability"]
+
+
+def test_show_lists_who_misses_a_target(report: Command) -> None:
+    told = report("show", *PERIOD)
+
+    assert "until 2026-11-15T12:00:00Z" in told.splitlines()[0]
+    assert "  A: availability 75.00 is below 80; reliability 81.82 is below 85" in told
+    assert "  SILENT: unknown 100.00 is above 10" in told
+    [silent] = [line for line in told.splitlines() if line.startswith("SILENT")]
+    assert silent.endswith("no data")
+
+
+def test_show_of_groups_says_how_many_sites_had_a_value(report: Command) -> None:
+    [north] = json.loads(report("show", "--level", "group", *PERIOD, "--format", "json"))
+
+    assert (north["availability"], north["sites_known"], north["sites_expected"]) == (75.0, 1, 2)
+    assert "coverage" in north["missed"]
+
+
+def test_show_of_metrics_comes_from_their_timelines(report: Command) -> None:
+    shown = json.loads(report("show", "--level", "metric", "--day", str(DAY), "--json"))
+
+    seconds = {row["metric_name"]: row["critical_s"] for row in shown if row["host_name"] == "h1"}
+    assert seconds == {"ping": 0, "submit": 6 * 3600}
+
+
+def test_show_as_csv_disarms_formulas(report: Command) -> None:
+    found = list(csv.DictReader(io.StringIO(report("show", *PERIOD, "--format", "csv"))))
+
+    assert {row["site"] for row in found} == {"A", "SILENT", f"'{ODD_SITE}"}
+
+
+def test_explain_leads_from_a_figure_to_the_messages(report: Command) -> None:
+    told = report("explain", "--day", str(DAY), "--site", "A")
+
+    assert "availability = 100 x (OK 54000 + WARNING 0) / (86400 - not known 0) = 62.50000" in told
+    assert "00:00:00-06:00:00 CRITICAL" in told
+    assert "2026-11-13T22:00:00Z CRITICAL CRITICAL says <submit> (message-22:00)" in told
+    assert "… 2 more" in told
+    assert re.search(r"20:00:00-23:00:00 DOWNTIME\n +downtime SCHEDULED/OUTAGE of h1", told)
+    assert "SCHEDULED/WARNING of h2" in told
+
+
+def test_explain_can_be_asked_for_one_flavour(report: Command) -> None:
+    [told] = json.loads(
+        report("explain", "--day", str(DAY), "--site", "A", "--flavour", "SRM", "--json")
+    )
+
+    endpoints = [thing for thing in told["things"] if thing["level"] == "endpoint"]
+    assert [thing["host_name"] for thing in endpoints] == ["h2"]
+
+
+def test_explain_of_an_unknown_site_names_the_sites(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--config", str(config), "explain", "--day", str(DAY), "--site", "B"])
+
+    assert code == 64
+    assert "there are =SUM(A1) <b>&/../x, A, SILENT" in capsys.readouterr().err
+
+
+def test_a_day_nobody_computed_is_no_error(report: Command) -> None:
+    assert json.loads(report("show", "--day", "2026-10-01", "--json")) == []
+
+
+def test_the_site_shows_a_day_and_what_made_it(report: Command, tmp_path: Path) -> None:
+    report("site", *PERIOD, "--out", str(tmp_path))
+
+    matrix = (tmp_path / "test/2026-11/index.html").read_text(encoding="utf-8")
+    site = (tmp_path / "test/2026-11/A.html").read_text(encoding="utf-8")
+    assert f'<td class="x d"><a href="A.html#{DAY}">✗62</a>' in matrix
+    assert '<td class="g"><a href="SILENT.html#' in matrix
+    assert "until 12:00" in matrix
+    assert "says &lt;submit&gt;" in site and "<submit>" not in site
+    assert "new &lt;kernel&gt;" in site
+
+
+def test_the_same_figures_give_the_same_pages(report: Command, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        report("site", *PERIOD, "--out", str(tmp_path / name))
+
+    one, two = (
+        {page.relative_to(base): page.read_bytes() for page in base.rglob("*") if page.is_file()}
+        for base in (tmp_path / "one", tmp_path / "two")
+    )
+    assert one == two

@@ -1,0 +1,257 @@
+"""Sealed months: what was published stays, what comes later waits beside it (rule 17)."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+import sam_pipeline.spark_jobs.cli
+from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
+from sam_pipeline.spark_jobs.runs.due import due_days
+from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
+from sam_pipeline.spark_jobs.runs.record import Published
+from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query
+from tests.support.reports.database import PROFILE, profile
+from tests.support.reports.runs import FIRST, computed, day_facts, url_of
+
+Command = Callable[..., int]
+MONTH = f"{FIRST:%Y-%m}"
+SECOND = FIRST + timedelta(days=1)
+SEAL = ("--month", MONTH, "--who", "Jane Doe")
+CHANGED = {"results_digest": "late results"}
+
+
+@pytest.fixture
+def seal(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`sam-report seal …`, as the reporter."""
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
+
+    def command(*words: str) -> int:
+        try:
+            return sam_pipeline.spark_jobs.cli.main(["seal", *words])
+        except SystemExit as usage:
+            return int(str(usage.code))
+
+    return command
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Profile:
+    return profile(tmp_path)
+
+
+def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
+    """The whole month is published; as rows, for a run of each day takes its time."""
+    lite = engine.dialect.name == "sqlite"
+    with writing(engine) as connection:
+        for day in month_of(FIRST).days():
+            if day not in but:
+                values = {
+                    "day": str(day),
+                    "now": day_start(day) if lite else f"{day}T00:00Z",
+                    "profile": json.dumps(tomllib.loads(PROFILE)),
+                }
+                run_id = connection.execute(
+                    text(
+                        "INSERT INTO run (report, day, started_at, state, change_no, profile)"
+                        " VALUES ('test', :day, :now, 'published', 0, :profile)"
+                        " RETURNING run_id"
+                    ),
+                    values,
+                ).scalar_one()
+                connection.execute(
+                    text("INSERT INTO published_run VALUES ('test', :day, :run_id)"),
+                    {**values, "run_id": run_id},
+                )
+
+
+def months_figures(engine: Engine) -> list[tuple[object, ...]]:
+    """What everybody sees of the month."""
+    return query(engine, "SELECT * FROM site_availability ORDER BY day")
+
+
+def states(engine: Engine, *run_ids: int) -> list[str]:
+    found = dict(map(tuple, query(engine, "SELECT run_id, state FROM report_run")))
+    return [found[run_id] for run_id in run_ids]
+
+
+def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
+    engine: Engine, seal: Command, report: Profile
+) -> None:
+    month_computed(engine, but=(FIRST,))
+    old, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
+    before = months_figures(engine)
+    assert seal(*SEAL) == OK
+
+    new, done = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+
+    assert done == Published(changes=0, sealed_days=1, candidates=1)
+    assert months_figures(engine) == before
+    assert states(engine, old, new) == ["published", "candidate"]
+    [(day, run_id)] = query(engine, "SELECT day, run_id FROM report_candidate")
+    assert (as_day(day), run_id) == (FIRST, new)
+    [(names, was, would, reason)] = query(
+        engine, f"SELECT names, old, new, reason FROM report_change WHERE run_id = {new}"
+    )
+    assert (json.loads(names), reason) == ({"site": "A"}, "results changed")
+    assert (json.loads(was)["ok_s"], json.loads(would)["ok_s"]) == (80_000, 70_000)
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        assert [run.run_id for run in published_runs(connection, "test", Period(FIRST, FIRST))] == [
+            old
+        ]
+        [one] = candidates(connection, None, month_of(FIRST))
+        assert (one.figures, one.reasons) == (1, ["results changed"])
+
+
+def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report: Profile) -> None:
+    month_computed(engine, but=(FIRST,))
+    sealed, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
+    seal(*SEAL)
+    older, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+
+    newer, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=60_000)
+    computed(engine, report, day_facts(date(2025, 11, 1)))  # which sweeps
+
+    assert states(engine, sealed, older, newer) == ["published", "superseded", "candidate"]
+    kept = query(engine, "SELECT run_id FROM site_figure ORDER BY run_id")
+    assert [row[0] for row in kept][:2] == [sealed, newer]
+
+
+def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: Profile) -> None:
+    month_computed(engine, but=(FIRST,))
+    computed(engine, report, day_facts(FIRST))
+    seal(*SEAL)
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO changed_day VALUES (:day, NULL)"), {"day": str(FIRST)})
+
+    def due() -> list[date]:
+        with acting_as("reporter", engine) as reporter, reading(reporter) as connection:
+            return due_days(connection, "test", FIRST + timedelta(days=5))
+
+    before = due()
+    computed(engine, report, day_facts(FIRST, **CHANGED))
+    after = due()
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE changed_day SET change_no = NULL"))
+
+    assert (before, after, due()) == ([FIRST], [], [FIRST])
+
+
+def test_another_seal_publishes_the_candidates_at_once(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine, but=(FIRST, SECOND))
+    old = [computed(engine, report, day_facts(day), ok_s=1)[0] for day in (FIRST, SECOND)]
+    seal(*SEAL)
+    new = [computed(engine, report, day_facts(day), ok_s=2)[0] for day in (FIRST, SECOND)]
+    capsys.readouterr()
+
+    assert seal("--month", MONTH, "--who", "Joe") == OK
+
+    line = capsys.readouterr().out
+    assert line == (
+        f"test {MONTH}: sealed by Joe, candidates of 2 days published: 2 figures changed\n"
+    )
+    assert states(engine, *old, *new) == ["superseded"] * 2 + ["published"] * 2
+    assert query(engine, "SELECT ok_s FROM site_availability ORDER BY day") == [(2,), (2,)]
+    assert query(engine, "SELECT * FROM report_candidate") == []
+    assert query(engine, "SELECT report, month, who FROM report_seal") == [("test", MONTH, "Joe")]
+    newest, done = computed(engine, report, day_facts(FIRST), ok_s=3)
+    assert done == Published(sealed_days=1, candidates=1)
+    assert states(engine, newest) == ["candidate"]
+
+
+def test_other_months_and_reports_are_not_sealed(
+    engine: Engine, seal: Command, report: Profile, tmp_path: Path
+) -> None:
+    month_computed(engine)
+    (tmp_path / "other").mkdir()
+    other = profile(tmp_path / "other", ('name = "test"', 'name = "other"'))
+    seal(*SEAL, "--report", "test")
+
+    november, _ = computed(engine, report, day_facts(date(2025, 11, 1)))
+    september, _ = computed(engine, report, day_facts(date(2025, 9, 30)))
+    others, _ = computed(engine, other, day_facts(FIRST))
+
+    assert states(engine, november, september, others) == ["published"] * 3
+
+
+def test_the_seals_tell_what_waits_for_the_next_ones(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine, but=(FIRST, SECOND))
+    for day in (FIRST, SECOND):
+        computed(engine, report, day_facts(day), ok_s=1)
+    seal(*SEAL)
+    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=2)
+    computed(engine, report, day_facts(SECOND, topology_digest="other"), ok_s=1)
+    capsys.readouterr()
+
+    assert seal("--list") == OK
+    header, _, line = capsys.readouterr().out.splitlines()
+    assert seal("--list", "--json") == OK
+    [listed] = json.loads(capsys.readouterr().out)
+    assert sam_pipeline.spark_jobs.cli.main(["show", "--month", MONTH]) == OK
+    shown = capsys.readouterr()
+
+    assert "candidate days  figures changed" in header
+    assert line.startswith(f"test    {MONTH}  Jane Doe  20")
+    assert line.split()[-4:] == ["2", "1", "results", "changed"]
+    assert listed.pop("sealed_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert listed == {
+        "report": "test",
+        "month": MONTH,
+        "who": "Jane Doe",
+        "candidates": [
+            {"day": str(FIRST), "figures_changed": 1, "reasons": ["results changed"]},
+            {"day": str(SECOND), "figures_changed": 0, "reasons": []},
+        ],
+    }
+    assert "test: sealed; since then 1 figures of 1 days would change" in shown.err
+    assert "A" in shown.out
+
+
+def test_a_month_with_holes_is_not_sealed(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine, but=(FIRST, SECOND))
+    noon = day_start(SECOND) + 43_200
+    computed(engine, report, day_facts(SECOND, until=noon), now=noon)
+
+    refused = seal(*SEAL)
+
+    words = capsys.readouterr().err
+    assert refused == USAGE
+    assert f"test: {FIRST} never computed" in words
+    assert f"test: {SECOND} computed while still open" in words
+    assert query(engine, "SELECT * FROM report_seal") == []
+
+
+def test_a_month_must_be_over_and_known(
+    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine)
+    this_month = f"{datetime.now(UTC):%Y-%m}"
+    for arguments, words in (
+        (("--month", this_month, "--who", "J"), f"{this_month} is not over"),
+        (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01 to 2024-02-29"),
+        (("--month", MONTH, "--who", "J", "--report", "x"), "no report x: there are test"),
+        (("--month", MONTH), "--who NAME"),
+        (("--month", MONTH, "--who", " "), "--who NAME"),
+        (("--month", "10-2025", "--who", "J"), "is no month"),
+        (("--list", "--who", "J"), "--who goes with --month"),
+        ((), "one of the arguments --month --list is required"),
+    ):
+        assert seal(*arguments) == USAGE, arguments
+        assert words in capsys.readouterr().err
+    assert query(engine, "SELECT * FROM report_seal") == []

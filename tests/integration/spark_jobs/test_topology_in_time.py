@@ -1,0 +1,190 @@
+"""Topology, groups and downtimes on the day before, the day of and the day after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.records.classes import DOWNTIME
+from sam_pipeline.spark_jobs.inputs.announced import downtimes, members, memberships
+from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
+from sam_pipeline.sql.imports.gocdb_changes import Snapshot, Window
+from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
+from tests.support.database.gocdb_files import (
+    document,
+    downtime,
+    endpoints_of,
+    listed_site,
+    service_endpoint,
+    write,
+)
+from tests.support.database.sql_rows import downtime as downtime_row
+
+MIDNIGHT, SIX, EVENING = (f"2026-11-03T{hour}:00:00Z" for hour in ("00", "06", "18"))
+BEFORE, DAY, AFTER = (date(2026, 11, day) for day in (2, 3, 4))
+NOW = "2026-11-20T00:00:00Z"
+WINDOW = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+HOUR = 3600
+START = day_start(BEFORE) + 12 * HOUR  # 2 November, 12:00, to 4 November, 12:00
+END = START + 48 * HOUR
+
+Import = Callable[..., None]
+
+
+@pytest.fixture
+def take(engine: Engine, tmp_path: Path) -> Import:
+    """Import documents as a snapshot of a time."""
+
+    def take(at: str, endpoints: str = "", groups: str = "", downtimes: str = "") -> None:
+        def path(text: str) -> list[Path]:
+            return [write(tmp_path / "x.xml", text)]
+
+        exports = Exports(
+            read_endpoints(path(endpoints)) if endpoints else None,
+            read_groups(path(groups)) if groups else {},
+            read_downtimes(path(downtimes)) if downtimes else None,
+        )
+        take_up(engine, exports, Snapshot(at, NOW, window=WINDOW, force=True))
+
+    return take
+
+
+@pytest.fixture
+def on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectation]:
+    """What reports expect of a day."""
+    file = tmp_path / "profile.toml"
+    file.write_text('name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n')
+    profile: Profile = read_profile(file)
+
+    def on(day: date) -> DayExpectation:
+        period = Period(day, day)
+        with reading(engine) as connection:
+            topology = memberships(connection, period)
+            announced = downtimes(connection, period)
+        return expect(day, topology, announced, [], profile, day_start(date(2026, 12, 1)))
+
+    return on
+
+
+def hosts(on: Callable[[date], DayExpectation]) -> list[list[str]]:
+    return [[each.host_name for each in on(day).endpoints] for day in (BEFORE, DAY, AFTER)]
+
+
+def hours(on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, float]]]:
+    """The downtimes of the three days, in hours of the day."""
+    return [
+        [
+            ((each.start - day_start(day)) / HOUR, (each.end - day_start(day)) / HOUR)
+            for each in on(day).covers
+        ]
+        for day in (BEFORE, DAY, AFTER)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(SIX, [["a", "b"], ["a", "b"], ["b", "c"]]), (MIDNIGHT, [["a", "b"], ["b", "c"], ["b", "c"]])],
+)
+def test_endpoints_come_and_go_with_the_next_midnight(
+    take: Import, on: Callable[[date], DayExpectation], at: str, expected: list[list[str]]
+) -> None:
+    take("2026-11-01T00:00:00Z", endpoints=endpoints_of("ab"))
+    take(at, endpoints=endpoints_of("bc"))
+
+    assert hosts(on) == expected
+
+
+@pytest.mark.parametrize("flag", ["production", "monitored"])
+def test_a_flag_counts_from_the_next_midnight(
+    take: Import, on: Callable[[date], DayExpectation], flag: str
+) -> None:
+    take("2026-11-01T00:00:00Z", endpoints=document(service_endpoint(host="a")))
+    take(SIX, endpoints=document(service_endpoint("a", **{flag: "N"})))
+
+    assert hosts(on) == [["a"], ["a"], []]
+
+
+def test_an_endpoint_that_came_back_is_away_between(
+    take: Import, on: Callable[[date], DayExpectation]
+) -> None:
+    for at, names in (("2026-11-01T00:00:00Z", "ab"), (MIDNIGHT, "b"), (EVENING, "ab")):
+        take(at, endpoints=endpoints_of(names))
+
+    assert hosts(on) == [["a", "b"], ["b"], ["a", "b"]]
+
+
+def test_a_site_changes_its_group_with_the_next_midnight(engine: Engine, take: Import) -> None:
+    take("2026-11-01T00:00:00Z", groups=document(listed_site("A", "NGI_SI")))
+    take(SIX, groups=document(listed_site("A", "NGI_CH")))
+
+    with reading(engine) as connection:
+        found = [
+            [each.group_name for each in members(connection, day)] for day in (BEFORE, DAY, AFTER)
+        ]
+
+    assert found == [["NGI_SI"], ["NGI_SI"], ["NGI_CH"]]
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([downtime(start=START, end=END)], [[(12, 24)], [(0, 24)], [(0, 12)]]),
+        ([], [[(12, 24)], [(0, 6)], []]),  # running: it ends with the snapshot
+        ([downtime(start=START, end=END - DAY_S)], [[(12, 24)], [(0, 12)], []]),
+        ([downtime(start=START + DAY_S, end=END)], [[], [(12, 24)], [(0, 12)]]),
+    ],
+)
+def test_a_downtime_is_what_gocdb_said_last(
+    take: Import,
+    on: Callable[[date], DayExpectation],
+    later: list[str],
+    expected: list[list[tuple[float, float]]],
+) -> None:
+    take(
+        "2026-11-01T00:00:00Z",
+        endpoints=document(service_endpoint()),
+        downtimes=document(downtime(start=START, end=END)),
+    )
+    take(SIX, downtimes=document(*later))
+
+    assert hours(on) == expected
+
+
+def test_a_downtime_by_hand_counts_moved_ended_and_cancelled_in_the_past(
+    engine: Engine, take: Import, on: Callable[[date], DayExpectation]
+) -> None:
+    take("2026-11-01T00:00:00Z", endpoints=document(service_endpoint()))
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+
+    def add(start: str, end: str) -> None:
+        fields = {**downtime_row(), "startTime": start, "endTime": end}
+        told = {key: str(value) for key, value in fields.items() if key in DOWNTIME.keys}
+        announce(engine, announcement(told, now), now)
+
+    seen = [hours(on)]
+    add("2026-11-02T12:00:00Z", "2026-11-04T12:00:00Z")
+    seen.append(hours(on))
+    add("2026-11-03T00:00:00Z", "2026-11-04T12:00:00Z")
+    seen.append(hours(on))
+    cancel(engine, ["D1"], "2026-11-03T18:00:00Z", "ended (jane)", now)
+    seen.append(hours(on))
+    cancel(engine, ["D1"], None, "cancelled (jane)", now)
+    seen.append(hours(on))
+
+    assert seen == [
+        [[], [], []],
+        [[(12, 24)], [(0, 24)], [(0, 12)]],
+        [[], [(0, 24)], [(0, 12)]],
+        [[], [(0, 18)], []],
+        [[], [], []],
+    ]

@@ -1,0 +1,160 @@
+"""Who loaded what: the row that a batch leaves, of the same transaction."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
+
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.errors import DatabaseAway
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.imports.records import Import, limits_of_history
+from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.load import Loaded, load
+from sam_pipeline.sql.loading.replay import replay_dead_letters
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import downtime, query, stored
+
+BROKERS = {"stomp://msg.example.org:61613": 3, "spool:///var/spool/sam": 1}
+AUDIT = Audit("site-a", "consumer1.example.org", 4711, BROKERS)
+
+AUDITED = """
+    SELECT consumer, host, process_id, messages, rows, dead_letters, checks
+    FROM load_audit ORDER BY batch_id
+"""
+
+
+def load_now(engine: Engine, *messages: Message, poison: tuple[str, ...] = ()) -> Loaded:
+    with acting_as("loader", engine) as loader:
+        return load(loader, Catalogue(loader), messages, NOW, audit=AUDIT, poison=poison)
+
+
+def test_a_batch_leaves_who_loaded_what_from_where(engine: Engine) -> None:
+    good, bad = metric_result(), metric_result(metricStatus="FINE")
+    began = datetime.now(UTC).replace(microsecond=0)
+
+    load_now(engine, metric_message(good, bad), metric_message(good), new_message(CHECK_CLASS, ""))
+
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        [row] = connection.exec_driver_sql("SELECT * FROM load_audit").mappings()
+    assert json.loads(row["brokers"]) == BROKERS
+    assert (row["consumer"], row["host"], row["process_id"]) == (
+        "site-a",
+        "consumer1.example.org",
+        4711,
+    )
+    assert (row["messages"], row["rows"], row["dead_letters"], row["checks"]) == (3, 2, 1, 1)
+    at = row["loaded_at"]
+    at = at if isinstance(at, datetime) else datetime.fromisoformat(at)
+    assert began <= at <= datetime.now(UTC) + timedelta(seconds=1)
+    user = "loader_login" if engine.dialect.name == "postgresql" else None
+    assert row["database_user"] == user
+
+
+def test_a_batch_that_was_not_committed_leaves_none(engine: Engine) -> None:
+    """The database goes away when all is written, the row as well."""
+    with acting_as("loader", engine) as loader:
+        catalogue, written = Catalogue(loader), []
+
+        def note(_: object, cursor: object, statement: str, *more: object) -> None:
+            written.extend(["row"] if "INTO loaded_batch" in statement else [])
+
+        def fail(_: object) -> None:
+            if written == ["row"]:
+                raise OperationalError("COMMIT", None, Exception("the server went away"))
+
+        event.listen(loader, "after_cursor_execute", note)
+        event.listen(loader, "commit", fail)
+
+        with pytest.raises(DatabaseAway):
+            load(loader, catalogue, [metric_message()], NOW, audit=AUDIT)
+        event.remove(loader, "commit", fail)
+        assert written == ["row"]
+        assert query(engine, AUDITED) == []
+        assert stored(engine, "metricOutput") == []
+
+        load(loader, catalogue, [metric_message()], NOW, audit=AUDIT)
+    assert query(engine, AUDITED) == [("site-a", "consumer1.example.org", 4711, 1, 1, 0, 0)]
+
+
+def test_of_a_repeated_batch_dead_letters_are_new_only_once(engine: Engine) -> None:
+    message = metric_message(metric_result(metricStatus="FINE"))
+
+    load_now(engine, message)
+    load_now(engine, message)
+
+    assert [row[3:] for row in query(engine, AUDITED)] == [(1, 0, 1, 0), (1, 0, 0, 0)]
+
+
+def test_without_an_audit_a_batch_leaves_none(engine: Engine) -> None:
+    load(engine, Catalogue(engine), [metric_message()], NOW)
+
+    assert query(engine, AUDITED) == []
+
+
+def test_rows_are_told_by_class_as_the_wire_spells_it(engine: Engine) -> None:
+    planned = new_message("DOWNTIME", json.dumps(downtime()), content_type="application/json")
+
+    loaded = load_now(engine, metric_message(metric_result()), metric_message(), planned)
+
+    assert loaded.rows_by_class == {"metricOutput": 2, "downtime": 1}
+    assert loaded.rows == 3
+
+
+def test_an_import_leaves_who_loaded_what_from_which_file(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "old results.txt"
+    file.write_bytes(metric_message(metric_result(), metric_result(metricStatus="FINE")).body)
+    with acting_as("loader", engine) as loader:
+        limits = limits_of_history(datetime.now(UTC))
+        job = Import(loader, Catalogue(loader), "metricOutput", limits, Progress(), tmp_path)
+
+        job.run(str(file))
+
+    [(consumer, _, process_id, *counts)] = query(engine, AUDITED)
+    assert (consumer, counts) == ("sam-db import", [2, 1, 1, 0])
+    assert process_id > 0
+    [(brokers,)] = query(engine, "SELECT brokers FROM load_audit")
+    assert json.loads(brokers) == {str(file): 2}
+
+
+def test_poison_is_kept_whole_and_not_looked_into(engine: Engine) -> None:
+    poison, other = metric_message(metric_result(metricName="kills")), metric_message()
+
+    loaded = load_now(engine, poison, other, poison=(poison.message_id,))
+
+    assert loaded.dead_letters == {"poison": 1}
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [other.message_id]
+    [letter] = list_dead_letters(engine)
+    assert (letter.message_id, letter.record_number) == (poison.message_id, 0)
+    assert "died again and again" in letter.error
+    content = show_dead_letter(engine, letter.dead_letter_id)
+    assert (content.headers, content.body) == (poison.headers, poison.body)
+
+
+def test_poison_is_kept_of_whatever_class_even_a_check(engine: Engine) -> None:
+    check, unknown = new_message(CHECK_CLASS, ""), new_message("nowhere", "a: b\nEOT\n")
+
+    loaded = load_now(engine, check, unknown, poison=(check.message_id, unknown.message_id))
+
+    assert (loaded.dead_letters, loaded.checks) == ({"poison": 2}, 0)
+
+
+def test_poison_that_kills_no_more_becomes_rows_by_a_replay(engine: Engine) -> None:
+    message = metric_message()
+    load_now(engine, message, poison=(message.message_id,))
+    [letter] = list_dead_letters(engine)
+
+    [replayed] = replay_dead_letters(engine, [letter.dead_letter_id], lambda: NOW)
+
+    assert replayed.state == "replayed"
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [message.message_id]

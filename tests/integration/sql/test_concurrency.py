@@ -1,0 +1,267 @@
+"""Several loaders at once that meet the same new names and the same results."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.messages.decode import read
+from sam_pipeline.schema.messages.message import JSON, Message, new_message
+from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import ReadRecord, Record
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.batch import Batch, read_batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
+from sam_pipeline.sql.loading.insert import Inserted, insert_batch
+from sam_pipeline.sql.loading.load import load
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import downtime, query, service_endpoint, site_group
+
+LOADERS = 8
+STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
+
+
+def some_results(seed: int) -> list[Record]:
+    """The same hosts, metrics and moments for every seed, in another order and status."""
+    rng = random.Random(seed)
+    records = [
+        metric_result(
+            hostName=f"host{number % 40:02d}.example.org",
+            metricName=f"org.sam.M{number % 7}",
+            voName=f"vo{number % 3}",
+            siteName=f"SITE-{number % 11}",
+            gatheredAt=f"wn{number % 5}.example.org",
+            timestamp=f"2026-11-20T{number % 12:02d}:00:00Z",
+            metricStatus=rng.choice(STATUSES),
+        )
+        for number in range(400)
+    ]
+    rng.shuffle(records)
+    return records
+
+
+def messages(seed: int) -> list[Message]:
+    records = some_results(seed)
+    return [metric_message(*records[at : at + 50]) for at in range(0, len(records), 50)]
+
+
+def worst(all_records: Sequence[Record]) -> dict[tuple[str, ...], str]:
+    keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
+    found: dict[tuple[str, ...], str] = {}
+    for record in all_records:
+        key = tuple(record[name] for name in keys)
+        found[key] = max(found.get(key, "OK"), record["metricStatus"], key=STATUSES.index)
+    return found
+
+
+def test_loaders_at_once_neither_deadlock_nor_duplicate(engine: Engine) -> None:
+    def load_all(seed: int) -> int:
+        with acting_as("loader", engine) as loader:
+            catalogue = Catalogue(loader)
+            return sum(load(loader, catalogue, [one], NOW).rows for one in messages(seed))
+
+    with ThreadPoolExecutor(LOADERS) as pool:
+        loaded = list(pool.map(load_all, range(LOADERS), timeout=120))
+
+    assert loaded == [400] * LOADERS
+    rows = query(
+        engine,
+        """
+        SELECT hostName, metricName, voName, timestamp, gatheredAt, metricStatus
+        FROM metricOutput
+        """,
+    )
+    expected = worst([record for seed in range(LOADERS) for record in some_results(seed)])
+    assert {row[:5]: row[5] for row in rows} == expected
+    assert len(rows) == len(expected)
+    for table, names in (("host", 45), ("metric", 7), ("vo", 3), ("fqan", 1)):
+        assert query(engine, f"SELECT count(*), count(DISTINCT name) FROM {table}") == [
+            (names, names)
+        ]
+
+
+# Of PostgreSQL alone: two doors, partitions made on demand, statuses and days folded in beside ---
+
+DOORS: Mapping[str, Callable[[random.Random], bool]] = {
+    "bulk door": lambda _: True,
+    "view": lambda _: False,
+    "either": lambda rng: rng.random() < 0.5,
+}
+"""Whether a class of a batch goes by the bulk door."""
+
+SITES, DAYS = 12, 6
+
+
+def all_classes(seed: int) -> list[Message]:
+    """Messages of each class, one of them with a row that the database refuses.
+
+    The keys are the same for every seed, each time in another order; what wins of them differs.
+    """
+    rng = random.Random(seed)
+    results = [
+        metric_result(
+            hostName=f"host{number % 40:02d}.example.org",
+            metricName=f"org.sam.M{number % 7}",
+            voName=f"vo{number % 3}",
+            gatheredAt=f"wn{number % 5}.example.org",
+            timestamp=f"2026-11-{1 + number % DAYS:02d}T{number % 24:02d}:00:00Z",
+            metricStatus=rng.choice(STATUSES),
+            detailsData=f"of loader {seed}",
+        )
+        for number in range(240)
+    ]
+    others = {
+        "serviceEndpoint": [
+            service_endpoint(
+                siteName=f"SITE-{number}",
+                hostName=f"host{number:02d}.example.org",
+                validTo=f"2027-01-{10 + seed:02d}T00:00:00Z",
+            )
+            for number in range(SITES)
+        ],
+        "siteGroup": [
+            *(site_group(siteName=f"SITE-{number}", validTo=None) for number in range(SITES)),
+            site_group(siteName="SITE-X", weight="-1"),
+        ],
+        "downtime": [
+            downtime(
+                downtimeId=f"D{number}",
+                siteName=f"SITE-{number}",
+                timestamp=f"2026-11-{10 + seed:02d}T00:00:00Z",
+                description=f"of loader {seed}",
+            )
+            for number in range(SITES)
+        ],
+    }
+    rng.shuffle(results)
+    made = [metric_message(*results[at : at + 40]) for at in range(0, len(results), 40)]
+    for name, rows in others.items():
+        rng.shuffle(rows)
+        made += [
+            new_message(name, write_json(some), content_type=JSON)  # type: ignore[arg-type]
+            for some in (rows[: SITES // 2], rows[SITES // 2 :])
+        ]
+    rng.shuffle(made)
+    return made
+
+
+@pytest.fixture
+def new_postgres(postgres_url: str) -> Iterator[Engine]:
+    """A database without a partition."""
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@contextmanager
+def beside(*actions: Callable[[], object]) -> Iterator[None]:
+    """Do these again and again meanwhile; their errors are raised at the end."""
+    done = threading.Event()
+
+    def repeat(action: Callable[[], object]) -> None:
+        while not done.wait(0.01):
+            action()
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        running = [pool.submit(repeat, action) for action in actions]
+        try:
+            yield
+        finally:
+            done.set()
+        for each in running:
+            each.result()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_loaders_at_once_lose_nothing_by_any_door(new_postgres: Engine, door: str) -> None:
+    engine = new_postgres
+
+    def load_all(seed: int) -> list[Inserted]:
+        rng, made = random.Random(seed), all_classes(seed)
+        return [
+            insert_by(loader, made[at : at + 4], DOORS[door], rng) for at in range(0, len(made), 4)
+        ]
+
+    def number_changes() -> None:
+        with writing(reporter) as connection:
+            take_changes(connection)
+
+    with (
+        acting_as("loader", engine) as loader,
+        acting_as("reporter", engine) as reporter,
+        beside(lambda: fold(loader), number_changes),
+        ThreadPoolExecutor(LOADERS) as pool,
+    ):
+        inserted = list(pool.map(load_all, range(LOADERS), timeout=120))
+    fold_all(engine)
+
+    for of_one in inserted:
+        assert sum(each.rows for each in of_one) == 240 + 3 * SITES
+        [refused] = [failure.text for each in of_one for failure in each.failures]
+        assert "weight" in refused
+    assert_all_is_there(engine)
+
+
+def insert_by(
+    engine: Engine,
+    messages: Sequence[Message],
+    is_bulk: Callable[[random.Random], bool],
+    rng: random.Random,
+) -> Inserted:
+    """As load() does, by a door of our choice."""
+    batch: Batch = read_batch(Catalogue(engine), messages, NOW, Limits())
+    for part in batch.by_view.values():
+        part.view = replace(part.view, bulk=is_bulk(rng))
+    return load_transaction(engine, lambda connection: insert_batch(connection, batch))
+
+
+def assert_all_is_there(engine: Engine) -> None:
+    results = [
+        record
+        for seed in range(LOADERS)
+        for message in all_classes(seed)
+        if message.message_class == "metricOutput"
+        for record in some_records(message)
+    ]
+    expected = worst(results)
+    rows = query(
+        engine,
+        """
+        SELECT hostName, metricName, voName, timestamp, gatheredAt, metricStatus, detailsData
+        FROM metricOutput
+        """,
+    )
+    assert {row[:5]: row[5] for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert all(row[6] for row in rows)
+    names = {key[:3] for key in expected}
+    assert query(engine, "SELECT count(*) FROM metric_instance") == [(len(names),)]
+    assert query(engine, "SELECT count(*) FROM current_status") == [(len(names),)]
+    days = {f"2026-11-{1 + day:02d}" for day in range(DAYS + 1)}
+    assert days <= {str(row[0]) for row in query(engine, "SELECT day FROM report_changed_day")}
+    assert set(query(engine, "SELECT siteName, validTo FROM serviceEndpoint")) == {
+        (f"SITE-{number}", "2027-01-10T00:00:00Z") for number in range(SITES)
+    }
+    assert sorted(query(engine, "SELECT siteName FROM siteGroup")) == sorted(
+        (f"SITE-{number}",) for number in range(SITES)
+    )
+    assert sorted(query(engine, "SELECT downtimeId, description FROM downtime")) == sorted(
+        (f"D{number}", f"of loader {LOADERS - 1}") for number in range(SITES)
+    )
+
+
+def some_records(message: Message) -> list[Record]:
+    return [found.fields for found in read(message) if isinstance(found, ReadRecord)]

@@ -1,0 +1,392 @@
+"""Newest statuses and changed days are what the stored rows say, in whatever order they came."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
+from tests.support.builders import metric_result
+from tests.support.database.sql_rows import (
+    downtime,
+    insert,
+    query,
+    service_endpoint,
+    site_group,
+    stored,
+)
+
+STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
+START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
+
+Key = tuple[str, str, str]
+Shown = tuple[str, str, str]
+"""status, since, measured_at"""
+
+
+def random_results(rng: random.Random, minutes: int) -> list[Record]:
+    """Results of few instances and moments, so that they meet."""
+    return [
+        metric_result(
+            hostName=f"host{rng.randrange(2)}.example.org",
+            metricName=f"M{rng.randrange(2)}",
+            voFqan=rng.choice((None, None, "/ops/Role=pilot")),
+            gatheredAt=rng.choice(("a", "a", "b")),
+            siteName=rng.choice(("ONE", "TWO")),
+            timestamp=f"{START + timedelta(minutes=rng.randrange(minutes)):%Y-%m-%dT%H:%M:%SZ}",
+            metricStatus=rng.choice(("OK", "OK", "OK", *STATUSES)),
+            summaryData=f"summary {rng.randrange(10**6)}",
+            detailsData=rng.choice((None, "details")),
+        )
+        for _ in range(rng.choice((1, 3, 20)))
+    ]
+
+
+def told_by_results(rows: Iterable[Record]) -> dict[Key, tuple[Shown, set[str]]]:
+    """What current_status must show, and the summaries it may show."""
+    moments: dict[Key, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        key = (row["hostName"], row["metricName"], row["voName"])
+        moments[key][row["timestamp"]].append(row)
+    told = {}
+    for key, by_time in moments.items():
+        worst = {time: max(map(rank, found)) for time, found in by_time.items()}
+        newest = max(worst)
+        others = [time for time in worst if worst[time] != worst[newest]]
+        since = min(time for time in worst if time > max(others, default=""))
+        summaries = {row["summaryData"] for row in by_time[newest] if rank(row) == worst[newest]}
+        told[key] = ((STATUSES[worst[newest]], since, newest), summaries)
+    return told
+
+
+def rank(row: Record) -> int:
+    return STATUSES.index(row["metricStatus"])
+
+
+def shown(engine: Engine) -> dict[Key, tuple[Shown, str]]:
+    rows = query(
+        engine,
+        """
+        SELECT host_name, metric_name, vo, status, since, measured_at, summary FROM current_status
+        """,
+    )
+    assert len({row[:3] for row in rows}) == len(rows)
+    return {row[:3]: (row[3:6], row[6]) for row in rows}
+
+
+def changed(engine: Engine) -> set[str]:
+    """The days that changed since any run looked."""
+    if engine.dialect.name == "sqlite":  # shows what was not folded yet, too
+        at_once = changed_now(engine)
+        fold_all(engine)
+        assert changed_now(engine) == at_once
+    fold_all(engine)
+    return changed_now(engine)
+
+
+def changed_now(engine: Engine) -> set[str]:
+    return {
+        str(day)
+        for (day,) in query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
+    }
+
+
+def all_days(engine: Engine) -> set[str]:
+    fold(engine)
+    return {str(day) for (day,) in query(engine, "SELECT day FROM report_changed_day")}
+
+
+def take(engine: Engine) -> int:
+    with writing(engine) as connection:
+        return take_changes(connection)
+
+
+def days(first: str, last: str) -> set[str]:
+    start, end = date.fromisoformat(first), date.fromisoformat(last)
+    return {str(start + timedelta(days=n)) for n in range((end - start).days + 1)}
+
+
+def set_horizon(engine: Engine, day: str) -> None:
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO horizon (day) VALUES (:day)"), {"day": day})
+
+
+def result_at(time: str, **changes: str | None) -> Record:
+    return metric_result(timestamp=time, **changes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed: int) -> None:
+    rng = random.Random(seed)
+    before: dict[tuple[str, ...], int] = {}
+    marked: set[str] = set()
+    for number in range(25):
+        if rng.random() < 0.3:
+            take(engine)
+            marked = set()
+
+        insert(engine, "metricOutput", *random_results(rng, minutes=5 + number * 2))
+
+        rows = stored(engine, "metricOutput")
+        after = {natural_key(row): rank(row) for row in rows}
+        for key in after:
+            if after[key] != before.get(key):
+                day = date.fromisoformat(key[-1][:10])
+                marked |= {str(day), str(day + timedelta(days=1))}
+        before = after
+        if engine.dialect.name == "sqlite":  # its views show what was not folded yet, too
+            check_views(engine, rows, marked)
+            if rng.random() < 0.5:
+                fold_some(engine, rng.randrange(1, 30))
+        else:
+            fold_all(engine)
+        check_views(engine, rows, marked)
+
+    fold_all(engine)
+    check_views(engine, rows, marked)
+
+
+def check_views(engine: Engine, rows: Iterable[Record], marked: set[str]) -> None:
+    told, found = told_by_results(rows), shown(engine)
+    assert {key: value[0] for key, value in found.items()} == {
+        key: value[0] for key, value in told.items()
+    }
+    assert all(found[key][1] in told[key][1] for key in told)
+    assert changed_now(engine) == marked
+
+
+def fold_some(engine: Engine, at_most: int) -> None:
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO fold_news (at_most) VALUES (:n)"), {"n": at_most})
+
+
+@pytest.fixture
+def sqlite_engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_a_fold_takes_the_oldest_news_and_tells_how_many(sqlite_engine: Engine) -> None:
+    insert(
+        sqlite_engine, "metricOutput", *(result_at(f"2026-03-0{day}T12:00:00Z") for day in (1, 2))
+    )
+    fold_some(sqlite_engine, 1)
+    kept = "SELECT measured_at FROM instance_status"
+    assert query(sqlite_engine, kept) == [(1772366400,)]
+
+    assert fold(sqlite_engine) == 1
+    assert fold(sqlite_engine) == 0
+
+    assert query(sqlite_engine, kept) == [(1772452800,)]
+
+
+def test_a_result_that_became_worse_is_news_once(sqlite_engine: Engine) -> None:
+    insert(sqlite_engine, "metricOutput", metric_result(metricStatus="OK"))
+    fold_all(sqlite_engine)
+
+    for status in ("WARNING", "CRITICAL", "OK"):
+        insert(sqlite_engine, "metricOutput", metric_result(metricStatus=status))
+
+    assert fold(sqlite_engine) == 1
+    assert fold(sqlite_engine) == 0
+
+
+@pytest.mark.parametrize("forgotten", [1, 2, 3, 4])
+def test_results_are_news_though_those_before_them_were_deleted(
+    sqlite_engine: Engine, forgotten: int
+) -> None:
+    for day in (1, 2, 3):
+        insert(sqlite_engine, "metricOutput", result_at(f"2026-03-0{day}T12:00:00Z"))
+    fold_some(sqlite_engine, 2)
+    with writing(sqlite_engine) as connection:
+        connection.execute(
+            text("DELETE FROM metric_result WHERE result_id > 3 - :n"), {"n": forgotten}
+        )
+
+    late = result_at("2026-03-04T12:00:00Z", metricStatus="CRITICAL")
+    insert(sqlite_engine, "metricOutput", late)
+
+    for _ in range(2):
+        [(shown_status, _)] = shown(sqlite_engine).values()
+        assert shown_status == ("CRITICAL", late["timestamp"], late["timestamp"])
+        fold_all(sqlite_engine)
+
+
+def natural_key(row: Record) -> tuple[str, ...]:
+    names = ("hostName", "metricName", "voName", "voFqan", "gatheredAt", "timestamp")
+    return tuple(row.get(name, "") for name in names)
+
+
+def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engine) -> None:
+    for day, status in ((1, "CRITICAL"), (2, "OK"), (3, "OK"), (9, "OK")):
+        insert(
+            engine,
+            "metricOutput",
+            result_at(f"2026-03-0{day}T12:00:00Z", metricStatus=status),
+        )
+    fold(engine)
+    with writing(engine) as connection:
+        forget = "DELETE FROM metric_result WHERE measured_at < :time"
+        time = datetime(2026, 3, 9, tzinfo=UTC)
+        value = int(time.timestamp()) if engine.dialect.name == "sqlite" else time
+        connection.execute(text(forget), {"time": value})
+        connection.execute(text("INSERT INTO horizon (day) VALUES ('2026-03-09')"))
+
+    # Worse results of the moment before since: since must be found again.
+    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z", gatheredAt="b"))
+    fold(engine)
+
+    [(shown_status, _)] = shown(engine).values()
+    assert shown_status == ("OK", "2026-03-02T12:00:00Z", "2026-03-09T12:00:00Z")
+
+
+def test_a_repeat_marks_no_day(engine: Engine) -> None:
+    insert(engine, "metricOutput", metric_result(metricStatus="CRITICAL"))
+    take(engine)
+
+    insert(engine, "metricOutput", metric_result(), metric_result(metricStatus="CRITICAL"))
+
+    assert changed(engine) == set()
+
+
+def test_changes_are_numbered_upwards(engine: Engine) -> None:
+    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
+    first = take(engine)
+    assert take(engine) == first + 1
+    insert(engine, "metricOutput", result_at("2026-03-02T12:00:00Z"))
+    last = take(engine)
+
+    found = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
+
+    assert [(str(day), number) for day, number in found] == [
+        ("2026-03-01", first),
+        ("2026-03-02", last),
+        ("2026-03-03", last),
+    ]
+
+
+def test_no_day_before_the_horizon_and_none_of_the_future_is_marked(engine: Engine) -> None:
+    set_horizon(engine, "2026-03-05")
+    today = datetime.now(UTC)
+    insert(
+        engine,
+        "metricOutput",
+        result_at("2026-03-03T12:00:00Z"),
+        result_at("2026-03-04T12:00:00Z"),
+        result_at(f"{today - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"),
+        result_at(f"{today:%Y-%m-%dT%H:%M:%SZ}"),
+        result_at(f"{today + timedelta(days=3):%Y-%m-%dT%H:%M:%SZ}"),
+    )
+
+    yesterday = today.date() - timedelta(days=1)
+    assert changed(engine) == {"2026-03-05", str(yesterday), str(today.date())}
+
+
+@pytest.fixture
+def march(engine: Engine) -> Engine:
+    """First results on 1 March 2026, and every change taken."""
+    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
+    take(engine)
+    return engine
+
+
+def today() -> str:
+    return str(datetime.now(UTC).date())
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("2026-03-03T00:00:00Z", "2026-03-05T00:00:00Z", days("2026-03-03", "2026-03-04")),
+        ("2026-03-03T00:00:01Z", "2026-03-05T00:00:01Z", days("2026-03-04", "2026-03-05")),
+        ("2026-03-03T10:00:00Z", "2026-03-03T12:00:00Z", set()),
+        ("2020-01-01T00:00:00Z", "2026-03-03T00:00:00Z", days("2026-03-01", "2026-03-02")),
+        ("2026-03-03T00:00:00Z", "2026-03-01T00:00:00Z", set()),
+        ("2026-03-03T00:00:00Z", None, "to today"),
+        ("2999-01-01T00:00:00Z", None, set()),
+    ],
+)
+@pytest.mark.parametrize("view", ["serviceEndpoint", "siteGroup"])
+def test_topology_marks_the_days_at_whose_midnight_it_is_valid(
+    march: Engine, view: str, start: str, end: str | None, expected: set[str] | str
+) -> None:
+    row = service_endpoint if view == "serviceEndpoint" else site_group
+
+    insert(march, view, row(validFrom=start, validTo=end))
+
+    wanted = days("2026-03-03", today()) if expected == "to today" else expected
+    assert changed(march) == wanted
+
+
+@pytest.mark.parametrize("view", ["serviceEndpoint", "siteGroup"])
+def test_an_end_that_changes_marks_the_days_between(march: Engine, view: str) -> None:
+    row = service_endpoint if view == "serviceEndpoint" else site_group
+    insert(march, view, row(validFrom="2026-03-02T00:00:00Z"))
+    take(march)
+
+    insert(march, view, row(validFrom="2026-03-02T00:00:00Z", validTo="2026-03-09T00:00:00Z"))
+    assert changed(march) == days("2026-03-09", today())
+    take(march)
+
+    insert(march, view, row(validFrom="2026-03-02T00:00:00Z", validTo="2026-03-06T12:00:00Z"))
+    assert changed(march) == days("2026-03-07", "2026-03-08")
+    take(march)
+
+    insert(march, view, row(validFrom="2026-03-02T00:00:00Z", validTo="2026-03-08T00:00:00Z"))
+    assert changed(march) == set()
+
+
+def test_a_downtime_marks_the_days_it_touches_before_and_after_a_change(march: Engine) -> None:
+    def announce(start: str, end: str, version: int) -> None:
+        insert(
+            march,
+            "downtime",
+            downtime(
+                startTime=f"2026-03-{start}:00:00Z",
+                endTime=f"2026-03-{end}:00:00Z",
+                timestamp=f"2026-02-0{version}T00:00:00Z",
+            ),
+        )
+
+    announce("03T23", "05T00", 1)
+    assert changed(march) == days("2026-03-03", "2026-03-04")
+    take(march)
+    announce("10T00", "10T01", 2)
+    assert changed(march) == days("2026-03-03", "2026-03-04") | {"2026-03-10"}
+    take(march)
+    announce("10T00", "10T00", 3)
+    assert changed(march) == {"2026-03-10"}
+    take(march)
+    announce("12T00", "12T00", 2)
+    assert changed(march) == set()
+
+
+def test_nothing_is_marked_before_the_first_results(engine: Engine) -> None:
+    insert(engine, "serviceEndpoint", service_endpoint())
+    insert(engine, "siteGroup", site_group())
+    insert(engine, "downtime", downtime())
+
+    assert all_days(engine) == set()
+
+
+def test_topology_marks_no_day_before_the_horizon(march: Engine) -> None:
+    set_horizon(march, "2026-03-04")
+
+    insert(
+        march,
+        "serviceEndpoint",
+        service_endpoint(validFrom="2026-03-01T00:00:00Z", validTo="2026-03-06T00:00:00Z"),
+    )
+
+    assert changed(march) == days("2026-03-04", "2026-03-05")

@@ -1,0 +1,449 @@
+"""The same rows by whichever door, and into either database: the same is there afterwards.
+
+`pytest --hypothesis-profile=soak tests/integration/sql/test_doors.py` looks much longer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, text
+
+from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import DRIVER_ERRORS
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.staging import store
+from tests.integration.conftest import EMPTY_ALL_TABLES
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query
+
+# A few dozen rows take each of the doors, so fewer examples than elsewhere do.
+EXAMPLES = settings.default.max_examples // 5 if settings.default else 20
+
+STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
+TODAY = datetime.now(UTC).date()
+"""Days up to this one can be due."""
+
+
+class Batch(NamedTuple):
+    """Rows of one class, by wire keys; an absent value is None."""
+
+    view: str
+    rows: Sequence[Mapping[str, str | None]]
+
+
+# What is drawn --------------------------------------------------------------------------------
+# From few names and moments, so that rows meet; and sometimes from all there are.
+
+ODD = st.sampled_from(["É", "é", "İ", "ß", "\\", "'", '"', "\u202e", "%", ":", "\U0001f600"])
+NAMES = st.sampled_from(["\\N", "%s", ":x"]) | st.text(
+    st.one_of(st.characters(codec="utf-8", exclude_categories=["Cc"]), ODD), min_size=1, max_size=9
+)
+TEXTS = st.one_of(
+    st.none(),
+    st.sampled_from(["", "fine", "\\N", "a\tb\r\nc\\", "x" * 9000]),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
+)
+
+
+def name(*known: str | None) -> st.SearchStrategy[str | None]:
+    """Nearly always a known one."""
+    return st.one_of(*[st.sampled_from(known)] * 9, NAMES)
+
+
+def moment(*days_ago: int) -> st.SearchStrategy[str]:
+    """One of the first or last seconds of these days, or noon."""
+    seconds = (0, 1, 43200, 86399)
+    midnight = datetime.combine(TODAY, time(), UTC)
+    return st.sampled_from(
+        [
+            format_time(midnight - timedelta(days=days) + timedelta(seconds=second))
+            for days in days_ago
+            for second in seconds
+        ]
+    )
+
+
+HOSTS = name("ce01.example.org", "CE01.Example.ORG", "É.example.org", "é.example.org")
+FLAVOURS = name("CE", "SE")
+SITES = name("North", "north", "Süd")
+VOS = name("ops", "", None)
+BAD_TIMES = st.sampled_from([None, "infinity", "2026-02-31", "2026-11-20T12:00:00.5Z"])
+
+METRIC_OUTPUTS = st.fixed_dictionaries(
+    {
+        "hostName": HOSTS,
+        "serviceFlavour": FLAVOURS,
+        "serviceType": name("CE", None, None),
+        "serviceURI": name("ce01.example.org:8443", None),
+        "siteName": name("North", None, ""),
+        "metricName": name("org.sam.CE-Ping", "org.sam.CE-JobSubmit"),
+        "metricStatus": st.sampled_from([*STATUSES, "ok", "Critical"]),
+        "timestamp": moment(20, 5, 4, 0, 1000),
+        "gatheredAt": name("wn1.example.org", "WN1.example.org", "", None),
+        "voName": VOS,
+        "voFqan": name("/ops/Role=lcgadmin", "", None),
+        "monitoringHost": name("nagios", None),
+        "summaryData": TEXTS,
+        "performanceData": TEXTS,
+        "detailsData": TEXTS,
+    }
+)
+SERVICE_ENDPOINTS = st.fixed_dictionaries(
+    {
+        "siteName": SITES,
+        "hostName": HOSTS,
+        "serviceFlavour": FLAVOURS,
+        "serviceURI": TEXTS,
+        "voName": VOS,
+        "production": name("true", "false", None),
+        "monitored": name("true", None),
+        "validFrom": moment(21, 5, -3),
+        "validTo": st.one_of(st.none(), moment(10, 4, 0, -9)),
+    }
+)
+SITE_GROUPS = st.fixed_dictionaries(
+    {
+        "siteName": SITES,
+        "groupName": name("North", "É"),
+        "groupType": name("federation", "vo"),
+        "weight": st.sampled_from(["0", "3", "2147483647", None]),
+        "validFrom": moment(21, 5, -3),
+        "validTo": st.one_of(st.none(), moment(10, 4, 0, -9)),
+    }
+)
+DOWNTIMES = st.fixed_dictionaries(
+    {
+        "downtimeId": name("D1", "D2", "", None),
+        "siteName": name("North", "", None),
+        "hostName": HOSTS,
+        "serviceFlavour": name("CE", "", None),
+        "startTime": moment(19, 6),
+        "endTime": st.one_of(moment(19, 6), moment(6, 3, -2)),
+        "classification": name("SCHEDULED"),
+        "severity": name("OUTAGE", "WARNING"),
+        "description": TEXTS,
+        "timestamp": st.one_of(st.none(), moment(21, 20)),
+    }
+)
+GOOD = {
+    "metricOutput": METRIC_OUTPUTS,
+    "serviceEndpoint": SERVICE_ENDPOINTS,
+    "siteGroup": SITE_GROUPS,
+    "downtime": DOWNTIMES,
+}
+BAD = {
+    "metricOutput": {
+        "hostName": st.sampled_from(["", None]),
+        "metricName": st.sampled_from(["", None]),
+        "serviceFlavour": st.just(""),
+        "metricStatus": st.sampled_from(["FINE", "", None, "cr\u0131tical"]),
+        "timestamp": BAD_TIMES,
+    },
+    "serviceEndpoint": {"siteName": st.just(""), "validFrom": BAD_TIMES},
+    "siteGroup": {"weight": st.sampled_from(["-1", "1.5", "many", ""]), "validFrom": BAD_TIMES},
+    "downtime": {"severity": st.sampled_from(["", None]), "endTime": BAD_TIMES},
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Batch]:
+    """Some rows come again, in their own batch or in a later one."""
+    seen: dict[str, list[Mapping[str, str | None]]] = defaultdict(list)
+    drawn: list[Batch] = []
+    number = 0
+    for view in draw(st.lists(st.sampled_from(sorted(GOOD)), min_size=1, max_size=8)):
+        rows = []
+        for _ in range(draw(st.integers(1, 8))):
+            how = draw(st.sampled_from(["new"] * 6 + ["again"] * 3 + ["bad"]))
+            row = draw(st.sampled_from(seen[view])) if how == "again" and seen[view] else None
+            row = row or draw(GOOD[view])
+            if how == "bad":
+                column = draw(st.sampled_from(sorted(BAD[view])))
+                row = {**row, column: draw(BAD[view][column])}
+            number += 1
+            rows.append({**row, "messageId": f"m-{number}"})
+            seen[view].append(row)
+        drawn.append(Batch(view, rows))
+    return drawn
+
+
+# The doors ------------------------------------------------------------------------------------
+
+Rows = Sequence[Mapping[str, str | None]]
+Door = Callable[[Connection, ClassView, Rows], None]
+
+
+def one_by_one(connection: Connection, view: ClassView, rows: Rows) -> None:
+    """An INSERT a row."""
+    for row in rows:
+        with connection.begin_nested():
+            insert_rows(connection, view, [row])
+
+
+def insert_rows(connection: Connection, view: ClassView, rows: Rows) -> None:
+    """One INSERT of many rows."""
+    names = list(rows[0])
+    marks = ", ".join(
+        f"({', '.join(f':{name}{number}' for name in names)})" for number in range(len(rows))
+    )
+    values = {f"{name}{number}": row[name] for number, row in enumerate(rows) for name in names}
+    connection.execute(text(f"INSERT INTO {view.name} ({', '.join(names)}) VALUES {marks}"), values)
+
+
+def by_copy(connection: Connection, view: ClassView, rows: Rows) -> None:
+    """COPY into the view."""
+    in_bulk(connection, replace(view, bulk=False), rows)
+
+
+def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> None:
+    """COPY past the trigger, as the loader does."""
+    store(
+        connection,
+        view,
+        [
+            (
+                {key.lower(): value for key, value in row.items() if value is not None},
+                row["messageId"] or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+DOORS: Mapping[str, Door] = {
+    door.__name__: door for door in (one_by_one, insert_rows, by_copy, in_bulk)
+}
+
+
+def put(connection: Connection, view: ClassView, rows: Rows, door: Door) -> set[str | None]:
+    """Store the good rows; the ids of the bad ones, found by halving."""
+    try:
+        with connection.begin_nested():
+            door(connection, view, rows)
+        return set()
+    except DRIVER_ERRORS:
+        if len(rows) == 1:
+            return {rows[0]["messageId"]}
+    half = len(rows) // 2
+    return put(connection, view, rows[:half], door) | put(connection, view, rows[half:], door)
+
+
+# What is there --------------------------------------------------------------------------------
+
+VIEWS = {
+    **{
+        known.name: f"SELECT {', '.join(known.keys)}, messageId FROM {known.name}"
+        for known in BUILT_IN.values()
+    },
+    "current_status": """
+        SELECT site, service_flavour, host_name, metric_name, vo, status, since, measured_at
+        FROM current_status
+    """,
+    "report_changed_day": "SELECT day, change_no FROM report_changed_day",
+    "report_topology": """
+        SELECT site, host_name, service_flavour, vo, valid_from, valid_from_s, valid_to_s
+        FROM report_topology
+    """,
+    "report_downtime": """
+        SELECT downtime_id, site, host_name, service_flavour, start_s, end_s FROM report_downtime
+    """,
+}
+NAME_TABLES = ("site", "host", "service_flavour", "metric", "vo", "fqan")
+TABLES = {
+    **{table: f"SELECT name FROM {table}" for table in NAME_TABLES},
+    "site_group": "SELECT group_type, name FROM site_group",
+    "endpoint": """
+        SELECT h.name, f.name
+        FROM endpoint AS e
+        JOIN host AS h ON h.host_id = e.host_id
+        JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+    """,
+    "metric_instance": """
+        SELECT host_name, service_flavour, metric_name, vo, fqan FROM metric_instance_name
+    """,
+    "result_source": """
+        SELECT
+            n.host_name, n.service_flavour, n.metric_name, n.vo, n.fqan, k.service_uri,
+            k.service_type, k.site_name, k.metric_type, k.data_type, k.monitoring_host, k.role,
+            k.nagios_name, k.encrypted
+        FROM result_source AS k
+        JOIN metric_instance_name AS n ON n.instance_id = k.instance_id
+    """,
+}
+COUNTED = (
+    *TABLES,
+    "instance_status",
+    "metric_result",
+    "endpoint_membership",
+    "site_group_member",
+    "announced_downtime",
+)
+
+
+def contents(engine: Engine) -> dict[str, Any]:
+    """All that must not depend on the door: rows of views and tables in order, and how many."""
+    found: dict[str, Any] = {
+        what: sorted(map(plain, query(engine, statement)), key=repr)
+        for what, statement in {**VIEWS, **TABLES}.items()
+    }
+    for table in COUNTED:
+        [[count]] = query(engine, f"SELECT count(*) FROM {table}")
+        found[f"count of {table}"] = count
+    return found
+
+
+def plain(row: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(value.isoformat() if isinstance(value, date) else value for value in row)
+
+
+def newest_statuses(results: Sequence[Sequence[Any]]) -> set[tuple[Any, ...]]:
+    """What current_status must say, but for sites: told from the rows of metricOutput."""
+    keys = [*BUILT_IN["metricoutput"].keys]
+    timelines: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for result in results:
+        row = dict(zip(keys, result[:-1], strict=True))
+        timeline = timelines[
+            row["serviceFlavour"], row["hostName"], row["metricName"], row["voName"] or ""
+        ]
+        when, status = row["timestamp"], row["metricStatus"]
+        timeline[when] = max(timeline.get(when, "OK"), status, key=STATUSES.index)
+    return {(*names, *newest(timeline)) for names, timeline in timelines.items()}
+
+
+def newest(timeline: Mapping[str, str]) -> tuple[str, str, str]:
+    """The last status, since when it holds, and when it was last seen."""
+    measured_at = max(timeline)
+    status = timeline[measured_at]
+    other_at = max((when for when in timeline if timeline[when] != status), default="")
+    return status, min(when for when in timeline if when > other_at), measured_at
+
+
+# The databases --------------------------------------------------------------------------------
+
+
+class Database(NamedTuple):
+    """As its owner sees it, and as a loader does."""
+
+    owner: Engine
+    loader: Engine
+
+
+class Databases(NamedTuple):
+    """One of PostgreSQL for each door, one for all of them in turns, one of SQLite."""
+
+    by_door: Mapping[str, Database]
+    mixed: Database
+    sqlite: Database
+
+
+@pytest.fixture(scope="module")
+def databases(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Databases]:
+    urls = [
+        *(fresh_database(postgres) for _ in (*DOORS, "mixed")),
+        f"sqlite:///{tmp_path_factory.mktemp('doors') / 'sam.db'}",
+    ]
+    with ExitStack() as stack:
+        found = []
+        for url in urls:
+            engine = make_engine(url, create=True)
+            stack.callback(engine.dispose)
+            upgrade(engine)
+            found.append(Database(engine, stack.enter_context(acting_as("loader", engine))))
+        *each, mixed, sqlite = found
+        yield Databases(dict(zip(DOORS, each, strict=True)), mixed, sqlite)
+
+
+def empty(engine: Engine) -> None:
+    with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(EMPTY_ALL_TABLES)
+            return
+        connection.execute(text("PRAGMA defer_foreign_keys = ON"))
+        for table in (*COUNTED, "metric_result_detail", "changed_day"):
+            connection.execute(text(f"DELETE FROM {table}"))
+
+
+# Later it would depend on when the notes of the loaders are folded in, which days of topology are
+# due: none before the first day with results.
+FIRST = {
+    **dict.fromkeys(BUILT_IN["metricoutput"].keys),
+    "hostName": "first.example.org",
+    "serviceFlavour": "CE",
+    "metricName": "org.sam.CE-Ping",
+    "metricStatus": "OK",
+    "timestamp": format_time(datetime.combine(TODAY, time(), UTC) - timedelta(days=1001)),
+    "messageId": "first",
+}
+
+
+def load_all(
+    database: Database, drawn: Sequence[Batch], doors: Sequence[str]
+) -> tuple[dict[str, Any], list[set[str | None]]]:
+    """What is there afterwards, and the refused rows of each batch."""
+    empty(database.owner)
+    catalogue = Catalogue(database.loader)
+    refused = []
+    for batch, door in zip([Batch("metricOutput", [FIRST]), *drawn], doors, strict=True):
+        view = catalogue.find(batch.view)
+        assert view is not None
+        with writing(database.loader) as connection:
+            refused.append(put(connection, view, batch.rows, DOORS[door]))
+        if batch.rows == [FIRST]:
+            fold_all(database.loader)
+    fold_all(database.loader)
+    return contents(database.owner), refused
+
+
+def meets_itself(batch: Batch) -> bool:
+    """Two rows of the batch have the same key, or nearly."""
+    names = BUILT_IN[batch.view.lower()].natural_key
+    keys = {tuple((row.get(name) or "").lower() for name in names) for row in batch.rows}
+    return len(keys) < len(batch.rows)
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(drawn=batches(), data=st.data())
+def test_the_door_does_not_matter(
+    databases: Databases, drawn: list[Batch], data: st.DataObject
+) -> None:
+    in_turns = [data.draw(st.sampled_from(sorted(DOORS))) for _ in range(len(drawn) + 1)]
+
+    by_sqlite, refused = load_all(databases.sqlite, drawn, ["one_by_one"] * (len(drawn) + 1))
+    others = {
+        door: load_all(database, drawn, [door] * (len(drawn) + 1))
+        for door, database in databases.by_door.items()
+    }
+    others["mixed"] = load_all(databases.mixed, drawn, in_turns)
+
+    for door, (found, its_refused) in others.items():
+        assert its_refused == refused, door
+        for what in by_sqlite.keys() - {"report_changed_day"}:
+            assert found[what] == by_sqlite[what], (door, what)
+        days, by_row = set(found["report_changed_day"]), set(by_sqlite["report_changed_day"])
+        if door == "one_by_one" or not any(map(meets_itself, drawn)):
+            assert days == by_row, door
+        # A statement that takes back what its own rows have said has not changed the day.
+        assert days <= by_row, door
+    assert {row[1:] for row in by_sqlite["current_status"]} == newest_statuses(
+        by_sqlite["metricOutput"]
+    )

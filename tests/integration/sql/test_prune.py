@@ -1,0 +1,261 @@
+"""`prune`: what goes, what stays, and that nobody who reads or reports notices."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.pruning import sqlite as prune_sqlite
+from sam_pipeline.sql.pruning.partitions import partitions
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.task import Pruned, bounds_of
+from tests.support.builders import metric_result
+from tests.support.database.old_results import (
+    TODAY,
+    changed_days,
+    days_ago,
+    details_by_age,
+    everything,
+    fill,
+    forget_changes,
+    horizon,
+    results_by_age,
+    results_of,
+)
+from tests.support.database.sql_rows import insert, query
+
+ALL, NEWEST = 6, 2
+"""Results of a day: all, or those of them that are the newest of their instance."""
+
+
+def prune_now(
+    engine: Engine, results: int | None = None, details: int | None = None, dry_run: bool = False
+) -> Pruned:
+    bounds = bounds_of(TODAY, results, details)
+    return prune(engine, bounds, dry_run=dry_run, sleep=lambda seconds: None)
+
+
+def test_exactly_the_days_before_the_bound_go(engine: Engine) -> None:
+    fill(engine, range(6))
+
+    prune_now(engine, results=3)
+
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 4: NEWEST}
+    assert horizon(engine) == days_ago(3)
+
+
+def test_batches_end_at_no_day_and_leave_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
+    fill(engine, range(6))
+
+    prune_now(engine, results=2, details=1)
+
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
+    assert details_by_age(engine) == {0: ALL, 1: ALL}
+
+
+def test_of_the_last_pruned_day_the_newest_result_of_each_instance_stays(engine: Engine) -> None:
+    fill(engine, range(4))
+    silent_since_noon = metric_result(metricName="a", timestamp=f"{days_ago(3)}T12:00:00Z")
+    silent_for_a_day = metric_result(metricName="b", timestamp=f"{days_ago(4)}T23:59:59Z")
+    insert(engine, "metricOutput", silent_since_noon, silent_for_a_day)
+
+    prune_now(engine, results=2)
+
+    rows = query(
+        engine,
+        "SELECT hostName, metricName, timestamp, summaryData, detailsData FROM metricOutput"
+        " WHERE timestamp < :day ORDER BY hostName, metricName",
+        day=f"{days_ago(2)}T00:00:00Z",
+    )
+    metric, summary = "org.sam.CE-JobSubmit", "job finished in 312 s"
+    assert rows == [
+        ("ce01.example.org", "a", f"{days_ago(3)}T12:00:00Z", summary, None),
+        ("ce01.example.org", metric, f"{days_ago(3)}T23:59:59Z", summary, None),
+        ("ce02.example.org", metric, f"{days_ago(3)}T23:59:59Z", summary, None),
+    ]
+
+
+def test_of_several_results_at_the_newest_moment_the_worst_stays(engine: Engine) -> None:
+    at_once = [
+        metric_result(gatheredAt=gatherer, metricStatus=status, timestamp="2026-11-18T23:00:00Z")
+        for gatherer, status in [("a", "OK"), ("b", "CRITICAL"), ("c", "UNKNOWN")]
+    ]
+    earlier = metric_result(metricStatus="CRITICAL", timestamp="2026-11-18T22:00:00Z")
+    insert(engine, "metricOutput", *at_once, earlier)
+    numbers = dict(query(engine, "SELECT gathered_at, result_id FROM report_result"))
+
+    prune_now(engine, results=1)
+
+    kept = query(engine, "SELECT gathered_at, status, result_id FROM report_result")
+    assert kept == [("b", "CRITICAL", numbers["b"])]
+
+
+def test_what_the_next_report_reads_is_unchanged(engine: Engine) -> None:
+    fill(engine, range(5))
+    insert(engine, "metricOutput", *results_of(days_ago(3), metricName="b", voName="atlas"))
+    inputs = """
+        SELECT * FROM report_result AS r
+        WHERE measured_at_s >= :start OR measured_at_s = (
+            SELECT max(measured_at_s) FROM report_result AS newest
+            WHERE newest.instance_id = r.instance_id AND newest.measured_at_s < :start
+        )
+        ORDER BY result_id
+    """
+    start = {"start": _second(engine, f"{days_ago(2)}T00:00:00Z")}
+    before = query(engine, inputs, **start), query(engine, "SELECT * FROM current_status")
+
+    prune_now(engine, results=2, details=1)
+
+    assert query(engine, inputs, **start) == before[0]
+    assert len(before[0]) == 3 * ALL + 2 * NEWEST
+    assert sorted(query(engine, "SELECT * FROM current_status")) == sorted(before[1])
+
+
+def test_nothing_is_marked_as_changed(engine: Engine) -> None:
+    fill(engine, range(5))
+    forget_changes(engine)
+
+    prune_now(engine, results=2, details=1)
+
+    assert changed_days(engine) == set()
+
+
+def test_changes_of_pruned_days_are_forgotten(engine: Engine) -> None:
+    fill(engine, range(1, 5))
+    assert changed_days(engine) >= {str(days_ago(age)) for age in range(1, 5)}
+
+    prune_now(engine, results=2)
+
+    assert {day for day in changed_days(engine) if day < str(days_ago(1))} == {str(days_ago(2))}
+
+
+def test_details_have_an_age_of_their_own(engine: Engine) -> None:
+    fill(engine, range(5))
+
+    prune_now(engine, details=2)
+
+    assert results_by_age(engine) == dict.fromkeys(range(5), ALL)
+    assert details_by_age(engine) == dict.fromkeys(range(3), ALL)
+    assert horizon(engine) is None
+
+
+def test_details_go_with_their_results(engine: Engine) -> None:
+    fill(engine, range(5))
+
+    prune_now(engine, results=2, details=4)
+
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
+    assert details_by_age(engine) == {0: ALL, 1: ALL, 2: ALL}
+
+
+def test_pruning_again_changes_nothing(engine: Engine) -> None:
+    fill(engine, range(5))
+    prune_now(engine, results=2, details=1)
+    before = everything(engine)
+
+    again = prune_now(engine, results=2, details=1)
+
+    assert everything(engine) == before
+    assert not again.results.rows and not again.results.partitions
+    assert not again.details.rows and not again.details.partitions
+
+
+def test_a_later_prune_takes_what_an_earlier_one_kept(engine: Engine) -> None:
+    fill(engine, range(6))
+    prune_now(engine, results=4)
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 4: ALL, 5: NEWEST}
+
+    prune_now(engine, results=2)
+
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
+    assert horizon(engine) == days_ago(2)
+
+
+def test_the_horizon_never_moves_back_and_what_is_to_be_kept_is(engine: Engine) -> None:
+    fill(engine, range(6))
+    prune_now(engine, results=2)
+    insert(engine, "metricOutput", *results_of(days_ago(4)), *results_of(days_ago(7)))
+
+    prune_now(engine, results=5)
+
+    assert horizon(engine) == days_ago(2)
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST, 4: ALL}
+
+
+def test_a_dry_run_tells_what_would_go_and_leaves_it(engine: Engine) -> None:
+    fill(engine, range(6))
+    before = everything(engine)
+
+    told = prune_now(engine, results=3, details=1, dry_run=True)
+
+    assert everything(engine) == before
+    done = prune_now(engine, results=3, details=1)
+    assert told.results.rows == done.results.rows
+    assert told.details.rows == done.details.rows
+    assert told.results.partitions == done.results.partitions
+    assert told.details.partitions == done.details.partitions
+    assert (done.results.rows or 0) + (done.results.partitions or 0) > 0
+
+
+def test_a_late_result_of_a_pruned_day_loads_and_goes_with_the_next_prune(engine: Engine) -> None:
+    fill(engine, range(6))
+    prune_now(engine, results=2)
+
+    insert(engine, "metricOutput", *results_of(days_ago(5)), *results_of(days_ago(3)))
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 5: ALL}
+
+    prune_now(engine, results=2)
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
+
+
+def test_late_results_of_pruned_days_leave_the_current_status(engine: Engine) -> None:
+    insert(engine, "metricOutput", *results_of(days_ago(6), metricStatus="WARNING"))
+    fill(engine, range(6))
+    status = "SELECT host_name, status, since, measured_at FROM current_status ORDER BY host_name"
+    before = query(engine, status)
+    prune_now(engine, results=2)
+
+    insert(
+        engine,
+        "metricOutput",
+        *results_of(days_ago(8), metricStatus="CRITICAL"),
+        *results_of(days_ago(4), gatheredAt="late.example.org"),
+    )
+
+    assert query(engine, status) == before
+    assert before[0][1:3] == ("OK", f"{days_ago(5)}T00:00:00Z")
+
+
+def test_an_empty_database_gets_a_horizon(engine: Engine) -> None:
+    prune_now(engine, results=2, details=1)
+
+    assert horizon(engine) == days_ago(2)
+
+
+def test_emptied_partitions_are_dropped(engine: Engine) -> None:
+    fill(engine, range(6))
+
+    done = prune_now(engine, results=3, details=1)
+
+    with reading(engine) as connection:
+        found = {(one.parent, (TODAY - one.day).days) for one in partitions(connection)}
+    results = {age for parent, age in found if parent == "metric_result" and age >= 0}
+    details = {age for parent, age in found if parent == "metric_result_detail" and age >= 0}
+    if engine.dialect.name == "postgresql":
+        assert (results, details) == ({0, 1, 2, 3, 4}, {0, 1})
+        assert (done.results.partitions, done.details.partitions) == (2, 4)
+        assert done.results.bytes and done.details.bytes
+    assert (done.left, done.not_dropped) == ((), ())
+
+
+def _second(engine: Engine, moment: str) -> int:
+    epoch = {
+        "sqlite": "SELECT unixepoch(:moment)",
+        "postgresql": "SELECT CAST(extract(epoch FROM CAST(:moment AS timestamptz)) AS bigint)",
+    }
+    with writing(engine) as connection:
+        return int(connection.scalar(text(epoch[engine.dialect.name]), {"moment": moment}) or 0)

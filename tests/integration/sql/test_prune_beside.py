@@ -1,0 +1,279 @@
+"""`prune` beside those who load and read: it gives way, and completes what it had to leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from time import monotonic, perf_counter
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.task import Pruned, bounds_of
+from tests.support.builders import metric_message, metric_result
+from tests.support.database.old_results import (
+    TODAY,
+    days_ago,
+    details_by_age,
+    fill,
+    horizon,
+    results_by_age,
+)
+from tests.support.database.sql_rows import query
+
+NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
+HANGS_S = 2.0
+"""A loader that waits so long does not wait for a moment, however busy the machine is."""
+PER_LOAD = 20
+
+
+@pytest.fixture
+def partitioned(engine: Engine) -> Engine:
+    """Only PostgreSQL has partitions, and locks on them."""
+    if engine.dialect.name == "sqlite":
+        pytest.skip("SQLite's readers lock nobody out")
+    return engine
+
+
+@dataclass
+class Loader:
+    """Loads results of each of some days in turn, each time of another moment."""
+
+    engine: Engine
+    days: Sequence[date]
+    stopped: bool = False
+    waits: dict[date, list[float]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        catalogue = Catalogue(self.engine)
+        self.waits = {day: [] for day in self.days}
+        while not self.stopped and not self.errors:
+            for day, waits in self.waits.items():
+                message = results_at(datetime.combine(day, time(), UTC), seconds=len(waits))
+                started = perf_counter()
+                try:
+                    loaded = load(self.engine, catalogue, [message], NOW)
+                except Exception as error:
+                    self.errors.append(str(error))
+                    return
+                waits.append(perf_counter() - started)
+                self.errors += [f"dead letter: {reason}" for reason in loaded.dead_letters]
+
+
+def results_at(midnight: datetime, seconds: int) -> Message:
+    moment = format_time(midnight + timedelta(seconds=seconds))
+    hosts = [f"loaded{number}.example.org" for number in range(PER_LOAD)]
+    return metric_message(
+        *(metric_result(hostName=host, timestamp=moment, detailsData="x") for host in hosts)
+    )
+
+
+@contextmanager
+def loading(engine: Engine, *days: date) -> Iterator[Loader]:
+    loader = Loader(engine, days)
+    thread = threading.Thread(target=loader.run)
+    thread.start()
+    try:
+        yield loader
+    finally:
+        loader.stopped = True
+        thread.join(timeout=60)
+
+
+@contextmanager
+def held(engine: Engine, statement: str, **values: object) -> Iterator[None]:
+    """Somebody's transaction stays open after a statement."""
+    with engine.connect() as connection:
+        connection.execute(text(statement), values).all()
+        yield
+
+
+def prune_now(engine: Engine, results: int, details: int | None = None) -> Pruned:
+    bounds = bounds_of(TODAY, results, details)
+    return prune(engine, bounds, sleep=lambda seconds: None)
+
+
+def read_day(age: int) -> dict[str, object]:
+    return {"start": f"{days_ago(age)}T00:00:00Z", "end": f"{days_ago(age - 1)}T00:00:00Z"}
+
+
+READ_DAY = """
+    SELECT count(*) FROM metric_result
+    WHERE measured_at >= CAST(:start AS timestamptz) AND measured_at < CAST(:end AS timestamptz)
+"""
+
+
+def test_a_loader_beside_it_waits_for_moments_and_loses_nothing(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(engine, range(1, 7))
+    today, pruned_day, last_pruned = days_ago(0), days_ago(8), days_ago(4)
+
+    with loading(engine, today, pruned_day, last_pruned) as loader:
+        end = monotonic() + 3
+        while monotonic() < end:
+            prune(engine, bounds_of(TODAY, 3, 1))
+    prune_now(engine, results=3, details=1)
+
+    longest = [max(waits) for waits in loader.waits.values()]
+    with capsys.disabled():
+        words = ", ".join(f"{wait * 1000:.0f} ms" for wait in longest)
+        print(f"\n{engine.dialect.name}: longest load of today, a pruned, the last day: {words}")
+    assert loader.errors == []
+    assert max(longest) < HANGS_S
+    left = results_by_age(engine)
+    assert left[0] == details_by_age(engine)[0] == len(loader.waits[today]) * PER_LOAD
+    assert (left[1], left[2], left[3]) == (6, 6, 6)
+    assert left[4] == 2 + PER_LOAD  # the newest of each instance
+    assert set(left) == {0, 1, 2, 3, 4}
+
+
+def test_a_reader_of_another_day_only_puts_the_dropping_off(partitioned: Engine) -> None:
+    fill(partitioned, range(6))
+
+    with held(partitioned, READ_DAY, **read_day(1)):
+        first = prune_now(partitioned, results=3)
+        rows = results_by_age(partitioned)
+
+    assert rows == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+    assert first.left == ()
+    assert first.not_dropped == (
+        "metric_result_20261115",
+        "metric_result_detail_20261115",
+        "metric_result_detail_20261116",
+    )
+    assert prune_now(partitioned, results=3).not_dropped == ()
+
+
+def test_what_a_reader_holds_is_left_for_the_next_time(partitioned: Engine) -> None:
+    fill(partitioned, range(7))
+
+    with held(partitioned, READ_DAY, **read_day(5)):
+        first = prune_now(partitioned, results=3)
+
+    assert first.left == ("metric_result_20261115",)
+    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2, 5: 6}
+    assert horizon(partitioned) == days_ago(3)
+
+    second = prune_now(partitioned, results=3)
+
+    assert second.left == ()
+    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+
+
+def test_a_reader_of_the_last_pruned_day_keeps_it_whole_for_now(partitioned: Engine) -> None:
+    fill(partitioned, range(6))
+
+    with held(partitioned, READ_DAY, **read_day(4)):
+        first = prune_now(partitioned, results=3)
+
+    assert first.left == ("metric_result_20261116",)
+    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 6}
+    prune_now(partitioned, results=3)
+    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+
+
+def test_a_reader_that_leaves_in_time_is_waited_for(partitioned: Engine) -> None:
+    fill(partitioned, range(6))
+    reader = held(partitioned, READ_DAY, **read_day(5))
+    reader.__enter__()
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        if not pauses:
+            reader.__exit__(None, None, None)
+        pauses.append(seconds)
+
+    done = prune(partitioned, bounds_of(TODAY, 3, None), sleep=sleep)
+
+    assert (done.left, done.not_dropped, len(pauses)) == ((), (), 1)
+    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+
+
+def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(partitioned: Engine) -> None:
+    fill(partitioned, range(6))
+    with held(partitioned, READ_DAY, **read_day(1)):  # so that empty partitions stay
+        prune_now(partitioned, results=3)
+    new_name = metric_result(hostName="new.example.org", timestamp=f"{days_ago(5)}T08:00:00Z")
+
+    with ThreadPoolExecutor(1) as beside:
+        with held(partitioned, "SELECT lock_names()"):
+            late = beside.submit(
+                load, partitioned, Catalogue(partitioned), [metric_message(new_name)], NOW
+            )
+            wait_for_a_loader_at_the_names(partitioned)
+            prune_now(partitioned, results=3)
+        loaded = late.result(timeout=30)
+
+    assert (loaded.rows, loaded.dead_letters) == (1, {})
+    assert results_by_age(partitioned)[5] == 1
+
+
+def wait_for_a_loader_at_the_names(engine: Engine) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    deadline = monotonic() + 10
+    while query(engine, waiting) == [(0,)]:
+        assert monotonic() < deadline
+
+
+def test_two_prunes_at_once_do_what_one_does(engine: Engine) -> None:
+    fill(engine, range(8))
+    errors: list[Exception] = []
+
+    def prune_beside() -> None:
+        try:
+            prune(engine, bounds_of(TODAY, 3, 1))
+        except Exception as error:
+            errors.append(error)
+
+    others = [threading.Thread(target=prune_beside) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(timeout=60)
+
+    assert errors == []
+    prune_now(engine, results=3, details=1)
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+    assert details_by_age(engine) == {0: 6, 1: 6}
+
+
+def test_stopped_after_any_step_the_next_prune_completes_it(engine: Engine) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop_after(steps: int) -> int:
+        """How many steps there were until it stopped, or was done."""
+        heard: list[str] = []
+
+        def told(words: str) -> None:
+            heard.append(words)
+            if len(heard) > steps:
+                raise Stopped
+
+        try:
+            prune(engine, bounds_of(TODAY, 3, 1), told=told, sleep=lambda seconds: None)
+        except Stopped:
+            return len(heard)
+        return 0
+
+    for steps in range(20):
+        fill(engine, range(1, 6))
+        stopped = stop_after(steps)
+        assert horizon(engine) == days_ago(3)
+        prune_now(engine, results=3, details=1)
+        assert results_by_age(engine) == {1: 6, 2: 6, 3: 6, 4: 2}
+        assert details_by_age(engine) == {1: 6}
+        if not stopped:
+            break
+    assert steps > 1

@@ -1,0 +1,336 @@
+"""What a replay of dead letters does, alone, in bulk, at once, and by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import (
+    DeadLetter,
+    Wanted,
+    dead_letter_ids,
+    drop_dead_letters,
+    list_dead_letters,
+    lock_dead_letters,
+    open_by_reason,
+)
+from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.replay import (
+    PARKED_LETTERS,
+    Parked,
+    Replayed,
+    replay_dead_letters,
+    replay_parked,
+)
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.own_class import add_trigger, make_class
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query, stored
+
+LATER = NOW + timedelta(hours=1)
+TWO_DAYS_LATER = NOW + timedelta(days=2)
+
+
+@pytest.fixture
+def postgresql(postgres_url: str) -> Iterator[Engine]:
+    """What SQLite has not: statements made of values, locks of rows."""
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+def load_now(engine: Engine, *messages: Message) -> None:
+    with acting_as("loader", engine) as loader:
+        load(loader, Catalogue(loader), messages, NOW)
+
+
+def replay(engine: Engine, ids: Sequence[int], now: datetime = LATER) -> list[Replayed]:
+    with acting_as("loader", engine) as loader:
+        return list(replay_dead_letters(loader, ids, lambda: now))
+
+
+def replay_some_parked(engine: Engine) -> Parked:
+    with acting_as("loader", engine) as loader:
+        return replay_parked(loader, lambda: LATER)
+
+
+def only_letter(engine: Engine) -> DeadLetter:
+    [letter] = list_dead_letters(engine, Wanted(any_state=True))
+    return letter
+
+
+def in_the_future() -> Message:
+    """Bad now, good two days later: its second record and its third."""
+    late = [metric_result(timestamp=f"2026-11-22T1{hour}:00:00Z") for hour in (0, 1)]
+    return metric_message(metric_result(), *late, destination="/topic/x")
+
+
+def many_results(count: int) -> list[Message]:
+    start = 1_763_600_000
+    return [metric_message(metric_result(timestamp=str(start + at))) for at in range(count)]
+
+
+def execute(engine: Engine, statement: str) -> None:
+    with writing(engine) as connection:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def drop_trigger(engine: Engine) -> str:
+    """Break the class metricOutput; the statement that mends it."""
+    if engine.dialect.name == "sqlite":
+        wanted = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
+        drop = "DROP TRIGGER metricOutput_insert"
+    else:
+        wanted = """
+            SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'metricoutput_insert'
+        """
+        drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
+    [(mend,)] = query(engine, wanted)
+    execute(engine, drop)
+    return str(mend)
+
+
+def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engine) -> None:
+    message = in_the_future()
+    load_now(engine, message)
+
+    replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
+
+    assert [(one.outcome, one.state, one.all_loaded) for one in replayed] == [
+        ("loaded", "replayed", True)
+    ] * 2
+    assert list_dead_letters(engine) == []
+    rows = stored(engine, "metricOutput")
+    assert len(rows) == 3
+    assert {row["messageId"] for row in rows} == {message.message_id}
+
+
+def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
+    load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
+    letter = only_letter(engine)
+    execute(engine, "UPDATE dead_letter SET reason = 'something else'")
+
+    [outcome] = replay(engine, [letter.dead_letter_id])
+
+    assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "unknown-class")
+    again = only_letter(engine)
+    assert (again.state, again.reason, again.changed_at) == ("open", "unknown-class", LATER)
+    assert (again.error, again.received_at) == (outcome.error, NOW)
+
+
+def test_good_and_bad_ones_of_one_batch_are_told_apart(engine: Engine) -> None:
+    bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
+    load_now(engine, bad, in_the_future())
+
+    replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
+
+    assert [(one.outcome, one.reason) for one in replayed] == [
+        ("failed", "bad-status"),
+        ("failed", "missing-key"),
+        *[("loaded", "in-the-future")] * 2,
+    ]
+    assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
+
+
+def test_a_replayed_or_dropped_one_is_not_loaded_again(engine: Engine) -> None:
+    load_now(engine, in_the_future())
+    first, second = dead_letter_ids(engine)
+    replay(engine, [first], TWO_DAYS_LATER)
+    drop_dead_letters(engine, Wanted(), LATER)
+    execute(engine, "DELETE FROM metric_result")
+
+    outcomes = replay(engine, [first, second], TWO_DAYS_LATER)
+
+    assert [(one.outcome, one.state) for one in outcomes] == [
+        ("skipped", "replayed"),
+        ("skipped", "dropped"),
+    ]
+    assert stored(engine, "metricOutput") == []
+
+
+def test_an_edited_record_is_loaded_in_the_place_of_the_old_one(engine: Engine) -> None:
+    message = metric_message(metric_result(metricStatus="FINE"))
+    load_now(engine, message)
+    old = only_letter(engine).dead_letter_id
+    body = metric_message(metric_result(metricStatus="WARNING")).body
+    new = edit_dead_letter(engine, old, LATER, body)
+
+    outcomes = replay(engine, [old, new])
+
+    assert [(one.outcome, one.state) for one in outcomes] == [
+        ("skipped", "dropped"),
+        ("loaded", "replayed"),
+    ]
+    [row] = stored(engine, "metricOutput")
+    assert (row["metricStatus"], row["messageId"]) == ("WARNING", message.message_id)
+
+
+def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
+    own_engine: Engine,
+) -> None:
+    mend = drop_trigger(own_engine)
+    message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
+    load_now(own_engine, message)
+    letter = only_letter(own_engine)
+    assert (letter.reason, letter.record_number) == ("class-broken", 0)
+
+    execute(own_engine, mend)
+    [outcome] = replay(own_engine, [letter.dead_letter_id])
+
+    assert (outcome.state, outcome.new_dead_letters, outcome.all_loaded) == ("replayed", 1, False)
+    assert len(stored(own_engine, "metricOutput")) == 1
+    [new] = list_dead_letters(own_engine)
+    assert (new.record_number, new.reason, new.message_id) == (2, "bad-status", message.message_id)
+
+
+def test_a_class_that_is_still_broken_leaves_the_letter_open(own_engine: Engine) -> None:
+    drop_trigger(own_engine)
+    load_now(own_engine, metric_message())
+    letter = only_letter(own_engine)
+
+    [outcome] = replay(own_engine, [letter.dead_letter_id])
+
+    assert (outcome.state, outcome.reason) == ("open", "class-broken")
+    assert only_letter(own_engine).changed_at == LATER
+
+
+def test_replays_at_once_load_every_letter_once(own_engine: Engine) -> None:
+    mend = drop_trigger(own_engine)
+    load_now(own_engine, *many_results(1200))
+    execute(own_engine, mend)
+    ids = dead_letter_ids(own_engine)
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: replay(own_engine, ids), range(3), timeout=60))
+
+    outcomes = [outcome for run in runs for outcome in run]
+    assert {one.state for one in outcomes} == {"replayed"}
+    loaded = [one.dead_letter_id for one in outcomes if one.outcome == "loaded"]
+    assert sorted(loaded) == ids
+    assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(1200,)]
+
+
+def test_a_letter_that_breaks_its_class_takes_no_others_along(postgresql: Engine) -> None:
+    """A trigger that writes into the table that a record names: who names none breaks it."""
+    make_class(postgresql, "note", words="text")
+    execute(postgresql, "CREATE TABLE good_note (words text)")
+    execute(postgresql, 'DROP TRIGGER "note insert" ON note')
+    messages = [note("good" if at != 70 else "no") for at in range(200)]
+    load(postgresql, Catalogue(postgresql), messages, NOW)
+    assert open_by_reason(postgresql) == {"class-broken": 200}
+    add_trigger(
+        postgresql,
+        "note",
+        "EXECUTE format('INSERT INTO %I VALUES ($1)', NEW.words || '_note') USING NEW.words;",
+    )
+
+    outcomes = list(replay_dead_letters(postgresql, dead_letter_ids(postgresql), lambda: LATER))
+
+    assert [one.outcome for one in outcomes].count("loaded") == 199
+    assert "no_note" in outcomes[70].error
+    assert query(postgresql, "SELECT count(*) FROM good_note") == [(199,)]
+
+
+def note(words: str, class_name: str = "note") -> Message:
+    return new_message(class_name, f"words: {words}\nEOT\n")
+
+
+def test_what_was_parked_is_loaded_by_itself_once_the_view_works_again(own_engine: Engine) -> None:
+    mend = drop_trigger(own_engine)
+    load_now(own_engine, *many_results(700))
+    assert replay_some_parked(own_engine) == Parked(0, any=True)
+    execute(own_engine, mend)
+
+    turns = [replay_some_parked(own_engine)]
+    while turns[-1].any:
+        turns.append(replay_some_parked(own_engine))
+
+    assert sum(turn.loaded for turn in turns) == 700
+    assert max(turn.loaded for turn in turns) <= PARKED_LETTERS + 2
+    assert turns[-1] == Parked(0, any=False)
+    assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(700,)]
+    assert open_by_reason(own_engine) == {}
+
+
+def test_a_class_that_looks_whole_and_is_not_is_tried_twice_a_turn(own_engine: Engine) -> None:
+    make_class(own_engine, "note", words="text")
+    break_table(own_engine)
+    load(own_engine, Catalogue(own_engine), [note(f"{at}") for at in range(30)], NOW)
+
+    parked = replay_parked(own_engine, lambda: LATER)
+
+    assert parked == Parked(0, any=True)
+    letters = list_dead_letters(own_engine)
+    assert {letter.reason for letter in letters} == {"class-broken"}
+    tried = [at for at, letter in enumerate(letters) if letter.changed_at == LATER]
+    assert tried == [0, 29]
+
+
+def break_table(engine: Engine) -> None:
+    """The view and its trigger are there; what the trigger writes into is not."""
+    if engine.dialect.name == "sqlite":
+        execute(engine, 'DROP TRIGGER "note insert"')
+        execute(
+            engine,
+            'CREATE TRIGGER "note insert" INSTEAD OF INSERT ON note'
+            " BEGIN INSERT INTO gone VALUES (NEW.words); END",
+        )
+    else:
+        execute(
+            engine,
+            'CREATE OR REPLACE FUNCTION "note insert"() RETURNS trigger LANGUAGE plpgsql'
+            " AS $$ BEGIN INSERT INTO gone VALUES (NEW.words); RETURN NEW; END $$",
+        )
+
+
+def test_one_broken_class_does_not_keep_another_parked(own_engine: Engine) -> None:
+    mend = drop_trigger(own_engine)
+    load_now(own_engine, metric_message())
+    drop_other = "DROP TRIGGER downtime_insert"
+    if own_engine.dialect.name == "postgresql":
+        drop_other += " ON downtime"
+    execute(own_engine, drop_other)
+    load_now(own_engine, new_message("downtime", "hostName: a.example.org\nEOT\n"))
+    execute(own_engine, mend)
+
+    assert replay_some_parked(own_engine) == Parked(1, any=True)
+
+    assert replay_some_parked(own_engine) == Parked(0, any=True)
+    [left] = list_dead_letters(own_engine)
+    assert left.message_class == "downtime"
+
+
+def test_an_unknown_class_that_became_a_view_is_left_to_people(own_engine: Engine) -> None:
+    load_now(own_engine, note("hello"))
+    make_class(own_engine, "note", words="text")
+
+    assert replay_some_parked(own_engine) == Parked(0, any=False)
+
+    assert open_by_reason(own_engine) == {"unknown-class": 1}
+
+
+def test_what_somebody_else_is_replaying_is_not_waited_for(postgresql: Engine) -> None:
+    mend = drop_trigger(postgresql)
+    load_now(postgresql, *many_results(3))
+    execute(postgresql, mend)
+    ids = dead_letter_ids(postgresql)
+
+    with writing(postgresql) as other:
+        lock_dead_letters(other, ids)
+        began = time.monotonic()
+        meanwhile = replay_some_parked(postgresql)
+
+    assert meanwhile == Parked(0, any=True)
+    assert time.monotonic() - began < 20  # the lock would be waited for 30 s
+    assert replay_some_parked(postgresql).loaded == 3

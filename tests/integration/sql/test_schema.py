@@ -1,0 +1,197 @@
+"""The schema itself: versions, comments, and what `check` finds."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.checks.difference import differences
+from sam_pipeline.sql.checks.schema_objects import present, wanted
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.script import present_state
+from sam_pipeline.sql.database.version import (
+    current_version,
+    require_current,
+    upgrade,
+    wanted_version,
+)
+from sam_pipeline.sql.errors import (
+    DatabaseMissing,
+    DatabaseRefused,
+    SchemaMismatch,
+    StatementFailed,
+)
+from tests.services.postgres import PostgresServer
+from tests.support.database.sql_rows import query
+
+FUNCTIONS_ON_POSTGRESQL = (
+    "new_result",
+    "new_result_insert",
+    "new_change",
+    "new_change_insert",
+    "result_source_insert",
+    "new_instance",
+    "new_instance_insert",
+    "metric_result_worsen",
+    "metric_result_delete",
+    "folded",
+    "fold_news",
+    "fold_news_insert",
+    "unfolded_result",
+    "unfolded_day",
+    "unfolded_status",
+)
+"""Objects of SQLite that do what a function does on PostgreSQL."""
+OF_STATEMENTS = ("_begin", "_end")
+"""Triggers of whole statements, which SQLite has not."""
+
+OBJECT = re.compile(r"^CREATE (TABLE|VIEW|INDEX|TRIGGER) (\w+)", re.MULTILINE)
+
+
+def execute(engine: Engine, statement: str) -> None:
+    with writing(engine) as connection:
+        connection.execute(text(statement))
+
+
+def test_the_versions_lead_to_the_present_state(own_engine: Engine) -> None:
+    with reading(own_engine) as connection:
+        found, should = present(connection), wanted(connection)
+
+    assert found == should
+    assert len(should) > 50
+
+
+def test_looking_for_differences_leaves_nothing_behind(own_engine: Engine) -> None:
+    with reading(own_engine) as connection:
+        before = present(connection)
+        assert differences(connection) == []
+        after = present(connection)
+
+    assert before == after
+
+
+def test_both_dialects_have_the_same_objects_in_the_same_order() -> None:
+    objects = {
+        dialect: [
+            found
+            for script in present_state(dialect)
+            for found in OBJECT.findall(script)
+            if found[1] not in FUNCTIONS_ON_POSTGRESQL and not found[1].endswith(OF_STATEMENTS)
+        ]
+        for dialect in ("sqlite", "postgresql")
+    }
+
+    assert objects["sqlite"] == objects["postgresql"]
+    assert len(objects["sqlite"]) > 50
+
+
+def test_every_object_has_a_comment(engine: Engine) -> None:
+    if engine.dialect.name == "postgresql":
+        assert query(engine, UNCOMMENTED) == []
+        return
+    for script in present_state("sqlite"):
+        lines = script.splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith("CREATE "):
+                before = [one for one in lines[max(number - 2, 0) : number] if one]
+                assert before[-1].startswith("--"), line
+
+
+UNCOMMENTED = """
+    SELECT relname FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')
+        AND NOT relispartition
+        AND relname <> 'alembic_version' AND obj_description(oid, 'pg_class') IS NULL
+    UNION ALL
+    SELECT proname FROM pg_proc
+    WHERE pronamespace = 'public'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+    UNION ALL
+    SELECT tgname FROM pg_trigger
+    WHERE NOT tgisinternal AND obj_description(oid, 'pg_trigger') IS NULL
+"""
+
+
+def test_an_upgrade_is_told_once(bare_engine: Engine) -> None:
+    assert current_version(bare_engine) is None
+
+    first, second = upgrade(bare_engine), upgrade(bare_engine)
+
+    assert (first[-1], second) == (wanted_version(), [])
+    assert current_version(bare_engine) == wanted_version()
+    require_current(bare_engine)
+
+
+def test_an_upgrade_that_fails_leaves_nothing(bare_engine: Engine) -> None:
+    execute(bare_engine, "CREATE TABLE group_figure (in_the_way integer)")
+
+    with pytest.raises(StatementFailed, match="group_figure"):
+        upgrade(bare_engine)
+
+    assert current_version(bare_engine) is None
+    execute(bare_engine, "DROP TABLE group_figure")
+    upgrade(bare_engine)
+    assert find_problems(bare_engine) == []
+
+
+def test_a_database_without_schema_is_refused_with_what_to_do(bare_engine: Engine) -> None:
+    with pytest.raises(SchemaMismatch, match="run `sam-db upgrade`") as caught:
+        require_current(bare_engine)
+
+    assert (caught.value.found, caught.value.wanted) == (None, wanted_version())
+
+
+def test_a_newer_schema_is_refused_with_both_versions(own_engine: Engine) -> None:
+    execute(own_engine, "UPDATE alembic_version SET version_num = '9999'")
+
+    for action in (require_current, upgrade):
+        with pytest.raises(SchemaMismatch, match=f"9999 is newer.* {wanted_version()}"):
+            action(own_engine)
+
+
+def test_sessions_speak_utc_whatever_the_server_does(engine: Engine) -> None:
+    if engine.dialect.name == "postgresql":
+        assert query(engine, "SHOW timezone") == [("UTC",)]
+        assert query(engine, "SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'") == [
+            ("UTC",)
+        ]
+
+
+def test_a_missing_sqlite_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseMissing, match=r"absent\.db: no such database"):
+        make_engine(f"sqlite:///{tmp_path}/absent.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_postgresql_database_that_does_not_exist_is_missing(postgres: PostgresServer) -> None:
+    engine = make_engine(postgres.url("nowhere"))
+
+    with pytest.raises(DatabaseMissing, match='database "nowhere" does not exist'):
+        current_version(engine)
+
+
+def test_a_wrong_password_is_told_without_the_password(postgres: PostgresServer) -> None:
+    engine = make_engine(postgres.url().replace(postgres.password, "wrong-secret"))
+
+    with pytest.raises(DatabaseRefused) as caught:
+        current_version(engine)
+
+    assert "password authentication failed" in str(caught.value)
+    assert "wrong-secret" not in str(caught.value)
+
+
+def test_an_sqlite_reader_does_not_keep_the_writer_waiting(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
+    upgrade(engine)
+
+    with closing(engine.connect()) as reader:
+        reader.execute(text("SELECT * FROM run")).all()
+        execute(engine, "INSERT INTO site (name) VALUES ('S')")
+
+    assert query(engine, "SELECT name FROM site") == [("S",)]
+    engine.dispose()

@@ -1,0 +1,131 @@
+"""Many worlds in one report: each with names of its own, and what the oracle says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tests.oracle.oracle import DayReport, Segment, day_report, trend
+from tests.worlds.drawn import drawn, worlds
+from tests.worlds.drawn_setting import Setting, all_settings
+from tests.worlds.model import (
+    Downtime,
+    Endpoint,
+    Exclusion,
+    Profile,
+    Result,
+    SiteGroup,
+    Threshold,
+    World,
+    midnight,
+)
+
+LEVELS = ("metrics", "endpoints", "services", "functions", "sites")
+FIGURE_LEVELS = LEVELS[1:]
+
+Facts = dict[tuple[str, ...], object]
+"""What reports say of a world: (what, report, day, names …) to a timeline, figures, a trend."""
+
+Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Worlds that one report is made of; a world's place gives it its name."""
+
+    setting: Setting
+    worlds: Sequence[World]
+
+    @property
+    def named(self) -> dict[str, World]:
+        return {name: named(each, name) for name, each in self._by_name()}
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """A rule on a host is one on that host of each world."""
+        return tuple(
+            replace(each, thresholds=tuple(self._everywhere(each.thresholds)))
+            for each in self.setting.profiles
+        )
+
+    def oracle_facts(self) -> dict[str, Facts]:
+        """By the worlds' names."""
+        profiles = self.profiles
+        return {name: _facts(self.setting, profiles, each) for name, each in self.named.items()}
+
+    def _everywhere(self, thresholds: Iterable[Threshold]) -> Iterator[Threshold]:
+        for rule in thresholds:
+            for name, _ in self._by_name() if rule.host else [("", None)]:
+                yield replace(rule, host=rule.host and f"{rule.host}.{name}")
+
+    def _by_name(self) -> list[tuple[str, World]]:
+        return [(f"w{place:03}", each) for place, each in enumerate(self.worlds)]
+
+
+def drawn_batch(seed: int, number: int, size: int) -> Batch:
+    """One of the batches of a seed; the last of a few settings, as the first are the plainest."""
+    own = 10_000 * seed + number
+    setting = drawn(all_settings(), 3, own)[-1]
+    return Batch(setting, drawn(worlds(setting), size, own))
+
+
+def named(world: World, name: str) -> World:
+    """The world with names that no other one has: sites and groups `w001-A`, hosts `h1.w001`."""
+    of_sites, of_hosts = ("site", "group_name"), ("host", "monitoring_host")
+
+    def renamed(row: Row) -> Row:
+        changes: dict[str, Any] = {
+            **{each: f"{name}-{old}" for each in of_sites if (old := getattr(row, each, ""))},
+            **{each: f"{old}.{name}" for each in of_hosts if (old := getattr(row, each, ""))},
+        }
+        return replace(row, **changes)
+
+    return replace(
+        world,
+        endpoints=tuple(map(renamed, world.endpoints)),
+        site_groups=tuple(map(renamed, world.site_groups)),
+        downtimes=tuple(map(renamed, world.downtimes)),
+        results=tuple(map(renamed, world.results)),
+        exclusions=tuple(map(renamed, world.exclusions)),
+    )
+
+
+def told(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, str], ...]:
+    """Seconds after the first midnight of the report."""
+    second = timedelta(seconds=1)
+    return tuple(
+        ((each.start - start) // second, (each.end - start) // second, each.status)
+        for each in timeline
+    )
+
+
+def _facts(setting: Setting, profiles: Iterable[Profile], world: World) -> Facts:
+    facts: Facts = {}
+    shared = replace(world, exclusions=(*world.exclusions, *setting.exclusions))
+    for day in setting.days:
+        is_open = setting.until < midnight(day) + timedelta(days=1)
+        for profile in profiles:
+            report = day_report(shared, profile, day, setting.until if is_open else None)
+            facts |= _of_a_day(report, profile.name, midnight(setting.first_day))
+    return facts
+
+
+def _of_a_day(report: DayReport, name: str, start: datetime) -> Facts:
+    facts: Facts = {}
+    of = (name, str(report.day))
+    for level in LEVELS:
+        for key, timeline in report.timelines(level).items():
+            facts["timeline", level, *of, *key] = told(timeline, start)
+            facts["trend", level, *of, *key] = trend(timeline)
+    for level in FIGURE_LEVELS:
+        for key, figures in report.figures(level).items():
+            facts["figures", level, *of, *key] = (
+                figures.seconds,
+                figures.availability,
+                figures.reliability,
+            )
+    for group, means in report.groups.items():
+        facts["group", *of, *group] = means
+    return facts

@@ -1,0 +1,123 @@
+"""The figures and timelines of a report once more, in DuckDB: the rules as SQL over Parquet files.
+
+    python -m tests.duckdb_report DIRECTORY 2026-11-07 [LAST_DAY]
+
+DIRECTORY has profile.toml and a Parquet file for each of INPUTS; figure.parquet and
+timeline.parquet, of all days and levels, are put beside them. A second implementation, written
+from the rules alone (`rule N` is that of the availability document): results of the profile's VO,
+status as sent, with no monitoring host excluded; neither groups of groups nor own operations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, statements
+
+_EPOCH = date(1970, 1, 1)
+
+_NAMES = {name: pa.string() for name in ("site", "service_flavour", "host_name")}
+INPUTS: Mapping[str, Mapping[str, Any]] = {
+    "result": {
+        "host_name": pa.string(),
+        "service_flavour": pa.string(),
+        "metric_name": pa.string(),
+        "measured_at": pa.int64(),
+        "status": pa.string(),
+    },
+    "membership": {
+        **_NAMES,
+        "vo": pa.string(),
+        "production": pa.string(),
+        "monitored": pa.string(),
+        "valid_from": pa.int64(),
+        "valid_to": pa.int64(),
+    },
+    "downtime": {
+        **_NAMES,
+        "start": pa.int64(),
+        "stop": pa.int64(),
+        "classification": pa.string(),
+        "severity": pa.string(),
+    },
+    "exclusion": {
+        "kind": pa.string(),
+        **_NAMES,
+        "metric_name": pa.string(),
+        "start": pa.int64(),
+        "stop": pa.int64(),
+    },
+}
+"""Columns of the files; times in epoch seconds, an empty name of a downtime or exclusion is any."""
+
+FIGURE = ("level", "day", *NAMES, *SECONDS, "availability", "reliability")
+SEGMENT = ("level", "day", *NAMES, "start", "stop", "status")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("first", type=date.fromisoformat, metavar="DAY")
+    parser.add_argument("last", type=date.fromisoformat, nargs="?", metavar="LAST_DAY")
+    args = parser.parse_args(argv)
+    compute(args.directory, args.first, args.last or args.first)
+    return 0
+
+
+def write_inputs(
+    directory: Path, profile: str, **tables: Iterable[Mapping[str, Any]] | pa.Table
+) -> None:
+    """Write profile.toml and the Parquet files; a table that isn't given is empty."""
+    (directory / "profile.toml").write_text(profile, encoding="utf-8")
+    for name, columns in INPUTS.items():
+        rows = tables.get(name, ())
+        if not isinstance(rows, pa.Table):
+            rows = pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items())))
+        pq.write_table(rows, directory / f"{name}.parquet")
+
+
+def compute(directory: Path, first: date, last: date, until: datetime | None = None) -> None:
+    """Write the figures and timelines of the days; `until` ends a last day that is open."""
+    profile = tomllib.loads((directory / "profile.toml").read_text(encoding="utf-8"))
+    days = range((first - _EPOCH).days, (last - _EPOCH).days + 1)
+    now = None if until is None else int(until.timestamp())
+    with duckdb.connect() as database:
+        for name in INPUTS:
+            database.sql(f"CREATE VIEW {name} AS FROM '{directory / name}.parquet'")
+        for statement in statements(profile, days, now):
+            database.execute(*statement)
+        for name in ("figure", "timeline"):
+            database.sql(f"COPY {name} TO '{directory / name}.parquet'")
+
+
+def read_figures(directory: Path) -> set[tuple[Any, ...]]:
+    """Rows of FIGURE; the day as a date, percentages in whole 100 000ths or None."""
+    return _rows(directory / "figure.parquet", FIGURE)
+
+
+def read_timeline(directory: Path) -> set[tuple[Any, ...]]:
+    """Rows of SEGMENT; the day as a date, times in epoch seconds."""
+    return _rows(directory / "timeline.parquet", SEGMENT)
+
+
+def _rows(path: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
+    table = pq.read_table(path, columns=list(columns))
+    at = columns.index("day")
+    return {
+        (*row[:at], datetime.fromtimestamp(row[at] * DAY_S, UTC).date(), *row[at + 1 :])
+        for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

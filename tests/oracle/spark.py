@@ -1,0 +1,211 @@
+"""The same worlds through a database and Spark: the one place here that calls the job."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.session import _NO_CODE, PARTITIONS
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
+from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, told
+from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
+from tests.worlds.model import Exclusion, World, midnight
+from tests.worlds.profile_file import to_toml
+from tests.worlds.records import (
+    downtime_record,
+    endpoint_record,
+    result_record,
+    site_group_record,
+    wlcg_text,
+)
+
+_WORLD = re.compile(r"\bw\d+(?=-)")
+NAMES = {
+    "metric": ("site", "service_flavour", "host_name", "metric_name"),
+    "endpoint": ("site", "service_flavour", "host_name"),
+    "service": ("site", "service_flavour"),
+    "function": ("site", "function"),
+    "site": ("site",),
+}
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What must not change any figure: order and copies of the input, and how it is cut up."""
+
+    shuffled: int = 0
+    copies: float = 0.2
+    partitions: int = 2
+    cores: int = 2
+    compiled: bool = False
+
+
+def spark_facts(
+    spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
+) -> dict[str, Facts]:
+    """What the report says of each world; the database is an empty one."""
+    fill(engine, batch, arrangement)
+    run(spark, engine, batch, arrangement, directory)
+    facts: dict[str, Facts] = {name: {} for name in batch.named}
+    for fact, value in stored_facts(engine, batch.setting.first_day):
+        name = _WORLD.search(" ".join(fact))
+        assert name, f"of no world: {fact}"
+        facts[name.group()][fact] = value
+    return facts
+
+
+def run(
+    spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
+) -> None:
+    """The reports on all days of the setting, at its time."""
+    path = directory / "profile.toml"
+    profiles = []
+    for profile in batch.profiles:
+        path.write_text(to_toml(profile))
+        profiles.append(read_profile(path))
+    period = Period(batch.setting.days[0], batch.setting.days[-1])
+    now = int(batch.setting.until.timestamp())
+    with _cut(spark, arrangement):
+        job.run(spark, engine, profiles, period, 1, lambda: now, lambda stage: None)
+
+
+def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
+    """Load the worlds as the consumer does: messages, in two transactions."""
+    chance = random.Random(arrangement.shuffled)
+    catalogue = Catalogue(engine)
+    now = midnight(batch.setting.days[-1]) + timedelta(days=3)
+    messages = list(_messages(list(batch.named.values()), arrangement, chance))
+    chance.shuffle(messages)
+    half = len(messages) // 2
+    for part in (messages[:half], messages[half:]):
+        loaded = load(engine, catalogue, part, now)
+        assert not loaded.dead_letters
+    exclusions = [each for world in batch.named.values() for each in world.exclusions]
+    insert_exclusions(engine, [*exclusions, *batch.setting.exclusions])
+
+
+def insert_exclusions(engine: Engine, exclusions: Sequence[Exclusion]) -> None:
+    """As somebody's decisions that are in force."""
+    columns = "kind, monitoring_host, metric_name, site, service_flavour, host_name"
+    places = ":" + columns.replace(", ", ", :")
+    statement = text(
+        f"INSERT INTO exclusion ({columns}, start_time, end_time, reason, who, added_at)"
+        f" VALUES ({places}, :start, :end, 'drawn', 'chance', :start)"
+    )
+    is_sqlite = engine.dialect.name == "sqlite"
+    with writing(engine) as connection:
+        for each in exclusions:
+            edges = {"start": each.start, "end": each.end}
+            times = (
+                {name: int(at.timestamp()) for name, at in edges.items()} if is_sqlite else edges
+            )
+            names = {
+                "kind": each.kind,
+                "monitoring_host": each.monitoring_host,
+                "metric_name": each.metric,
+                "site": each.site,
+                "service_flavour": each.flavour,
+                "host_name": each.host,
+            }
+            connection.execute(statement, {**names, **times})
+
+
+def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Everything the views say."""
+    start = midnight(first_day)
+    timelines: dict[tuple[str, ...], list[Segment]] = {}
+    for row in _rows(engine, "status_timeline"):
+        fact = ("timeline", *_names(row, row["level"]))
+        segment = Segment(_time(row["start_time"]), _time(row["end_time"]), row["status"])
+        timelines.setdefault(fact, []).append(segment)
+    for fact, segments in timelines.items():
+        yield fact, told(sorted(segments, key=lambda segment: segment.start), start)
+    for level in FIGURE_LEVELS:
+        for row in _rows(engine, f"{level[:-1]}_availability"):
+            seconds = {status: int(row[f"{status.lower()}_s"]) for status in STATUSES}
+            yield ("figures", *_names(row, level[:-1])), (seconds, *_percentages(row))
+    for row in _rows(engine, "group_availability"):
+        means = GroupFigures(*_percentages(row), row["sites_expected"], row["sites_known"])
+        group = (row["group_type"], row["group_name"])
+        yield ("group", row["report"], str(row["day"]), *group), means
+    for row in _rows(engine, "status_trend"):
+        first, last = row["first_change"], row["last_change"]
+        changes = Trend(row["changes"], first and _time(first), last and _time(last))
+        yield ("trend", *_names(row, row["level"])), changes
+
+
+def _messages(
+    worlds: Sequence[World], arrangement: Arrangement, chance: random.Random
+) -> Iterator[Message]:
+    records = {
+        "serviceEndpoint": [endpoint_record(each) for world in worlds for each in world.endpoints],
+        "siteGroup": [site_group_record(each) for world in worlds for each in world.site_groups],
+        "downtime": [downtime_record(each) for world in worlds for each in world.downtimes],
+        "metricOutput": [result_record(each) for world in worlds for each in world.results],
+    }
+    for name, rows in records.items():
+        rows += chance.sample(rows, int(len(rows) * arrangement.copies))
+        chance.shuffle(rows)
+        for at in range(0, len(rows), 200):
+            body = "".join(map(wlcg_text, rows[at : at + 200]))
+            yield Message({"messageClass": name}, body.encode())
+
+
+@contextmanager
+def _cut(spark: SparkSession, arrangement: Arrangement) -> Iterator[None]:
+    """So many partitions of a shuffle and slices of a reading, with or without generated code."""
+    settings = {
+        PARTITIONS: str(arrangement.partitions),
+        **({} if arrangement.compiled else _NO_CODE),
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        with patch.object(SparkContext, "defaultParallelism", arrangement.cores):
+            yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, str(value))
+
+
+def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:
+    with reading(engine) as connection:
+        return connection.execute(text(f"SELECT * FROM {view}")).mappings().all()
+
+
+def _names(row: Mapping[str, Any], level: str) -> tuple[str, ...]:
+    """The level as the oracle names it, the report, the day, and what names a thing there."""
+    return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in NAMES[level]))
+
+
+def _percentages(row: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None]:
+    return _decimal(row["availability"]), _decimal(row["reliability"])
+
+
+def _decimal(value: Any) -> Decimal | None:
+    return None if value is None else Decimal(str(value)).quantize(Decimal("0.00001"))
+
+
+def _time(value: Any) -> datetime:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    assert isinstance(moment, datetime)
+    return moment.astimezone(UTC)

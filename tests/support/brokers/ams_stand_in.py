@@ -1,0 +1,87 @@
+"""ARGO Messaging as a publisher sees it: over HTTPS, with a token, projects, topics and ids.
+
+What it answers, and its limits, are those of the service's sources.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trustme
+
+from sam_pipeline.schema.messages.message import Message
+from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply
+
+TOKEN = "ams-token-4711"
+PROJECT = "EXAMPLE"
+MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's, behind it."""
+
+_PATH = re.compile(r"/v1/projects/([^/]+)/topics/([^/:]+)(:publish)?")
+
+
+@dataclass
+class AmsStandIn(HttpStandIn):
+    """Has the given topics; `stored` are the messages of each."""
+
+    topics: tuple[str, ...] = ("grid-probe-metricOutput",)
+    forbidden: tuple[str, ...] = ()
+    rejects: str = "no-such-id"
+    """Answers 400 to a call with a message of this id."""
+    stored: dict[str, list[Message]] = field(default_factory=dict)
+    published: list[int] = field(default_factory=list)
+    """How many messages each call that succeeded had."""
+
+    def __post_init__(self) -> None:
+        self._authority = trustme.CA()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._authority.issue_cert(HOST).configure_cert(self.context)
+        self.answer = self._answer
+
+    @property
+    def url(self) -> str:
+        return f"ams+https://{HOST}:{self.port}/v1/projects/{PROJECT}"
+
+    def write_ca(self, path: Path) -> Path:
+        self._authority.cert_pem.write_to_path(str(path))
+        return path
+
+    def _answer(self, asked: Asked) -> bytes:
+        found = _PATH.fullmatch(asked.target)
+        if asked.headers.get("x-api-key") != TOKEN:
+            return _error(401, "Unauthorized")
+        if not found or found[1] != PROJECT:
+            return _error(404, "ProjectUUID doesn't exist")
+        if found[2] in self.forbidden:
+            return _error(403, "Access to this resource is forbidden")
+        if found[2] not in self.topics:
+            return _error(404, "Topic doesn't exist")
+        return self._publish(found[2], asked)
+
+    def _publish(self, topic: str, asked: Asked) -> bytes:
+        try:
+            given = json.loads(asked.body)["messages"]
+            messages = [Message(item["attributes"], _decoded(item["data"])) for item in given]
+        except (ValueError, KeyError):
+            return _error(400, "Invalid Message Arguments")
+        if any(message.message_id == self.rejects for message in messages):
+            return _error(400, "Invalid Message Arguments")
+        for item, message in zip(given, messages, strict=True):
+            if len(json.dumps(item)) > MAX_MESSAGE_BYTES:  # those before it are stored
+                return _error(413, "Message size is too large")
+            self.stored.setdefault(topic, []).append(message)
+        self.published.append(len(messages))
+        return json_reply(200, {"messageIds": [str(at) for at in range(len(messages))]})
+
+
+def _decoded(data: str) -> bytes:
+    return base64.b64decode(data, validate=True)
+
+
+def _error(status: int, words: str) -> bytes:
+    return json_reply(status, {"error": {"code": status, "message": words, "status": "…"}})

@@ -1,0 +1,193 @@
+"""A running `sam-consume run` whose log is read while it runs, and a site configured key by key.
+
+    site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=1)
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        ...
+        stopped = daemon.stop()
+
+Whatever a test asks for is seen from outside: in the log, in the database, at the broker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from tests.services.postgres import as_role
+from tests.support.conservation import key_of
+from tests.support.consumer.site import Site, eventually
+
+SUBSCRIBED = ": subscribed"
+LOST = "trying again"
+STOPPED = re.compile(r"stopped: (\d+) messages.*?, (\d+) rows")
+WAIT_S = 60.0
+QUIET_S = 30.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A subscription of the configuration."""
+
+    destination: str
+    message_class: str = "metricOutput"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What the daemon said at its end; messages count as often as they were delivered."""
+
+    code: int
+    messages: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Daemon:
+    process: subprocess.Popen[bytes]
+    log_file: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def lines(self, *words: str) -> list[str]:
+        """The lines of the log that hold all of these."""
+        return [line for line in self.log.splitlines() if all(word in line for word in words)]
+
+    def wait_for(self, *words: str, times: int = 1, timeout_s: float = WAIT_S) -> list[str]:
+        """The lines that hold these words, when there are so many."""
+        eventually(lambda: len(self.lines(*words)) >= times or not self.alive, timeout_s)
+        found = self.lines(*words)
+        assert len(found) >= times, f"it ended without {words}:\n{self.log}"
+        return found
+
+    def wait_until_subscribed(self, *brokers: str, times: int = 1, within_s: float = 30) -> None:
+        """From here on these brokers keep what comes."""
+        for broker in brokers:
+            self.wait_for(broker, SUBSCRIBED, times=times, timeout_s=within_s)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self) -> Stopped:
+        """SIGTERM, and what it had done."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(WAIT_S)
+        told = STOPPED.findall(self.log)
+        assert told, self.log
+        return Stopped(code, int(told[-1][0]), int(told[-1][1]))
+
+
+@contextmanager
+def running(site: Site, log: str = "consume.log", **variables: str) -> Iterator[Daemon]:
+    """The daemon, with a state directory beside its configuration; it ends with the block."""
+    log_file = site.config.with_name(log)
+    with log_file.open("wb") as target:
+        process = subprocess.Popen(
+            site.command("run"), stderr=target, env={**os.environ, **variables}
+        )
+        try:
+            yield Daemon(process, log_file)
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(WAIT_S)
+
+
+def checked(site: Site) -> tuple[int, dict[str, Any]]:
+    """Exit code and document of `sam-consume check --connect`."""
+    done = subprocess.run(
+        site.command("check", "--connect", "--json"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def site_of(
+    directory: Path,
+    brokers: Sequence[str],
+    *wanted: Wanted,
+    database: str = "",
+    **settings: str | int | float | Path,
+) -> Site:
+    """A site with the schema applied, on SQLite unless it is told otherwise.
+
+    `settings` are keys of [consumer]; the name is that of the first destination.
+    """
+    database = database or f"sqlite:///{directory / 'sam.db'}"
+    engine = make_engine(database, create=True)
+    upgrade(engine)
+    engine.dispose()
+    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", wanted[0].destination).strip("-")
+    keys = {"name": name, "brokers": list(brokers), **settings}
+    lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
+    lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
+    for each in wanted:
+        lines.append("[[consumer.subscription]]")
+        lines.append(f"destination = {json.dumps(each.destination)}")
+        lines += [f"class = {json.dumps(each.message_class)}"] if each.message_class else []
+    config = directory / "sam.toml"
+    config.write_text("\n".join([*lines, ""]))
+    return Site(config, database, str(keys["name"]))
+
+
+def row_keys(site: Site) -> list[str]:
+    """Of the oracle `consumed`: the records that are rows."""
+    return [str(key) for key in _column(site, "SELECT summaryData FROM metricOutput")]
+
+
+def settled_row_keys(site: Site, accepted: Collection[str]) -> list[str]:
+    """The same, as soon as all are there, or when no more came for a while: some are lost then."""
+    count, since = -1, time.monotonic()
+    while True:
+        rows = site.rows()
+        if rows != count:
+            count, since = rows, time.monotonic()
+        if count >= len(accepted) or time.monotonic() - since > QUIET_S:
+            return row_keys(site)
+        time.sleep(0.1)
+
+
+def dead_letter_keys(site: Site) -> list[str]:
+    """Of the oracle `consumed`: the records that are dead letters."""
+    return [key_of(bytes(body)) for body in _column(site, "SELECT body FROM dead_letter")]
+
+
+def _column(site: Site, query: str) -> Sequence[object]:
+    engine = make_engine(site.database)
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text(query)).scalars().all()
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def locked(postgres_url: str, table: str) -> Iterator[None]:
+    """Nobody can write to the table inside the block."""
+    engine = make_engine(postgres_url)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+            yield
+    finally:
+        engine.dispose()

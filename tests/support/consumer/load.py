@@ -1,0 +1,96 @@
+"""A publisher that goes on whatever happens to its broker, and knows what was confirmed.
+
+with offering(broker, destination) as load:
+    broker.restart()
+consumed(load.accepted, row_keys(site))
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from sam_pipeline.schema.messages.message import Message
+from tests.support.brokers.queue_reader import RealBroker
+from tests.support.conservation import key_of, numbered
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import eventually
+
+CHUNK = 10
+PAUSE_S = 0.1
+AGAIN_S = 0.1
+END_S = 60.0
+
+Records = Callable[[str, range], list[Message]]
+"""Messages with the keys of this prefix and these numbers."""
+
+
+@dataclass
+class Load:
+    """`accepted` are the keys of the records that the broker confirmed, in order."""
+
+    broker: RealBroker
+    destination: str
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    accepted: list[str] = field(default_factory=list)
+    again: int = 0
+    """So many chunks were sent once more: the broker may have them twice."""
+    records: Records = numbered
+    pause_s: float = PAUSE_S
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """Until so many more are confirmed."""
+        goal = len(self.accepted) + count
+        eventually(lambda: len(self.accepted) >= goal)
+
+    def offer(self, ending: threading.Event) -> None:
+        """Chunk by chunk until `ending`; each is sent until it is confirmed."""
+        for start in count(step=CHUNK):
+            self._offer(start)
+            if ending.wait(self.pause_s):
+                return
+
+    def _offer(self, start: int) -> None:
+        messages = self.records(self.prefix, range(start, start + CHUNK))
+        deadline = time.monotonic() + END_S
+        while True:
+            try:
+                host, port = self.broker.host, self.broker.port
+                publish(host, port, self.destination, messages)
+                break
+            except OSError:
+                self.again += 1
+                assert time.monotonic() < deadline, "the broker did not come back"
+                time.sleep(AGAIN_S)
+        self.accepted += [key_of(message.body) for message in messages]
+
+
+@contextmanager
+def offering(
+    broker: RealBroker, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
+) -> Iterator[Load]:
+    """Under load inside the block; on leaving it all that was begun is confirmed."""
+    load = Load(broker, destination, records=records, pause_s=pause_s)
+    ending = threading.Event()
+    failed: list[BaseException] = []
+
+    def offer() -> None:
+        try:
+            load.offer(ending)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=offer)
+    thread.start()
+    try:
+        yield load
+    finally:
+        ending.set()
+        thread.join(2 * END_S)
+    if failed:
+        raise failed[0]

@@ -1,0 +1,189 @@
+"""A site with a configured `sam-consume`: its processes are run, its database is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import text
+
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from tests.services.postgres import as_role
+from tests.support.builders import metric_message, metric_result
+
+WAIT_S = 60.0
+
+
+class Broker(Protocol):
+    """What the tests know of a real broker."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def url(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What `sam-consume run --drain --json` said and how it ended."""
+
+    code: int
+    log: str
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Site:
+    """`config` is its sam.toml, for the consumer of that `name`; `database` is ours to look at."""
+
+    config: Path
+    database: str
+    name: str
+    state: str = "state"
+    """Where it keeps its state: another machine has another one."""
+
+    def command(self, *arguments: str) -> list[str]:
+        # Its state is its own: consumers of one name on one machine refuse each other.
+        own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}"]
+        return [
+            *own,
+            sys.executable,
+            "-m",
+            "sam_pipeline.consumer",
+            "--config",
+            str(self.config),
+            *arguments,
+        ]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+
+    def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
+        number = [] if instance is None else ["--instance", str(instance)]
+        done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s), *number)
+        return Drained(done.returncode, done.stderr, json.loads(done.stdout or "{}"))
+
+    @contextmanager
+    def daemon(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+        """A running `sam-consume run`; killed on leaving the block, if it still runs."""
+        command = self.command("run", *arguments)
+        with open(log or os.devnull, "w") as stderr:
+            process = subprocess.Popen(command, stderr=stderr, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
+
+    def scalar(self, query: str) -> Any:
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                return connection.execute(text(query)).scalar_one()
+        finally:
+            engine.dispose()
+
+    def column(self, query: str) -> list[Any]:
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                return list(connection.execute(text(query)).scalars())
+        finally:
+            engine.dispose()
+
+    def execute(self, statement: str) -> None:
+        engine = make_engine(self.database)
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        finally:
+            engine.dispose()
+
+    def rows(self) -> int:
+        return int(self.scalar("SELECT count(*) FROM metricOutput"))
+
+    def wait_for_rows(self, count: int) -> None:
+        eventually(lambda: self.rows() >= count)
+
+
+def make_site(
+    directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/grid.none"
+) -> Site:
+    """A site with the schema applied, subscribed to one destination of metric results."""
+    engine = make_engine(database, create=True)
+    upgrade(engine)
+    engine.dispose()
+    name = f"site-{destination.replace('/', '.').rpartition('.')[2]}"
+    config = directory / "sam.toml"
+    config.write_text(
+        f"""\
+[database]
+url = {json.dumps(as_role(database, "loader"))}
+[consumer]
+name = "{name}"
+brokers = {json.dumps(list(brokers))}
+[[consumer.subscription]]
+destination = {json.dumps(destination)}
+class = "metricOutput"
+"""
+    )
+    return Site(config, database, name)
+
+
+def subscribe(server: Broker, consumer: str, destination: str) -> None:
+    """What the first run of a consumer does: from here on the broker keeps what comes."""
+    session = StompSession(server.url, Inbox(1))
+    session.open((server.host, server.port), Login(consumer))
+    session.subscribe(consumer, [Subscription(destination, Stamp(), 1)])
+    session.close()
+
+
+def results(count: int, metric: str = "org.sam.M") -> list[Message]:
+    """Messages of one result each, all different; names make them countable per sender."""
+    start = 1_795_000_000
+    return [
+        metric_message(metric_result(metricName=metric, timestamp=str(start + number)))
+        for number in range(count)
+    ]
+
+
+def fill_spool(path: Path, messages: Sequence[Message]) -> None:
+    queue = DirectoryQueue(path)
+    for message in messages:
+        queue.add(message)
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.1)
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:
+    """Its exit code, and how many seconds it took to end."""
+    began = time.monotonic()
+    process.send_signal(number)
+    return process.wait(WAIT_S), time.monotonic() - began

@@ -1,0 +1,96 @@
+"""Rows to insert into the class views, and what a view then holds, alike for both dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.builders import metric_result
+
+Values = Mapping[str, object]
+
+
+def service_endpoint(**changes: object) -> Values:
+    return {
+        "siteName": "EXAMPLE-LCG2",
+        "hostName": "ce01.example.org",
+        "serviceFlavour": "CE",
+        "validFrom": "2026-11-01T00:00:00Z",
+        **changes,
+    }
+
+
+def site_group(**changes: object) -> Values:
+    return {
+        "siteName": "EXAMPLE-LCG2",
+        "groupName": "North",
+        "groupType": "federation",
+        "weight": "3",
+        "validFrom": "2026-11-01T00:00:00Z",
+        **changes,
+    }
+
+
+def downtime(**changes: object) -> Values:
+    return {
+        "downtimeId": "D1",
+        "siteName": "EXAMPLE-LCG2",
+        "hostName": "ce01.example.org",
+        "serviceFlavour": "CE",
+        "startTime": "2026-11-20T08:00:00Z",
+        "endTime": "2026-11-20T10:00:00Z",
+        "classification": "SCHEDULED",
+        "severity": "OUTAGE",
+        "timestamp": "2026-11-18T00:00:00Z",
+        **changes,
+    }
+
+
+EXAMPLES: Mapping[str, Values] = {
+    "metricOutput": metric_result(detailsData="a\nb", messageId="m-1"),
+    "serviceEndpoint": service_endpoint(),
+    "siteGroup": site_group(),
+    "downtime": downtime(),
+}
+
+
+def insert(engine: Engine, view: str, *rows: Values) -> None:
+    """INSERT as any SQL client would."""
+    with writing(engine) as connection:
+        for row in rows:
+            names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+            connection.execute(text(f"INSERT INTO {view} ({names}) VALUES ({marks})"), dict(row))
+
+
+def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
+    """The rows of a class view by wire keys, without the absent ones; times as on the wire."""
+    known = BUILT_IN.get(view.lower())
+    keys = [*known.keys, "messageId"] if known else []
+    spelling = {key.lower(): key for key in keys}
+    with reading(engine) as connection:
+        rows = connection.execute(text(f"SELECT * FROM {view}")).mappings().all()
+    return [
+        {
+            spelling.get(key.lower(), key): _plain(value)
+            for key, value in row.items()
+            if value is not None
+        }
+        for row in rows
+    ]
+
+
+def query(engine: Engine, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    """The rows of a query, times as on the wire."""
+    with reading(engine) as connection:
+        rows = connection.execute(text(statement), values).all()
+    return [tuple(map(_plain, row)) for row in rows]
+
+
+def _plain(value: object) -> object:
+    return format_time(value) if isinstance(value, datetime) else value

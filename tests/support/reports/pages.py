@@ -1,0 +1,160 @@
+"""Pages that show everything: two months, one of them sealed; an open day; downtimes, exclusions,
+changes and a candidate. And pages as large as they get."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.pages.month import Month, month_view
+from sam_pipeline.spark_jobs.pages.site import site_view
+from sam_pipeline.spark_jobs.pages.writer import PageFiles
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
+from sam_pipeline.sql.database.engine import writing
+from tests.support.reports.database import Grid, profile
+from tests.support.reports.month import (
+    Size,
+    insert,
+    site_name,
+    site_seconds,
+    site_segments,
+    write_month,
+    write_results,
+)
+
+FIRST, LAST = date(2026, 10, 28), date(2026, 11, 4)
+PERIOD = Period(FIRST, LAST)
+OCTOBER, NOVEMBER = PERIOD.months()
+SIZE = Size(sites=10, days=8, endpoints=5)
+# Fails on most days.
+BAD_SITE = site_name(9)
+MARKED_DAY = date(2026, 11, 2)
+UNTIL = day_start(LAST) + 12 * 3600
+REPORT = "test"
+
+
+def fill(url: str, directory: Path) -> Grid:
+    """The database at `url`, filled."""
+    grid = Grid(url)
+    with writing(grid.engine) as connection:
+        write_month(connection, profile(directory), FIRST, SIZE)
+        _mark(connection)
+        _leave_open(connection)
+        add_change(connection, 3, "results changed")
+        insert(
+            connection,
+            "seal",
+            [{"report": REPORT, "month": "2026-10", "who": "boss", "sealed_at": UNTIL}],
+        )
+    with writing(grid.loader) as connection:
+        write_results(connection, PERIOD, SIZE)
+    return grid
+
+
+def add_candidate(connection: Connection, number: int, day: date) -> None:
+    """A run of a sealed day that would change a figure."""
+    insert(
+        connection,
+        "run",
+        [
+            {
+                "run_id": number,
+                "report": REPORT,
+                "day": str(day),
+                "started_at": UNTIL,
+                "finished_at": UNTIL + 60,
+                "state": "superseded",
+                "profile": "{}",
+            }
+        ],
+    )
+    insert(connection, "candidate_run", [{"report": REPORT, "day": str(day), "run_id": number}])
+    add_change(connection, number, "late results")
+
+
+def add_change(connection: Connection, run_id: int, reason: str) -> None:
+    named = [{"site": BAD_SITE}, {"site": BAD_SITE, "service_flavour": "CE"}]
+    insert(
+        connection,
+        "report_change_row",
+        [
+            {
+                "run_id": run_id,
+                "level": level,
+                "names": json.dumps(names),
+                "old": '{"availability": 50.0, "reliability": 60.0}',
+                "new": '{"availability": 75.12345, "reliability": null}',
+                "reason": reason,
+            }
+            for level, names in zip(("site", "service"), named, strict=True)
+        ],
+    )
+
+
+def _mark(connection: Connection) -> None:
+    """Downtimes and exclusions of the day, as its run has recorded them."""
+    noon = day_start(MARKED_DAY) + DAY_S // 2
+    times = (noon, noon + 7200)
+    downtimes = [
+        Downtime("D1", BAD_SITE, "", "", *times, "SCHEDULED", "OUTAGE", "new <kernel>"),
+        Downtime("D2", BAD_SITE, "", "SRM", *times, "SCHEDULED", "WARNING", ""),
+    ]
+    exclusions = [
+        Exclusion(1, METRIC, "", "put", "", "", "", *times, "the probe was wrong", "ada"),
+        Exclusion(2, GROUP, "", "", BAD_SITE, "", "", *times, "power cut", "ada"),
+        Exclusion(3, MONITORING_HOST, "m1", "", "", "", "", *times, "its clock was wrong", "ada"),
+    ]
+    connection.execute(
+        text("UPDATE run SET downtimes = :downtimes, exclusions = :exclusions WHERE day = :day"),
+        {
+            "downtimes": json.dumps([asdict(each) for each in downtimes]),
+            "exclusions": json.dumps([asdict(each) for each in exclusions]),
+            "day": str(MARKED_DAY),
+        },
+    )
+
+
+def _leave_open(connection: Connection) -> None:
+    until = ":until" if connection.dialect.name == "sqlite" else "to_timestamp(:until)"
+    connection.execute(
+        text(f"UPDATE run SET until = {until} WHERE day = :day"), {"until": UNTIL, "day": str(LAST)}
+    )
+
+
+def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
+    """The month of 500 sites, and a site whose 20 endpoints change their status all the time."""
+    files = PageFiles(out)
+    days = Period(date(2026, 10, 1), date(2026, 10, 31))
+    month = Month(REPORT, days, "large", _runs(days, directory), "")
+    figures = {
+        site_name(number): [
+            DayFigure(day, (site_name(number),), site_seconds(day, number, Size(500, 31, 5)))
+            for day in days.days()
+        ]
+        for number in range(500)
+    }
+    files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)
+    size = Size(1, 31, 20, flapping=48)
+    [site] = [site_name(0)]
+    view = site_view(
+        month,
+        [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()],
+        {day: site_segments(day, 0, size) for day in days.days()},
+        {},
+    )
+    files.write("large/site.html", "site.html", view=view, month=month)
+    return out / "large/index.html", out / "large/site.html"
+
+
+def _runs(days: Period, directory: Path) -> list[Run]:
+    return [
+        Run(1, day, "", None, 0, {}, 0, "", "", "", profile(directory), 0, (), ())
+        for day in days.days()
+    ]

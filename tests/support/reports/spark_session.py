@@ -1,0 +1,25 @@
+"""One local Spark session for all tests: `from tests.support.reports.spark_session import spark` in conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sam_pipeline.spark_jobs.compute import session
+from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from tests.services import missing
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    java = find_java()
+    if java is None:
+        missing("Java", "apt-get install default-jre-headless")
+    prepare_workers()
+    # Ready for many results, though tests have few: so they run the generated code, too, which
+    # the small reports of the acceptance tests do without.
+    started = session.start("local[2]", {}, java, results=session.FEW_RESULTS)
+    yield started
+    started.stop()

@@ -1,0 +1,253 @@
+"""The section `[consumer]`."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.config import (
+    ConsumerConfig,
+    SubscriptionConfig,
+    load_consumer,
+    load_limits,
+    load_who,
+)
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.normalise import Limits
+
+COMPLETE = """\
+[consumer]
+name = "site-a"
+brokers = ["stomp://msg.example.org", "spool:///var/spool/sam-in"]
+password_file = "secret"
+
+[[consumer.subscription]]
+destination = "/topic/grid.probe.metricOutput"
+class = "metricOutput"
+"""
+
+
+def loaded(directory: Path, text: str) -> ConsumerConfig:
+    (directory / "secret").write_text("hush\n")
+    (directory / "secret").chmod(0o600)
+    file = directory / "sam.toml"
+    file.write_text(text)
+    return load_consumer(argparse.Namespace(config=str(file)))
+
+
+def problems_of(directory: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(directory, text)
+    return "\n".join(caught.value.problems)
+
+
+def test_a_complete_section_is_read(tmp_path: Path) -> None:
+    config = loaded(tmp_path, COMPLETE)
+
+    assert config.name == "site-a"
+    assert [str(broker) for broker in config.parsed_brokers()] == [
+        "stomp://msg.example.org:61613",
+        "spool:///var/spool/sam-in",
+    ]
+    assert config.subscription == (
+        SubscriptionConfig("/topic/grid.probe.metricOutput", "metricOutput"),
+    )
+    assert config.password_file == tmp_path / "secret"
+
+
+def test_a_spool_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\n')
+
+    assert config.batch_size == 2000
+
+
+def test_a_network_broker_needs_a_name_and_a_subscription(tmp_path: Path) -> None:
+    problems = problems_of(tmp_path, '[consumer]\nbrokers = ["stomp://a"]\n')
+
+    assert "name is missing" in problems
+    assert "no [[consumer.subscription]]" in problems
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path,
+        """\
+        [consumer]
+        name = "site a"
+        brokers = ["stomp://a", "http://b"]
+        batchsize = 5
+        batch_age_s = 0
+        password_file = "no-such-file"
+        [[consumer.subscription]]
+        destination = "grid.probe"
+        """,
+    )
+
+    for words in ("letters, digits", "http", "batch_size", "more than 0", "no-such-file", "/topic"):
+        assert words in problems
+
+
+def test_a_destination_given_twice_is_a_problem(tmp_path: Path) -> None:
+    twice = COMPLETE + '[[consumer.subscription]]\ndestination = "/topic/grid.probe.metricOutput"\n'
+
+    assert "is there twice" in problems_of(tmp_path, twice)
+
+
+def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAM_CONSUMER_NAME", "site-b")
+    monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///a,spool:///b")
+
+    config = loaded(tmp_path, COMPLETE)
+
+    assert config.name == "site-b"
+    assert config.brokers == ("spool:///a", "spool:///b")
+
+
+FOREIGN = """\
+[consumer]
+name = "site-a"
+brokers = ["stomp://msg.example.org", "spool:///var/spool/nstream", "spool:///var/spool/sam"]
+[[consumer.subscription]]
+destination = "/topic/own"
+class = "own"
+rename = { metric = "metricName", host = "hostName" }
+[[consumer.subscription]]
+destination = "spool:///var/spool/nstream"
+format = "nstream"
+[consumer.subscription.rename]
+site = "siteName"
+"""
+
+
+def test_a_subscription_says_what_the_messages_of_a_broker_or_a_spool_are(tmp_path: Path) -> None:
+    config = loaded(tmp_path, FOREIGN)
+
+    [network] = config.network_subscriptions()
+    nstream, sam = map(parse_broker, config.brokers[1:])
+
+    assert network.stamp == make_stamp("own", "wlcg", {"metric": "metricName", "host": "hostName"})
+    assert config.stamp_of(nstream) == make_stamp("", "nstream", {"site": "siteName"})
+    assert config.stamp_of(sam) == Stamp()
+
+
+NO_PATH = "broker URL spool://in…: want three slashes, spool:///path"
+TWICE = "'Metric' is there twice (names are the same in any case)"
+
+
+def test_problems_of_formats_and_names_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path,
+        """\
+[consumer]
+brokers = ["spool:///in"]
+[[consumer.subscription]]
+destination = "spool:///in"
+format = "xml"
+[[consumer.subscription]]
+destination = "spool://in"
+rename = { metric = "metricName", name = "metricname", "" = "hostName", Metric = "x" }
+[[consumer.subscription]]
+destination = "/topic/x"
+[consumer.subscription.rename]
+site = " "
+""",
+    ).splitlines()
+
+    told = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
+    assert told == [
+        ["5", "[consumer] subscription[1] format", "want one of wlcg, nstream, not 'xml'"],
+        ["7", "[consumer] subscription[2] destination", NO_PATH],
+        ["8", "[consumer] subscription[2] rename", "'metric' and 'name' both become 'metricname'"],
+        ["8", "[consumer] subscription[2] rename", "'' = 'hostName': a name is empty"],
+        ["8", "[consumer] subscription[2] rename", TWICE],
+        ["11", "[consumer] subscription[3] rename", "'site' = ' ': a name is empty"],
+    ]
+
+
+def test_a_spool_that_is_no_broker_cannot_be_subscribed_to(tmp_path: Path) -> None:
+    other = FOREIGN.replace(
+        'destination = "spool:///var/spool/nstream"', 'destination = "spool:///x"'
+    )
+
+    assert "spool:///x is none of the brokers" in problems_of(tmp_path, other)
+
+
+def test_a_spool_is_no_subscription_of_a_network_broker(tmp_path: Path) -> None:
+    only = """[consumer]
+name = "a"
+brokers = ["stomp://a", "spool:///in"]
+[[consumer.subscription]]
+destination = "spool:///in"
+"""
+
+    assert "no [[consumer.subscription]]" in problems_of(tmp_path, only)
+
+
+def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
+    assert loaded(tmp_path, COMPLETE).limits() == Limits()
+
+    text = COMPLETE.replace(
+        "[consumer]",
+        "[consumer]\nmax_message_bytes = 1\nmax_records = 2\nmax_age_days = 3\nmax_future_s = 4",
+    )
+    expected = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
+
+    assert loaded(tmp_path, text).limits() == expected
+    assert load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("max_message_bytes = 0", "more than 0"),
+        ("max_records = -1", "more than 0"),
+        ("max_age_days = 36526", "1 to 36525 days"),
+        ("max_future_s = 0", "1 to 31622400 s"),
+        ("max_future_s = 1e99", "whole number"),
+    ],
+)
+def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, words: str) -> None:
+    text = COMPLETE.replace("[consumer]", f"[consumer]\n{line}")
+
+    assert words in problems_of(tmp_path, text)
+    with pytest.raises(ConfigError, match=words):
+        load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml")))
+
+
+def test_limits_are_found_where_no_broker_is(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text("[consumer]\nmax_records = 7\n")
+
+    assert load_limits(argparse.Namespace(config=str(file))).max_records == 7
+
+
+def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+
+    config = loaded(tmp_path, example)
+
+    assert [each.format for each in config.subscription] == ["wlcg", "nstream"]
+
+
+def test_who_only_asks_how_the_daemon_does_needs_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text(COMPLETE)  # the password's file is not there
+
+    assert load_who(argparse.Namespace(config=str(file), instance=None)) == "site-a"
+    assert load_who(argparse.Namespace(config=str(file), instance=2)) == "site-a@2"
+    with pytest.raises(ConfigError, match="password_file"):
+        load_consumer(argparse.Namespace(config=str(file)))
+
+
+def test_a_name_that_is_no_good_is_told_to_who_asks(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text(COMPLETE.replace("site-a", "site a"))
+
+    with pytest.raises(ConfigError, match="want letters, digits"):
+        load_who(argparse.Namespace(config=str(file), instance=None))

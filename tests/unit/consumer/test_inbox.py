@@ -1,0 +1,131 @@
+"""The bounded queue between the sources and the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
+from tests.support.builders import metric_message
+
+SOON_S = 5.0
+
+
+class Connection:
+    """Remembers what was acked."""
+
+    broker = "stomp://a:1"
+
+    def __init__(self) -> None:
+        self.acked: list[object] = []
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        self.acked += tokens
+
+
+def delivery(session: Session | None = None, token: object = None) -> Delivery:
+    return Delivery(metric_message(), session or Connection(), token)
+
+
+def filled(*deliveries: Delivery) -> Inbox:
+    inbox = Inbox(len(deliveries))
+    inbox.put(deliveries)
+    return inbox
+
+
+def test_a_batch_holds_deliveries_in_order_of_arrival_up_to_its_size() -> None:
+    deliveries = [delivery() for _ in range(5)]
+    inbox = filled(*deliveries)
+
+    batches = [inbox.take(BatchRule(3, 0, 0), wait_s=0) for _ in range(3)]
+
+    assert batches == [deliveries[:3], deliveries[3:], []]
+
+
+def test_a_partial_batch_is_given_after_silence() -> None:
+    only = delivery()
+    inbox = filled(only)
+
+    assert inbox.take(BatchRule(1000, SOON_S, 0.01), wait_s=0) == [only]
+
+
+def test_a_trickle_that_is_never_silent_is_given_when_the_batch_is_old() -> None:
+    times = iter([0.0, 0.1, 0.19, 0.2])
+
+    def clock() -> float:
+        inbox.put([delivery()])  # one more each time somebody looks
+        return next(times)
+
+    inbox = Inbox(10, clock=clock)
+    inbox.put([delivery()])
+
+    batch = inbox.take(BatchRule(1000, 0.2, 0.1), wait_s=0)
+
+    assert len(batch) == 4
+
+
+def test_a_source_waits_until_a_full_inbox_has_room() -> None:
+    inbox = filled(delivery())
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(inbox.wait_for_room(SOON_S)))
+
+    assert not inbox.wait_for_room(0)
+    waiting.start()
+    inbox.take(BatchRule(1, 0, 0), wait_s=0)
+    waiting.join(SOON_S)
+
+    assert found == [True]
+
+
+def test_bytes_fill_an_inbox_as_messages_do() -> None:
+    size = len(delivery().message.body)
+    inbox = Inbox(1000, max_bytes=size + 1)
+
+    inbox.put([delivery()])
+    before = inbox.has_room
+    inbox.put([delivery()])
+
+    assert (before, inbox.has_room, inbox.size_bytes) == (True, False, 2 * size)
+    inbox.take(BatchRule(1, 0, 0), wait_s=0)
+    assert (inbox.has_room, inbox.size_bytes) == (True, size)
+
+
+def test_a_batch_ends_at_its_bytes_and_holds_one_message_at_least() -> None:
+    deliveries = [delivery() for _ in range(3)]
+    inbox = filled(*deliveries)
+    size = len(deliveries[0].message.body)
+
+    small = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=1), wait_s=0)
+    rest = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=2 * size), wait_s=0)
+
+    assert (small, rest) == (deliveries[:1], deliveries[1:])
+
+
+def test_what_a_lost_session_delivered_is_forgotten() -> None:
+    lost, alive = Connection(), Connection()
+    kept = delivery(alive)
+    inbox = filled(delivery(lost), kept, delivery(lost))
+
+    inbox.discard(lost)
+
+    assert inbox.take(BatchRule(10, 0, 0), wait_s=0) == [kept]
+
+
+def test_the_failure_of_a_thread_ends_the_loop_even_while_it_waits() -> None:
+    inbox = Inbox(10)
+    failing = threading.Timer(0.01, inbox.fail, [RuntimeError("out of file descriptors")])
+    failing.start()
+
+    with pytest.raises(RuntimeError, match="file descriptors"):
+        inbox.take(BatchRule(10, SOON_S, SOON_S), wait_s=SOON_S)
+    failing.join(SOON_S)
+
+
+def test_the_acks_of_a_batch_reach_their_sessions_in_order() -> None:
+    one, other = Connection(), Connection()
+
+    acknowledge([delivery(one, 1), delivery(other, "a"), delivery(one, 2)])
+
+    assert (one.acked, other.acked) == ([1, 2], ["a"])

@@ -1,0 +1,237 @@
+"""Take, load, commit, then ack: with a scripted loader and delays that take no time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count, repeat
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
+from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
+from sam_pipeline.consumer.core.state import NOT_TRIED, Standing, State
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
+from sam_pipeline.sql.loading.load import Loaded
+from tests.support.builders import metric_message
+
+AWAY = DatabaseAway("connection refused")
+
+
+class Connection:
+    def __init__(self, broker: str, events: list[str]) -> None:
+        self.broker = broker
+        self._events = events
+
+    def ack(self, tokens: Sequence[int]) -> None:
+        self._events += [f"ack {token}" for token in tokens]
+
+
+class Scene:
+    """A loop over `size` deliveries, whose loader fails as told; `events` is what happened."""
+
+    def __init__(self, directory: Path, size: int, batch_size: int = 1000) -> None:
+        self.events: list[str] = []
+        self.sessions = [Connection(name, self.events) for name in ("spool:///in", "stomp://a:1")]
+        self.failures: list[Exception] = []
+        self.stop = threading.Event()
+        self.inbox = Inbox(max(size, 1))
+        for number in range(size):
+            self.inbox.put([self._delivery(number)])
+        patience = Patience(self.stop, lambda: repeat(0.0))
+        rule = BatchRule(batch_size, age_s=1.0)
+        attempts = Attempts(directory / "attempts")
+        self.loop = Loop(self.inbox, self._load, patience, attempts, rule, self.stop)
+
+    def run(self) -> None:
+        """As long as there is something in the inbox."""
+        self.loop.run(goes_on=lambda news: news)
+
+    def _delivery(self, number: int) -> Delivery:
+        session = self.sessions[number % 2]
+        return Delivery(metric_message(), session, number)
+
+    def _load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
+        if self.failures:
+            self.events.append("fail")
+            raise self.failures.pop(0)
+        self.events.append(f"commit {len(batch)}")
+        return Loaded({"metricOutput": len(batch) - 1}, {"bad-status": 1}, 0, {"colour": 2})
+
+
+def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3, batch_size=2)
+
+    scene.run()
+
+    assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
+
+
+def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.failures = [AWAY, AWAY, AWAY]
+
+    scene.run()
+
+    assert scene.events == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
+
+
+def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.failures = [AWAY] * 100
+    scene.stop.set()
+
+    with pytest.raises(Stopped):
+        scene.loop._commit(scene.inbox.take(BatchRule(2, 1, 0), 0))
+
+    assert scene.events == ["fail"]
+
+
+def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+
+    with pytest.raises(SchemaMismatch):
+        scene.run()
+    assert scene.events == ["fail"]
+
+
+def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1)
+    scene.failures = [AWAY]
+    batch = scene.inbox.take(BatchRule(1, 1, 0), 0)
+    scene.inbox.fail(OSError("too many open files"))
+
+    with pytest.raises(OSError, match="open files"):
+        scene.loop._commit(batch)
+
+
+def test_a_stopped_loop_takes_nothing_more(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.stop.set()
+
+    scene.run()
+
+    assert scene.events == []
+
+
+def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
+
+    scene.run()
+
+    assert scene.loop.state.tally.as_json() == {
+        "messages": 3,
+        "rows": 2,
+        "dead_letters": {"bad-status": 1},
+        "checks": 0,
+        "ignored_keys": {"colour": 2},
+        "damaged_elements": 0,
+        "brokers": [
+            {"broker": "spool:///in", "messages": 2},
+            {"broker": "stomp://a:1", "messages": 1},
+        ],
+        "classes": [{"class": "metricOutput", "rows": 2}],
+    }
+    assert not scene.loop.state.tally.all_loaded
+
+
+def failing(times: int) -> Callable[[], str]:
+    errors = [AWAY] * times
+
+    def action() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    return action
+
+
+def clock(step_s: float) -> Callable[[], float]:
+    ticks: Iterator[float] = count(0.0, step_s)
+    return lambda: next(ticks)
+
+
+def test_patience_waits_for_ever_unless_told_otherwise() -> None:
+    patience = Patience(threading.Event(), lambda: repeat(0.0), clock=clock(3600))
+
+    assert patience.until_done(failing(1000)) == "done"
+
+
+def test_patience_of_a_drain_ends_after_its_timeout() -> None:
+    patience = Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25))
+
+    with pytest.raises(DatabaseAway):
+        patience.until_done(failing(1000))
+    assert Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25)).until_done(failing(2))
+
+
+def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
+    state = State()
+    seen: list[Standing] = []
+    fails_twice = failing(2)
+
+    def action() -> str:
+        seen.append(state.standing())
+        return fails_twice()
+
+    Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
+
+    first, second, third = (standing.waiting for standing in seen)
+    assert first and first.reason == NOT_TRIED
+    assert second == third and second and second.reason == str(AWAY)
+    assert state.standing().waiting is None
+    assert state.turns == 2
+
+
+def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3)
+    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+    with pytest.raises(SchemaMismatch):
+        scene.run()
+    assert scene.loop.state.standing().in_hand == {"spool:///in": 2, "stomp://a:1": 1}
+
+    scene = Scene(tmp_path, 3)
+    scene.run()
+    assert not scene.loop.state.standing().in_hand
+
+
+def test_patience_ends_when_told_to_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+
+    with pytest.raises(Stopped):
+        Patience(stop, lambda: repeat(3600.0)).until_done(failing(1))
+
+
+def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("WARNING")
+    denied = DatabaseRefused("password authentication failed")
+    failures: list[Exception] = [AWAY, AWAY, denied, denied, AWAY]
+    patience = Patience(threading.Event(), lambda: repeat(0.0))
+
+    def action() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "done"
+
+    patience.until_done(action)
+
+    assert [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records] == [
+        ("WARNING", str(AWAY)),
+        ("ERROR", str(denied)),
+        ("WARNING", str(AWAY)),
+    ]
+
+
+def test_delays_grow_to_a_cap_and_differ_between_consumers() -> None:
+    shortest = growing_delays(1, 8, uniform=lambda low, high: low)
+    longest = growing_delays(1, 8, uniform=lambda low, high: high)
+
+    assert [next(shortest) for _ in range(6)] == [0.5, 1, 2, 4, 4, 4]
+    assert [next(longest) for _ in range(6)] == [1, 2, 4, 8, 8, 8]

@@ -1,0 +1,233 @@
+"""The metrics port: what it tells, and that nobody who asks there harms the daemon."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring import metrics
+from sam_pipeline.consumer.monitoring.metrics import CLIENTS, serving
+from sam_pipeline.consumer.monitoring.reporter import port_of
+from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.loading.load import Loaded
+from tests.support.builders import metric_message
+from tests.support.consumer.snapshot import AWAY, BROKER, snapshot
+
+SOON_S = 10.0
+
+
+class Connection:
+    broker = "stomp://a:61613"
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        raise NotImplementedError
+
+
+class Daemon:
+    """Says what it is told to say, on a port of its own."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.changes: dict[str, object] = {}
+        self.port = 0
+
+    def say(self) -> Snapshot:
+        now = datetime.now(UTC)
+        return snapshot(**{"written_at": now, "turned_at": now, **self.changes})
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SOON_S)
+
+    def values(self) -> dict[str, float]:
+        """By name and labels, as Prometheus reads them."""
+        code, text = self.get("/metrics")
+        assert code == 200
+        return {
+            f"{sample.name}{sorted(sample.labels.values())}": sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    daemon = Daemon()
+    with serving(0, daemon.say, daemon.state) as daemon.port:
+        yield daemon
+
+
+def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
+    daemon.changes = {"brokers": (BROKER, AWAY), "ignored_keys": {'a"b\nc': 3}}
+
+    values = daemon.values()
+
+    for name, value in {
+        "sam_consume_messages_total['stomp://a:61613']": 7,
+        "sam_consume_rows_total['metricOutput']": 14,
+        "sam_consume_dead_letters_total['bad-status']": 1,
+        "sam_consume_open_dead_letters['bad-status']": 1,
+        "sam_consume_ignored_keys_total['a\"b\\nc']": 3,
+        "sam_consume_checks_total[]": 1,
+        "sam_consume_held_messages['stomp://a:61613']": 2,
+        "sam_consume_held_bytes[]": 700,
+        "sam_consume_broker_connected['stomp://a:61613']": 1,
+        "sam_consume_broker_connected['stomp://b:61613']": 0,
+        "sam_consume_can_commit[]": 1,
+        "sam_consume_state['degraded']": 1,
+        "sam_consume_state['running']": 0,
+        "sam_consume_lag_seconds[]": 0.25,
+        "sam_consume_log_lines_dropped_total[]": 0,
+    }.items():
+        assert values[name] == value, name
+    assert values["process_resident_memory_bytes[]"] > 0
+
+
+def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
+    batch = [Delivery(metric_message(), Connection(), None)] * 3
+
+    daemon.state.taken(batch)
+    daemon.state.committed(batch, Loaded({}, {}, 0, {}))
+
+    values = daemon.values()
+    assert values["sam_consume_publish_to_commit_seconds_bucket['60.0']"] == 3
+    assert values["sam_consume_publish_to_commit_seconds_count[]"] == 3
+    assert values["sam_consume_batch_messages_bucket['2.0']"] == 0
+    assert values["sam_consume_batch_messages_bucket['5.0']"] == 1
+    assert values["sam_consume_batch_messages_sum[]"] == 3
+
+
+def test_a_daemon_that_loads_is_healthy_and_ready(daemon: Daemon) -> None:
+    assert daemon.get("/healthz") == (200, "running\n")
+    assert daemon.get("/readyz") == (200, "running\n")
+
+
+def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
+    daemon.changes = {"waiting_since": datetime.now(UTC), "waiting_for": "connection refused"}
+
+    assert daemon.get("/healthz")[0] == 200
+    code, words = daemon.get("/readyz")
+    assert code == 503
+    assert "nothing can be stored" in words and "connection refused" in words
+
+
+def test_a_daemon_without_one_broker_is_not_ready_and_says_which(daemon: Daemon) -> None:
+    daemon.changes = {"brokers": (BROKER, AWAY)}
+
+    assert daemon.get("/healthz")[0] == 200
+    code, words = daemon.get("/readyz")
+    assert (code, "stomp://b:61613 (connection refused)" in words) == (503, True)
+
+
+def test_a_stuck_daemon_is_not_healthy(daemon: Daemon) -> None:
+    daemon.changes = {"turned_at": datetime.now(UTC) - STUCK_AFTER - timedelta(seconds=1)}
+
+    assert daemon.get("/healthz")[0] == daemon.get("/readyz")[0] == 503
+
+
+def test_other_paths_are_told_what_is_there(daemon: Daemon) -> None:
+    assert daemon.get("/") == (404, "here are /metrics, /healthz, /readyz\n")
+
+
+def test_a_bug_in_what_is_told_is_an_answer_and_a_line_of_the_log(
+    daemon: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.changes = {"turned_at": None}
+
+    assert daemon.get("/healthz") == (500, "TypeError\n")
+    assert "/healthz was not answered" in caplog.text
+    daemon.changes = {}
+    assert daemon.get("/healthz")[0] == 200
+
+
+def test_only_the_loopback_is_listened_on(daemon: Daemon) -> None:
+    for info in socket.getaddrinfo(socket.gethostname(), daemon.port, socket.AF_INET):
+        address = info[4]
+        if not str(address[0]).startswith("127."):
+            with pytest.raises(OSError), socket.create_connection(address[:2], 1):  # type: ignore[arg-type]
+                pass
+
+
+def test_clients_that_say_nothing_do_not_keep_others_out_for_long(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
+    silent = [daemon.connect() for _ in range(3 * CLIENTS)]
+    slow = daemon.connect()
+    slow.sendall(b"GET /metr")
+    try:
+        assert all(client.recv(1) == b"" for client in silent)  # let go
+
+        deadline = time.monotonic() + SOON_S  # 0.2 s may be short for an honest one, too
+        while not _answers(daemon):
+            assert time.monotonic() < deadline
+    finally:
+        for client in (*silent, slow):
+            client.close()
+
+
+def _answers(daemon: Daemon) -> bool:
+    with suppress(OSError, http.client.HTTPException):
+        return daemon.get("/healthz")[0] == 200
+    return False
+
+
+def test_many_clients_are_no_many_threads(daemon: Daemon) -> None:
+    silent = [daemon.connect() for _ in range(10 * CLIENTS)]
+
+    threads = sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+    for client in silent:
+        client.close()
+    assert threads <= CLIENTS
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02\x00\x01", b"GET " + b"a" * 100_000, b"POST / HTTP/1.1\r\n\r\n"]
+)
+def test_garbage_is_refused_and_the_next_client_is_served(daemon: Daemon, garbage: bytes) -> None:
+    with daemon.connect() as client:
+        client.sendall(garbage)
+        client.shutdown(socket.SHUT_WR)
+        try:
+            while client.recv(65536):
+                pass
+        except ConnectionError:  # it was not read to its end
+            pass
+
+    assert daemon.get("/healthz")[0] == 200
+
+
+def test_a_port_in_use_is_a_problem_of_the_configuration(daemon: Daemon) -> None:
+    with pytest.raises(ConfigError) as caught, serving(daemon.port, daemon.say, daemon.state):
+        pass
+
+    assert caught.value.exit_code == 78
+    assert f"metrics_port: 127.0.0.1:{daemon.port}: another program has that port" in str(
+        caught.value
+    )
+
+
+def test_each_instance_has_a_port_of_its_own() -> None:
+    assert [port_of(9464, instance) for instance in (None, 1, 2)] == [9464, 9465, 9466]
+    with pytest.raises(ConfigError, match="ports end at 65535"):
+        port_of(65535, 1)

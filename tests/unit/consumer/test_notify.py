@@ -1,0 +1,265 @@
+"""What systemd is told, and what its units say."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.source import Source
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.observer import ElementCounts, Speaker, Watched
+from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Watch, watching
+from sam_pipeline.consumer.monitoring.state_file import StateFile, read_state
+from sam_pipeline.consumer.monitoring.systemd import Notifier
+from sam_pipeline.consumer.process.signals import Wishes
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.process import wait_until
+from tests.services.systemd import Systemd
+from tests.support.builders import metric_message
+
+SOON_S = 10.0
+DEPLOY = Path(__file__).parents[3] / "deploy"
+UNITS = ("sam-consume.service", "sam-consume@.service")
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Systemd]:
+    with Systemd(str(tmp_path / "notify")) as systemd:
+        yield systemd
+
+
+class Daemon:
+    """A daemon without a loop: what would happen in it is done by hand."""
+
+    def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
+        self.state, self.wishes = State(), Wishes()
+        self.directory = directory
+        watched = Watched("site-a", self.state, sources, Inbox(10), self.wishes)
+        self.notifier = Notifier(systemd.address)
+        spools = {source.name: directory / "spool" for source in sources}
+        speaker = Speaker(watched, ElementCounts(spools))
+        self.watch = Watch(speaker, StateFile(directory, "site-a"), self.notifier)
+        self.systemd = systemd
+
+    def tick(self) -> list[str]:
+        """What it makes systemd hear."""
+        self.watch.tick()
+        return self.systemd.heard()
+
+
+class Away:
+    """A source that is always missing."""
+
+    name = "stomp://b:61613"
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        raise NotImplementedError
+
+    def missing(self) -> Sequence[str]:
+        return [f"{self.name} (connection refused)"]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, systemd: Systemd) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path, systemd)
+    yield daemon
+    daemon.notifier.close()
+
+
+def test_an_abstract_address_is_spoken_to() -> None:
+    with Systemd("@sam-test-abstract") as systemd:
+        notifier = Notifier(systemd.address)
+        notifier.reloading()
+        notifier.ready("running")
+        notifier.close()
+
+        reloading, ready = systemd.heard()
+
+    assert reloading.startswith("RELOADING=1\nMONOTONIC_USEC=")
+    assert ready == "READY=1\nSTATUS=running"
+
+
+@pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
+def test_without_systemd_nothing_is_told_and_nothing_fails(address: str | None) -> None:
+    notifier = Notifier(address)
+    notifier.ready("running")
+    notifier.turned()
+    notifier.close()
+
+
+def test_a_status_is_one_line(systemd: Systemd) -> None:
+    notifier = Notifier(systemd.address)
+
+    notifier.status("waiting\nREADY=1\nMAINPID=1")
+    notifier.close()
+
+    assert systemd.heard() == ["STATUS=waiting READY=1 MAINPID=1"]
+
+
+def test_systemd_that_does_not_listen_keeps_nobody_waiting(systemd: Systemd) -> None:
+    notifier = Notifier(systemd.address)
+
+    for _ in range(10_000):  # more than its socket holds
+        notifier.turned()
+
+    notifier.close()
+
+
+def test_it_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
+    assert daemon.tick() == []
+
+    daemon.state.can_commit()
+
+    assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
+
+
+def test_it_is_ready_when_the_database_is_waited_for_and_says_so(daemon: Daemon) -> None:
+    daemon.state.cannot_commit("db.example.org: connection refused")
+
+    (ready,) = daemon.tick()
+
+    assert ready.startswith("READY=1\nSTATUS=waiting: nothing can be stored since ")
+    assert "db.example.org: connection refused" in ready
+
+
+def test_the_watchdog_hears_of_turns_of_the_main_loop_and_of_nothing_else(daemon: Daemon) -> None:
+    daemon.state.turned()
+    assert "WATCHDOG=1" in daemon.tick()
+
+    assert daemon.tick() == []
+    assert daemon.tick() == []
+
+    daemon.state.turned()
+    assert daemon.tick() == ["WATCHDOG=1"]
+
+
+def test_a_new_state_is_told_at_once_and_new_numbers_now_and_then(daemon: Daemon) -> None:
+    daemon.state.can_commit()
+    daemon.tick()
+    told = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
+    assert sum(len(lines) for lines in told) == 3
+
+    daemon.state.cannot_commit("connection refused")
+
+    (status,) = daemon.tick()
+    assert status.startswith("STATUS=waiting: nothing can be stored")
+
+
+def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> None:
+    daemon = Daemon(tmp_path, systemd, Away())
+    daemon.state.can_commit()
+
+    ready = daemon.tick()[0]
+
+    daemon.notifier.close()
+    assert "STATUS=degraded: not connected: stomp://b:61613 (connection refused)" in ready
+
+
+def test_stopping_is_told_once(daemon: Daemon) -> None:
+    daemon.state.can_commit()
+    daemon.tick()
+    daemon.wishes.end()
+
+    told = [*daemon.tick(), *daemon.tick()]
+
+    assert [line.split("\n")[0] for line in told] == ["STOPPING=1"]
+
+
+def test_a_reload_is_told_and_then_that_it_is_ready_again(
+    tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+    config, wishes, state = ConsumerConfig(("spool:///in",), "site-a"), Wishes(), State()
+    state.can_commit()
+    watched = Watched("site-a", state, [], Inbox(1), wishes)
+
+    with watching(config, None, watched):
+        wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
+        wishes.reload()
+    assert read_state([tmp_path], "site-a").ended_at is None
+    assert wishes.begins_anew()
+    with watching(config, None, watched):
+        wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
+        wishes.end()
+
+    heard = [line.split("\n")[0] for line in systemd.all_heard()]
+    assert heard == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert read_state([tmp_path], "site-a").ended_at is not None
+
+
+def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Systemd) -> None:
+    daemon = Daemon(tmp_path, systemd, Away())
+    for _ in range(3):
+        DirectoryQueue(tmp_path / "spool").add(metric_message())
+
+    daemon.tick()
+
+    daemon.notifier.close()
+    assert read_state([tmp_path], "site-a").spool_elements == 3
+
+
+def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
+    daemon: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    (daemon.directory / "consume-site-a.state.tmp").mkdir()
+
+    daemon.tick()
+    daemon.tick()
+
+    assert caplog.text.count("sam-consume status` will not know") == 1
+
+
+def test_the_end_is_told_with_its_reason(
+    tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+    config = ConsumerConfig(("spool:///in",), "site-a")
+    watched = Watched("site-a", State(), [], Inbox(1), Wishes())
+
+    with pytest.raises(OSError, match="disk"), watching(config, 3, watched):
+        raise OSError("the disk is gone")
+
+    ended = read_state([tmp_path], "site-a")
+    assert ended.ended_at is not None
+    assert ended.ended_because == "the disk is gone"
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_tells_systemd_what_the_daemon_does(name: str) -> None:
+    unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#")
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / name)
+
+    service = dict(unit["Service"])
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "on-failure"
+    assert service["WatchdogSec"] == "180s"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
+    assert service["StateDirectory"] == "sam"
+    assert ("--instance %i" in service["ExecStart"]) == (name == UNITS[1])
+    assert "#LoadCredential=" in (DEPLOY / name).read_text()
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_a_unit_is_one_for_systemd(name: str, tmp_path: Path) -> None:
+    text = (DEPLOY / name).read_text().replace("/opt/sam/bin/sam-consume", sys.executable)
+    (tmp_path / name).write_text(text)
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

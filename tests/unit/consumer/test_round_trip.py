@@ -1,0 +1,97 @@
+"""The check of a way from a broker to us, and what a session says of brokers that hinder it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
+from sam_pipeline.consumer.sources.round_trip import round_trips, sent_to
+from sam_pipeline.consumer.sources.stomp_link import StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.schema.messages.foreign import make_stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
+
+ACTIVEMQ = "ActiveMQ/6.3.1"
+METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
+
+
+@contextmanager
+def session_with(broker: FakeBroker, reply_s: float = 5.0) -> Iterator[StompSession]:
+    parsed = parse_broker(broker.url)
+    with closing(StompSession(broker.url, Inbox(10), reply_s)) as session:
+        session.open((parsed.host, parsed.port), Login("site-a"))
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("destination", "covered"),
+    [
+        ("/topic/grid.probe.metricOutput", "/topic/grid.probe.metricOutput"),
+        ("/topic/grid.probe.*", "/topic/grid.probe.sam-check"),
+        ("/topic/grid.*.metricOutput", "/topic/grid.sam-check.metricOutput"),
+        ("/topic/*.*", "/topic/sam-check.sam-check"),
+        ("/topic/grid.>", "/topic/grid.sam-check"),
+        ("/topic/grid.#", "/topic/grid.sam-check"),
+        ("/topic/a*b.c#", "/topic/a*b.c#"),
+    ],
+)
+def test_a_check_goes_where_the_subscription_of_a_wildcard_reaches(
+    destination: str, covered: str
+) -> None:
+    assert sent_to(destination) == covered
+
+
+def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connection() -> None:
+    with FakeBroker(server=ACTIVEMQ) as broker:
+        settings = StompSettings("site-a", (METRICS, METRICS), client_id="site-a-check-1")
+
+        trips = list(round_trips(parse_broker(broker.url), settings))
+
+    assert [trip.proven for trip in trips] == ["round trip"] * 2
+    assert {login.headers["client-id"] for login in broker.logins} == {"site-a-check-1"}
+    assert {frame.headers["messageClass"] for frame in broker.taken} == {"sam-check"}
+    assert not any("activemq.subscriptionName" in frame.headers for frame in broker.subscriptions)
+
+
+def test_a_broker_that_is_away_is_a_problem_of_each_destination() -> None:
+    broker = parse_broker(f"stomp://127.0.0.1:{closed_port()}")
+
+    (trip,) = round_trips(broker, StompSettings("site-a", (METRICS,)))
+
+    assert trip.proven is None
+    assert trip.problem == f"broker {broker}: {METRICS.destination}: connection refused"
+
+
+def test_a_broker_whose_answers_drip_costs_the_deadline() -> None:
+    with FakeBroker(server=ACTIVEMQ, drips=True) as broker:
+        began = time.monotonic()
+        with (
+            pytest.raises(SessionLost, match=r"no CONNECTED within 0\.6 s"),
+            session_with(broker, reply_s=0.6),
+        ):
+            pass
+
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_broker_says_in_the_body_of_an_error_is_told() -> None:
+    words = "NOT_FOUND - no queue 'nosuch' in vhost '/'"
+    with (
+        FakeBroker(server=ACTIVEMQ, forbids_subscribing="not_found", explains=words) as broker,
+        session_with(broker) as session,
+        pytest.raises(SubscriptionRefused, match=f"not_found: {words}"),
+    ):
+        session.subscribe("site-a", [METRICS])
+
+
+def test_a_broker_that_comes_back_is_used_again_within_ten_seconds() -> None:
+    delays = growing_delays(uniform=lambda least, most: most)
+
+    assert max(next(delays) for _ in range(50)) < 10

@@ -1,0 +1,214 @@
+"""The directory queue as a source."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.consumer.sources.claims import Claims
+from sam_pipeline.consumer.sources.spool import SpoolSource
+from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.builders import metric_message
+
+SOON_S = 10.0
+
+
+class Scene:
+    """A queue, an inbox, and a source between the two."""
+
+    def __init__(self, directory: Path, capacity: int = 100) -> None:
+        self.path = directory / "spool"
+        self.state = directory / "state"
+        self.queue = DirectoryQueue(self.path)
+        self.inbox = Inbox(capacity)
+        self.stamp = Stamp()
+
+    def source(self, consumer: str = "site-a") -> SpoolSource:
+        broker = Broker("spool", path=str(self.path))
+        return SpoolSource(broker, consumer, self.state, self.stamp)
+
+    @contextmanager
+    def delivering(self) -> Iterator[SpoolSource]:
+        source, stop = self.source(), threading.Event()
+        thread = threading.Thread(target=source.run, args=(self.inbox, stop))
+        thread.start()
+        try:
+            yield source
+        finally:
+            stop.set()
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+
+    def take(self, count: int) -> list[Delivery]:
+        return self.inbox.take(BatchRule(count, SOON_S, 1.0), wait_s=SOON_S)
+
+    def locks(self) -> list[str]:
+        return [path.name for path in self.path.glob("*/*.lck")]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def add(queue: DirectoryQueue, count: int) -> list[Message]:
+    messages = [metric_message() for _ in range(count)]
+    for message in messages:
+        queue.add(message)
+    return messages
+
+
+def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None:
+    messages = add(scene.queue, 3)
+
+    with scene.delivering():
+        taken = scene.take(3)
+        for delivery in taken:
+            acknowledge([delivery])
+
+    assert [delivery.message for delivery in taken] == messages
+    assert list(scene.queue.names()) == []
+    assert scene.locks() == []
+
+
+def test_what_is_not_acked_stays_and_is_unlocked_at_the_end(scene: Scene) -> None:
+    add(scene.queue, 3)
+
+    with scene.delivering():
+        first, *_ = scene.take(3)
+        acknowledge([first])
+
+    assert scene.queue.count() == 2
+    assert scene.locks() == []
+
+
+def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -> None:
+    add(scene.queue, 1)
+
+    with scene.delivering():
+        scene.take(1)
+        again = scene.inbox.take(BatchRule(1, 0, 0), wait_s=1.0)
+
+    assert again == []
+
+
+def test_a_lock_does_not_expire_while_its_delivery_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sam_pipeline.consumer.sources.spool.PURGE_S", 0.0)
+    add(scene.queue, 1)
+
+    with scene.delivering():
+        scene.take(1)
+        (lock,) = scene.path.glob("*/*.lck")
+        os.utime(lock, (0, time.time() - 3600))
+        deadline = time.monotonic() + SOON_S
+        while lock.stat().st_mtime < time.time() - 600 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        assert lock.stat().st_mtime > time.time() - 600
+
+
+def test_an_element_locked_by_another_reader_is_left_to_it(scene: Scene) -> None:
+    add(scene.queue, 2)
+    others, ours = scene.queue.names()
+    assert scene.queue.lock(others)
+
+    with scene.delivering():
+        taken = scene.take(1)
+
+    assert len(taken) == 1
+    assert scene.locks() == [f"{others.split('/')[1]}.lck"]
+    assert scene.queue.lock(ours)
+
+
+def test_the_locks_of_a_killed_life_are_taken_back_at_once(scene: Scene) -> None:
+    add(scene.queue, 1)
+    (name,) = scene.queue.names()
+    killed = Claims(scene.state, "site-a", str(scene.path))
+    killed.add(name)
+    assert scene.queue.lock(name)
+    killed.close()  # as the kernel does for a killed process
+
+    with scene.delivering():
+        taken = scene.take(1)
+
+    assert len(taken) == 1
+
+
+def test_a_damaged_element_is_put_aside_and_its_neighbours_are_delivered(scene: Scene) -> None:
+    add(scene.queue, 2)
+    damaged, _ = scene.queue.names()
+    (scene.path / damaged).write_bytes(b"{")
+
+    with scene.delivering():
+        taken = scene.take(1)
+
+    assert len(taken) == 1
+    assert scene.inbox.damaged == 1
+    assert (scene.path.with_name("spool.bad") / damaged.replace("/", ".")).read_bytes() == b"{"
+
+
+def test_a_full_inbox_does_not_keep_a_source_from_stopping(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, capacity=1)
+    add(scene.queue, 3)
+
+    with scene.delivering() as source:
+        deadline = time.monotonic() + SOON_S
+        while not scene.locks() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert source.missing()  # not everything that is there has been delivered
+
+    assert scene.locks() == []
+    assert scene.queue.count() == 3
+
+
+def test_a_second_process_of_the_same_name_is_refused(scene: Scene) -> None:
+    first = Claims(scene.state, "site-a", str(scene.path))
+
+    with pytest.raises(SourceTaken, match="another sam-consume of the name 'site-a'"):
+        scene.source().run(scene.inbox, threading.Event())
+
+    first.close()
+
+
+def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
+    with scene.delivering():
+        for _ in range(3):
+            add(scene.queue, 5)
+            for delivery in scene.take(5):
+                acknowledge([delivery])
+            deadline = time.monotonic() + SOON_S
+            while _size_of_claims(scene) and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+            assert _size_of_claims(scene) == 0
+
+
+def _size_of_claims(scene: Scene) -> int:
+    return sum(os.path.getsize(path) for path in scene.state.glob("*.claims"))
+
+
+def test_an_element_that_does_not_say_what_it_is_is_what_the_subscription_says(
+    scene: Scene,
+) -> None:
+    scene.stamp = make_stamp("own", "nstream", {"a": "b"})
+    scene.queue.add(Message({}, b"{}"))
+    scene.queue.add(metric_message())
+
+    with scene.delivering():
+        plain, named = [delivery.message for delivery in scene.take(2)]
+
+    assert plain.headers == scene.stamp.headers
+    assert named.message_class == "metricOutput"

@@ -1,0 +1,326 @@
+"""What status and the monitoring plugin make of a daemon's last words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.consumer import cli, config
+from sam_pipeline.consumer.commands import nagios
+from sam_pipeline.consumer.errors import NoState
+from sam_pipeline.consumer.monitoring.snapshot import (
+    DEGRADED,
+    RUNNING,
+    SILENT_AFTER,
+    STOPPED,
+    STUCK,
+    STUCK_AFTER,
+    WAITING,
+    Snapshot,
+    judge,
+)
+from sam_pipeline.consumer.monitoring.state_file import (
+    StateFile,
+    is_alive,
+    process_start,
+    read_state,
+)
+from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("said", "alive", "state"),
+    [
+        (snapshot(), True, RUNNING),
+        (snapshot(brokers=(BROKER, AWAY)), True, DEGRADED),
+        (snapshot(waiting_since=NOW, waiting_for="refused", brokers=(AWAY,)), True, WAITING),
+        (snapshot(turned_at=NOW - STUCK_AFTER - SECOND), True, STUCK),
+        (snapshot(written_at=NOW - SILENT_AFTER - SECOND), True, STUCK),
+        (snapshot(), False, STOPPED),
+        (snapshot(ended_at=NOW), True, STOPPED),
+        (snapshot(turned_at=NOW - STUCK_AFTER - SECOND, waiting_since=NOW), False, STOPPED),
+    ],
+)
+def test_a_daemon_is_in_one_of_five_states(said: Snapshot, alive: bool, state: str) -> None:
+    assert judge(said, NOW, alive).state == state
+
+
+def test_only_a_running_daemon_is_healthy() -> None:
+    verdicts = [judge(snapshot(), NOW), judge(snapshot(brokers=(AWAY,)), NOW)]
+
+    assert [verdict.healthy for verdict in verdicts] == [True, False]
+
+
+def test_a_verdict_says_since_when_and_why() -> None:
+    waiting = judge(snapshot(waiting_since=NOW, waiting_for="db: connection refused"), NOW)
+    ended = judge(snapshot(ended_at=NOW, ended_because="schema 7, want 8"), NOW)
+
+    assert str(waiting) == (
+        "waiting: nothing can be stored since 2026-11-20T12:30:00Z: db: connection refused"
+    )
+    assert str(ended) == "stopped: ended (schema 7, want 8) at 2026-11-20T12:30:00Z"
+    assert "stomp://b:61613 (connection refused)" in str(judge(snapshot(brokers=(AWAY,)), NOW))
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    said = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
+
+    StateFile(tmp_path / "new", "site-a@2").write(said)
+
+    assert read_state([tmp_path / "new"], "site-a@2") == said
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a@2.state.json"]
+
+
+def test_a_state_file_is_for_everybody_to_read(tmp_path: Path) -> None:
+    StateFile(tmp_path, "site-a").write(snapshot())
+
+    assert (tmp_path / "consume-site-a.state.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    StateFile(old, "site-a").write(snapshot(messages=1))
+    dead = snapshot(process_start=1, written_at=NOW + SECOND)
+    StateFile(new, "site-a").write(dead)
+
+    assert read_state([new, old], "site-a").messages == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such file"),
+        ("", "not written by this version"),
+        ("[]", "not written by this version"),
+        ('{"consumer": "site-a"}', "not written by this version"),
+        ("\x00\x01", "not written by this version"),
+    ],
+)
+def test_no_readable_state_is_told_with_its_place(
+    tmp_path: Path, content: str | None, words: str
+) -> None:
+    path = tmp_path / "consume-site-a.state.json"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(NoState, match=words) as caught:
+        read_state([tmp_path], "site-a")
+    assert str(path) in str(caught.value)
+
+
+def test_a_process_is_known_by_its_start_too() -> None:
+    assert is_alive(snapshot())
+    assert not is_alive(snapshot(process_start=1))
+
+
+def test_a_process_that_is_gone_or_waits_to_be_buried_is_dead() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    start = process_start(child.pid)
+    said = snapshot(pid=child.pid, process_start=start)
+    assert is_alive(said)
+
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+    assert not is_alive(said)
+
+    child.wait()
+    assert not is_alive(said)
+
+
+class Home:
+    """A consumer's configuration and state, and the two commands that look at them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.config = directory / "sam.toml"
+        self.config.write_text('[consumer]\nname = "site-a"\nbrokers = ["spool:///in"]\n')
+
+    def says(self, **changes: Any) -> None:
+        now = datetime.now(UTC)
+        said = snapshot(**{"written_at": now, "turned_at": now, "last_commit": now, **changes})
+        StateFile(self._directory, said.name).write(said)
+
+    def status(self, *arguments: str) -> int:
+        return cli.main(["--config", str(self.config), "status", *arguments])
+
+    def check(self, *arguments: str) -> int:
+        return nagios.main(["--config", str(self.config), *arguments])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(config, "SERVICE_DIRECTORY", tmp_path / "none")
+    return Home(tmp_path)
+
+
+def test_status_of_a_healthy_daemon_exits_0(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.says()
+
+    assert home.status() == 0
+    told = capsys.readouterr().out
+    for words in (
+        "site-a: running",
+        "lag           0.2 s",
+        "backlog       2 messages; 700 bytes",
+        "15.0 messages/s, 30.0 rows/s",
+        "1 new (bad-status: 1)",
+        "colour: 3",
+        "stomp://a:61613",
+        "metricOutput    14",
+    ):
+        assert words in told
+
+
+def test_status_of_a_daemon_that_cannot_commit_exits_69(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.says(waiting_since=NOW, waiting_for="connection refused")
+
+    assert home.status() == 69
+    assert "site-a: waiting: nothing can be stored since" in capsys.readouterr().out
+
+
+def test_status_as_json_has_the_verdict_and_all_numbers(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.says(brokers=(BROKER, AWAY), spool_elements=5)
+
+    assert home.status("--json") == 69
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["healthy"], told["backlog"]) == ("degraded", False, 7)
+    assert told["brokers"][1]["missing"] == ["stomp://b:61613 (connection refused)"]
+    assert told["since"] == "2026-11-20T12:30:00Z"
+
+
+def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.says()
+    home.says(name="site-a@2", messages=99)
+
+    assert home.status("--instance", "2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 99
+
+
+def test_status_without_a_daemon_exits_69(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert home.status() == 69
+    assert "no daemon 'site-a' has told its state" in capsys.readouterr().err
+
+    assert home.status("--json") == 69
+    assert json.loads(capsys.readouterr().out)["state"] == "stopped"
+
+
+NOW_THEN = timedelta(0)
+HOUR_AGO = timedelta(hours=1)
+MINUTES_AGO = timedelta(minutes=10)
+"""Before the test runs, which may be long after it was collected."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"open_dead_letters": {}}, 0, "OK - site-a running"),
+        ({"open_dead_letters": None, "last_commit": HOUR_AGO}, 0, "OK"),
+        ({"open_dead_letters": {}, "last_commit": None}, 0, "OK"),
+        ({"open_dead_letters": {"bad-status": 3}}, 1, "3 open dead letters"),
+        ({"brokers": (BROKER, AWAY)}, 1, "not connected: stomp://b:61613 (connection refused)"),
+        ({"waiting_since": NOW_THEN}, 1, "waiting: nothing can be stored"),
+        ({"waiting_since": HOUR_AGO}, 2, "nothing committed for 3"),
+        ({"behind_since": MINUTES_AGO}, 1, "nothing committed for 6"),
+        ({"behind_since": HOUR_AGO}, 2, "nothing committed for 3"),
+        ({"turned_at": HOUR_AGO}, 2, "stuck"),
+        ({"process_start": 1}, 2, "stopped"),
+        ({"ended_at": HOUR_AGO}, 2, "stopped"),
+    ],
+)
+def test_the_plugin_tells_a_monitoring_system(
+    home: Home,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    code: int,
+    words: str,
+) -> None:
+    now = datetime.now(UTC)
+    ago = {key: now - value for key, value in changes.items() if isinstance(value, timedelta)}
+    home.says(**{**changes, **ago})
+
+    assert home.check() == code
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"SAM CONSUMER {nagios.WORDS[code]} - ")
+    assert words in line
+
+
+def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.says(messages=12_345_678, spool_elements=8)
+
+    home.check("--warning-backlog", "1000", "--critical-backlog", "5000")
+
+    data = capsys.readouterr().out.partition(" | ")[2].split()
+    assert data[1:] == [
+        "backlog=10;1000;5000;0",
+        "dead_letters=1;1;;0",
+        "lag=0.25s;;;0",
+        "messages=12345678c;;;0",
+        "rows=14c;;;0",
+    ]
+
+
+def test_the_plugin_s_levels_are_for_the_site_to_choose(home: Home) -> None:
+    home.says(spool_elements=998)
+
+    assert home.check("--warning-dead-letters", "2", "--warning-backlog", "1001") == 0
+    assert home.check("--warning-dead-letters", "2", "--warning-backlog", "1000") == 1
+    assert home.check("--critical-backlog", "1000") == 2
+
+
+@pytest.mark.parametrize("break_it", [lambda home: None, lambda home: home.config.write_text("[")])
+def test_what_the_plugin_cannot_know_is_unknown(
+    home: Home, capsys: pytest.CaptureFixture[str], break_it: Callable[[Home], object]
+) -> None:
+    break_it(home)
+
+    assert home.check() == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("SAM CONSUMER UNKNOWN - ")
+
+
+def test_the_plugin_called_wrongly_is_unknown(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        home.check("--warning-age", "soon")
+
+    assert ended.value.code == 3
+    assert capsys.readouterr().out.startswith("SAM CONSUMER UNKNOWN - ")
+
+
+def test_the_plugin_prints_one_document_on_demand(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.says()
+
+    home.check("--json")
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["code"], told["state"], told["backlog"]) == (1, "WARNING", 2)
+
+
+def test_nothing_of_the_state_is_a_line_of_its_own_in_the_plugin(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.says(brokers=(replace(AWAY, missing=("evil | broker\nCRITICAL",)),))
+
+    home.check()
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.count("|") == 1

@@ -1,0 +1,279 @@
+"""Secrets stay where they are: no command prints, logs, stores or passes on one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
+from tests.support.brokers.proxy_server import ProxyServer
+from tests.support.builders import metric_result
+
+PROGRAM = Path(sys.executable).with_name("sam-publish")
+TIMEOUT_S = 30.0
+PASSWORD = "canary-of-the-brokers"
+PROXY_PASSWORD = "canary-of-the-proxy"
+CANARIES = (
+    PASSWORD,
+    PROXY_PASSWORD,
+    TOKEN,
+    b64encode(f"sam:{PASSWORD}".encode()).decode(),
+    b64encode(f"proxy-user:{PROXY_PASSWORD}".encode()).decode(),
+)
+
+RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
+EVERY_COMMAND = (
+    (*RESULT, "-v"),
+    (*RESULT, "--json"),
+    (*RESULT, "--dry-run"),
+    (*RESULT, "-v", "--log-format", "json"),
+    (*RESULT, "--require-broker"),
+    (*RESULT, "--no-spool", "-q"),
+    ("send", "results.txt", "-v"),
+    # The plugin itself looks at all command lines, then dies of what it is.
+    (
+        "run",
+        "-v",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; exit 2",
+    ),
+    ("spool", "list", "--json"),
+    ("spool", "verify"),
+    ("spool", "status", "--json"),
+    ("spool", "repair"),
+    ("spool", "drain", "-v"),
+    ("check", "-v"),
+    ("check", "--json"),
+    ("check", "--connect", "-v"),
+)
+ON_OTHER_BROKERS = (
+    (*RESULT, "-v"),
+    (*RESULT, "--dry-run"),
+    ("check", "--connect", "--json"),
+)
+
+
+@dataclass
+class Node:
+    """A worker node with all three secrets, in variables or in files; `seen` is what one sees."""
+
+    directory: Path
+    environment: dict[str, str]
+    seen: list[str] = field(default_factory=list)
+
+    def run(self, *arguments: str) -> int:
+        process = subprocess.Popen(
+            [str(PROGRAM), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            cwd=self.directory,
+            env=self.environment,
+            text=True,
+        )
+        end = time.monotonic() + TIMEOUT_S
+        while process.poll() is None and time.monotonic() < end:
+            self.seen += command_lines()
+            time.sleep(0.02)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert "Traceback" not in err, (arguments, err)
+        self.seen += [out, err]
+        return process.returncode
+
+    @property
+    def stored(self) -> Iterator[str]:
+        """Names and contents of all files of spool and state."""
+        for path in (self.directory / "state").rglob("*"):
+            yield str(path)
+            if path.is_file():
+                yield path.read_text(errors="replace")
+
+
+def command_lines() -> Iterator[str]:
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield place.read_text(errors="replace")
+
+
+def assert_no_canary(texts: Sequence[str]) -> None:
+    for text in texts:
+        for canary in CANARIES:
+            assert canary not in text, f"{canary} in {text[:2000]}"
+
+
+def secret(path: Path, text: str) -> str:
+    path.touch(mode=0o600)
+    path.write_text(f"{text}\n")
+    return str(path)
+
+
+def node_with(
+    directory: Path, source: str, brokers: Sequence[str], proxy: ProxyServer, ca: Path
+) -> Node:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SAM_", "XDG_", "BEARER_")) and not name.lower().endswith("_proxy")
+    }
+    settings = {"brokers": ",".join(brokers), "ca_file": str(ca), "timeout_s": "2", "user": "sam"}
+    environment = {**kept, "HOME": str(directory), "STATE_DIRECTORY": str(directory / "state")}
+    if source == "variables":
+        settings.update(password=PASSWORD, token=TOKEN)
+        login = proxy.url_with(f"proxy-user:{PROXY_PASSWORD}")
+        environment.update(http_proxy=login, https_proxy=login)
+    else:
+        settings["password_file"] = secret(directory / "password", PASSWORD)
+        settings["token_file"] = secret(directory / "token", TOKEN)
+        settings["proxy"] = proxy.url_with("proxy-user")
+        settings["proxy_password_file"] = secret(directory / "proxy-password", PROXY_PASSWORD)
+    variables = {f"SAM_PUBLISHER_{key.upper()}": value for key, value in settings.items()}
+    (directory / "results.txt").write_text(write_wlcg(metric_result()))
+    return Node(directory, {**environment, **variables})
+
+
+@pytest.mark.parametrize("fate", ["succeeds", "refused by the proxy", "refused by the broker"])
+@pytest.mark.parametrize("source", ["variables", "files"])
+def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> None:
+    proxy = ProxyServer("proxy-user", "other" if "proxy" in fate else PROXY_PASSWORD)
+    refused = "broker" in fate
+    stomp = FakeBroker(refuses_login="bad login" if refused else "")
+    sent = reply(401) if refused else reply(200, b"Message sent", messageID="ID:1")
+    rest = HttpStandIn(lambda asked: sent)
+    ams = AmsStandIn(topics=() if refused else ("grid-probe-metricOutput",))
+    with ExitStack() as stack:
+        for server in (proxy, stomp, rest, ams):
+            stack.enter_context(server)
+        others = (f"activemq-rest+http://{HOST}:{rest.port}/api/message", ams.url)
+        node = node_with(tmp_path, source, [stomp.url], proxy, ams.write_ca(tmp_path / "ca.pem"))
+
+        codes = {" ".join(command): node.run(*command) for command in EVERY_COMMAND}
+        for element in (node.directory / "state" / "spool").glob("*/*"):
+            assert node.run("spool", "show", "/".join(element.parts[-2:]), "-v") == 0
+        for url in others:
+            for command in ON_OTHER_BROKERS:
+                node.run(*command, "--broker", url)
+
+    assert_no_canary(node.seen)
+    assert_no_canary([*node.stored])
+    # Without these the secrets may have been nowhere at all.
+    assert [text for text, code in codes.items() if code not in (0, 2, 65, 69, 75, 78)] == []
+    assert codes[" ".join(EVERY_COMMAND[0])] == 0
+    assert codes["check --connect -v"] == (0 if fate == "succeeds" else 78)
+    assert any("sam-publish" in text for text in node.seen)
+    assert all("proxy-authorization" in headers for headers in proxy.headers)
+    if "proxy" not in fate:
+        assert {login.headers["passcode"] for login in stomp.logins} == {PASSWORD}
+        assert {asked.headers["authorization"] for asked in rest.asked} == {f"Basic {CANARIES[3]}"}
+        assert {asked.headers["x-api-key"] for asked in ams.asked} == {TOKEN}
+
+
+BUG = """\
+import sys
+from sam_pipeline.publisher.brokers.stomp import transport as stomp_transport
+from sam_pipeline.publisher.cli import main
+
+def bug(address, config, deadline):
+    login, token = config.login(address.broker), config.token()
+    proxy = config.proxy_for(address.broker)
+    raise RuntimeError(f"{address!r} {config!r} {config} {proxy!r} {proxy} {len(login[1] + token)}")
+
+stomp_transport.connect = bug
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("source", ["variables", "files"])
+def test_a_bug_shows_where_it_is_and_no_secret(tmp_path: Path, source: str) -> None:
+    with ProxyServer() as proxy:
+        node = node_with(tmp_path, source, ["stomp://msg.invalid"], proxy, tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-c", BUG, *RESULT, "-v"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            cwd=tmp_path,
+            env=node.environment,
+            check=False,
+        )
+
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+    assert "RuntimeError: BrokerAddress(" in done.stderr
+    assert proxy.url.removeprefix("http://") in done.stderr
+    assert_no_canary([done.stdout, done.stderr, *node.stored])
+
+
+def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
+    urls = (f"stomp://sam:{PASSWORD}@msg.example.org:61613", f"sam:{PASSWORD}@msg", "stomp://b")
+    config = PublisherConfig(urls, proxy=f"http://u:{PROXY_PASSWORD}@p:3128")
+
+    for text in (repr(config), str(config), f"{config}"):
+        assert_no_canary([text])
+        assert "'stomp://msg.example.org:61613'" in text
+        assert "'stomp://b'" in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"stomp://sam:{PASSWORD}@msg.example.org",
+        f"stomp://sam:{PASSWORD}/x@msg.example.org",
+        f"stomp://sam:7/{PASSWORD}@msg.example.org",
+        f"activemq-rest+http://sam:7/{PASSWORD}@msg.example.org/api/message",
+        f"stomp://sam:7#{PASSWORD}@msg.example.org",
+        f"stomp://sam:{PASSWORD}\u2100@msg.example.org",
+        f"stomp://sam:[{PASSWORD}]@msg.example.org",
+        f"stomp://sam@msg.example.org:{PASSWORD}",
+        f"stomp:/sam:{PASSWORD}@msg.example.org",
+        f"sam:{PASSWORD}@msg.example.org",
+        f"//{PASSWORD}@msg",
+        f"spool://sam:{PASSWORD}@msg.example.org/spool",
+    ],
+)
+def test_a_broker_url_that_is_refused_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="broker URL") as refusal:
+        parse_broker(url)
+
+    assert_no_canary([str(refusal.value)])
+    assert PASSWORD[:8] not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'brokers = "stomp://sam:{PASSWORD}@msg.example.org"',
+        f'brokers = ["stomp://sam:{PASSWORD}@msg.example.org"]',
+        f'proxy = ["http://u:{PASSWORD}@p:3128"]',
+        f'proxy = "http://u:{PASSWORD}@p:3128"',
+        f'password = "{PASSWORD}"',
+        f"password = {PASSWORD}",
+        f'token = "{PASSWORD}"',
+    ],
+)
+def test_a_password_that_stands_where_none_may_is_refused_and_not_repeated(
+    tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "sam.toml").write_text(f"[publisher]\n{line}\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    node = Node(tmp_path, {**kept, "STATE_DIRECTORY": str(tmp_path / "state")})
+
+    codes = [node.run("check", "--json"), node.run(*RESULT, "-v")]
+
+    assert codes == [78, 78]
+    assert_no_canary(node.seen)

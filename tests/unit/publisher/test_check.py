@@ -1,0 +1,273 @@
+"""`sam-publish check`: every problem at once, each with its file, line and key."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher.cli import main
+from tests.support.brokers.fake_broker import closed_port
+from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
+
+Check = Callable[..., tuple[int, str, list[str]]]
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No configuration, secret or proxy but those of the test."""
+    for name in os.environ:
+        if name.startswith(("SAM_", "XDG_", "BEARER_TOKEN")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Check:
+    """Exit code, standard output, and the lines of standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, list[str]]:
+        code = main(["check", *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "sam.toml"
+
+
+def secret(path: Path, text: str = "canary", mode: int = 0o600) -> Path:
+    path.write_text(f"{text}\n")
+    path.chmod(mode)
+    return path
+
+
+def test_a_good_configuration_has_no_problem(check: Check, file: Path, tmp_path: Path) -> None:
+    file.write_text('[publisher]\nbrokers = ["stomp://b.example.org"]\nspool = "spool"\n')
+
+    code, out, errors = check()
+
+    assert code == 0
+    assert out == "password unset, token unset, proxy password unset\nno problem found\n"
+    assert errors == []
+    assert not (tmp_path / "spool").exists()
+
+
+def test_every_problem_is_told_at_once_with_file_line_and_key(
+    check: Check, file: Path, tmp_path: Path
+) -> None:
+    secret(tmp_path / "open", mode=0o644)
+    (tmp_path / "occupied").write_text("")
+    file.write_text(
+        "[publisher]\n"
+        'brokers = ["stomp://b.example.org", "http://x", "foo://"]\n'
+        "timeout_s = 0\n"
+        "spol = 1\n"
+        'password_file = "missing"\n'
+        'token_file = "open"\n'
+        'spool = "occupied/spool"\n'
+        'order = "random"\n'
+        "[consumr]\n"
+    )
+
+    code, _, errors = check()
+
+    assert code == 78
+    found = [line.removeprefix(f"sam-publish: error: {file}:") for line in errors]
+    for line in found:
+        assert line[0].isdigit(), line
+    text = "\n".join(found)
+    assert "2: [publisher] brokers: broker URL begins with 'http'" in text
+    assert "2: [publisher] brokers: broker URL begins with 'foo'" in text
+    assert "3: [publisher] timeout_s: want more than 0, not 0" in text
+    assert "4: [publisher] unknown key spol (did you mean spool?)" in text
+    assert f"5: [publisher] password_file: {tmp_path}/missing: no such file" in text
+    assert f"6: [publisher] token_file: {tmp_path}/open: others may use it (mode 0644)" in text
+    assert f"7: [publisher] spool: {tmp_path}/occupied/spool: " in text
+    assert "8: [publisher] order: want listed or shuffled, not random" in text
+    assert "9: unknown section [consumr] (did you mean consumer?)" in text
+    assert len(found) == 9
+
+
+def test_a_file_that_is_no_toml_is_told_with_its_line(check: Check, file: Path) -> None:
+    file.write_text("[publisher]\nbrokers = [\n\ntimeout_s = 1\n")
+
+    code, _, errors = check()
+
+    assert code == 78
+    assert len(errors) == 1
+    assert errors[0].startswith(f"sam-publish: error: {file}:4: ")
+
+
+def test_without_a_broker_nothing_would_ever_arrive(check: Check) -> None:
+    code, _, errors = check()
+
+    assert code == 78
+    assert errors == [
+        "sam-publish: error: [publisher] brokers is missing: all messages would stay in the spool"
+    ]
+
+
+def test_ams_needs_a_token(check: Check, tmp_path: Path) -> None:
+    url = "ams+https://ams.example.org/v1/projects/P"
+    without = check("--broker", url)
+    secret(tmp_path / "token")
+    (tmp_path / "sam.toml").write_text('[publisher]\ntoken_file = "token"\n')
+
+    with_it = check("--broker", url)
+
+    assert without[0] == 78
+    assert (
+        "[publisher] token_file is missing: brokers of the kind ams need a token" in without[2][0]
+    )
+    assert with_it[0] == 0
+    assert "token set" in with_it[1]
+
+
+@pytest.mark.parametrize("key", ["ca_file", "certificate_file"])
+def test_a_file_that_is_no_certificate_is_a_problem_for_brokers_with_tls(
+    check: Check, file: Path, key: str
+) -> None:
+    secret(file.with_name("pem"), "no certificate")
+    file.write_text(f'[publisher]\nbrokers = ["stomp+ssl://b.example.org"]\n{key} = "pem"\n')
+
+    code, _, errors = check()
+
+    assert code == 78
+    assert len(errors) == 1
+    assert errors[0].startswith(f"sam-publish: error: {file}:3: [publisher] {key}: ")
+
+
+def test_a_key_without_a_certificate_is_a_problem(check: Check, file: Path) -> None:
+    secret(file.with_name("key"))
+    file.write_text('[publisher]\nbrokers = ["stomp://b.example.org"]\nkey_file = "key"\n')
+
+    code, _, errors = check()
+
+    assert code == 78
+    assert errors == [
+        f"sam-publish: error: {file}:3: [publisher] key_file: is of no use without certificate_file"
+    ]
+
+
+def test_what_works_but_is_better_known_is_noted(
+    check: Check, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("_CONDOR_SCRATCH_DIR", str(tmp_path))
+    secret(file.with_name("password"))
+    file.write_text(
+        "[publisher]\n"
+        'brokers = ["stomp://sam@b.example.org", "stomp://sam@127.0.0.1", "stomp+ssl://sam@b"]\n'
+        'password_file = "password"\n'
+        'spool = "spool"\n'
+    )
+
+    code, out, notes = check()
+
+    assert code == 0
+    assert "password set" in out
+    place = f"{file}:4: [publisher] spool: {tmp_path}/spool"
+    assert notes == [
+        f"note: {place} is below $_CONDOR_SCRATCH_DIR, it dies with the job",
+        "note: stomp://b.example.org:61613: the password of sam travels in plain text",
+    ]
+
+
+def test_a_login_that_is_not_whole_is_noted(check: Check, file: Path) -> None:
+    secret(file.with_name("password"))
+    file.write_text('[publisher]\nbrokers = ["stomp://b"]\npassword_file = "password"\n')
+
+    unused = check()
+    file.unlink()
+    missing = check("--broker", "stomp://sam@b")
+
+    assert unused[2] == [
+        f"note: {file}:3: [publisher] password_file: is not used, for there is no user"
+    ]
+    assert missing[2] == [
+        "note: stomp://b:61613: user sam has no password (password_file, SAM_PUBLISHER_PASSWORD)"
+    ]
+
+
+def test_a_broker_that_answers_is_proven_and_one_that_does_not_is_a_problem(
+    check: Check, tmp_path: Path
+) -> None:
+    dead = f"stomp://127.0.0.1:{closed_port()}"
+
+    code, out, errors = check("--connect", "--broker", f"spool://{tmp_path}/q", "--broker", dead)
+
+    assert code == 78
+    lines = out.splitlines()
+    assert lines[1].split() == ["broker", "address", "proven", "seconds"]
+    assert lines[3].startswith(f"spool://{tmp_path}/q") and " round trip " in lines[3]
+    assert lines[4].split()[:3] == [dead, "127.0.0.1", "failed"]
+    assert errors == [f"sam-publish: error: command line: brokers: {dead}: connection refused"]
+
+
+def test_the_json_document_holds_problems_notes_brokers_and_no_secret(
+    check: Check, file: Path
+) -> None:
+    dead = f"stomp://sam@127.0.0.1:{closed_port()}"
+    secret(file.with_name("password"))
+    file.write_text(f'[publisher]\nbrokers = ["{dead}", "x"]\npassword_file = "password"\n')
+
+    code, out, _ = check("--connect", "--json")
+
+    document = json.loads(out)
+    (broker,) = document["brokers"]
+    assert code == 78
+    assert len(document["problems"]) == 2
+    assert document["notes"] == []
+    assert document["secrets"] == {"password": True, "token": False, "proxy password": False}
+    assert (broker["address"], broker["proven"]) == ("127.0.0.1", None)
+    assert "connection refused" in broker["problem"]
+    assert "canary" not in out
+
+
+def test_the_servlet_must_deliver_what_it_took_from_a_topic(check: Check) -> None:
+    """A broker that confirms, and loses."""
+
+    def swallows(asked: Asked) -> bytes:
+        return reply(204) if asked.method == "GET" else reply(200, b"Message sent", messageID="1")
+
+    with HttpStandIn(swallows) as server:
+        url = f"activemq-rest+http://{HOST}:{server.port}/api/message"
+        code, _, errors = check("--connect", "--timeout", "0.5", "--broker", url)
+
+    assert code == 78
+    assert "it confirmed the message but did not deliver it" in errors[0]
+
+
+def test_the_api_may_forbid_a_queue_of_our_own(check: Check) -> None:
+    def forbids(asked: Asked) -> bytes:
+        if asked.target.startswith("/api/queues"):
+            return json_reply(401, {"error": "not_authorised", "reason": "Access refused."})
+        return json_reply(200, {"routed": True})
+
+    with HttpStandIn(forbids) as server:
+        url = f"rabbitmq-api+http://{HOST}:{server.port}/%2F/amq.topic"
+        code, out, _ = check("--connect", "--broker", url)
+
+    assert code == 0
+    assert "confirmed, routed to a queue; not read back: 401" in out
+
+
+def test_a_check_message_goes_where_results_go_with_a_class_of_its_own(check: Check) -> None:
+    with HttpStandIn(lambda asked: json_reply(200, {"routed": True})) as server:
+        url = f"rabbitmq-api+http://{HOST}:{server.port}/%2F/amq.topic"
+        check("--connect", "--broker", url)
+        check("--connect", "--broker", url, "--destination", "/topic/other")
+
+    published = [asked.json for asked in server.asked if asked.target.endswith("/publish")]
+    keys = list(dict.fromkeys(document["routing_key"] for document in published))
+    assert keys == ["grid.probe.metricOutput", "other"]
+    assert published[0]["properties"]["headers"]["messageClass"] == "sam-check"

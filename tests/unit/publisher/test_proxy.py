@@ -1,0 +1,528 @@
+"""Which proxy stands before a broker, and the way through it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.proxy import Proxy, chosen, is_exempt, parse_proxy
+from sam_pipeline.schema.net.broker_url import parse_broker
+from tests.support.brokers.fake_broker import FakeBroker, black_hole, closed_port
+from tests.support.brokers.http_stand_in import HttpStandIn, json_reply, reply
+from tests.support.brokers.proxy_server import HOST, ProxyServer
+from tests.support.builders import metric_message
+
+STOMP = "stomp://msg.example.org"
+STOMP_TLS = "stomp+ssl://msg.example.org"
+REST = "activemq-rest+http://msg.example.org"
+REST_TLS = "activemq-rest+https://msg.example.org"
+NAME = "msg.invalid"  # no resolver knows it: only a proxy can
+KNOWN = {NAME: HOST}
+SECRET = "canary-of-the-proxy"
+
+SENT = reply(200, b"Message sent", messageID="ID:1")
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.lower().endswith("_proxy") or name == "REQUEST_METHOD":
+            monkeypatch.delenv(name)
+
+
+def proxy_of(url: str, key: str | None = None, **environ: str) -> str | None:
+    """The host of the proxy to a broker."""
+    proxy = chosen(parse_broker(url), key, None, environ)
+    return proxy.host if proxy else None
+
+
+def by_name(url: str) -> str:
+    """The same broker by a name that the proxy knows and nobody else."""
+    return url.replace(HOST, NAME)
+
+
+def rest_url(server: HttpStandIn) -> str:
+    return f"activemq-rest+http://{NAME}:{server.port}/api/message"
+
+
+def failure_of(url: str, proxy: str | None, timeout_s: float = 5.0, **settings: Any) -> str:
+    """Why a message did not reach the broker."""
+    config = PublisherConfig((url,), proxy=proxy, timeout_s=timeout_s, **settings)
+    with pytest.raises(NoBrokerTookIt) as refusal:
+        publish([metric_message()], config)
+    (failure,) = refusal.value.publication.failures
+    return str(failure.reason)
+
+
+def secret_file(tmp_path: Path, text: str = SECRET, mode: int = 0o600) -> Path:
+    file = tmp_path / "proxy-password"
+    file.write_text(f"{text}\n")
+    file.chmod(mode)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("url", "order"),
+    [
+        (STOMP, ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]),
+        (REST, ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]),
+        (REST_TLS, ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
+        (
+            STOMP_TLS,
+            ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+        ),
+    ],
+)
+def test_the_variables_of_a_broker_are_asked_in_order_the_lower_case_first(
+    url: str, order: list[str]
+) -> None:
+    for at in range(len(order)):
+        environ = {name: f"http://p{position}:3128" for position, name in enumerate(order)}
+
+        found = proxy_of(url, **{name: environ[name] for name in order[at:]})
+
+        assert found == f"p{at}"
+
+
+def test_https_proxy_is_not_for_plain_http_nor_http_proxy_for_https() -> None:
+    assert proxy_of(REST, https_proxy="http://p") is None
+    assert proxy_of(REST_TLS, http_proxy="http://p") is None
+
+
+def test_http_proxy_in_capitals_is_not_trusted_in_a_cgi_program() -> None:
+    assert proxy_of(REST, HTTP_PROXY="http://p") == "p"
+    assert proxy_of(REST, HTTP_PROXY="http://p", REQUEST_METHOD="GET") is None
+    assert proxy_of(REST, http_proxy="http://p", REQUEST_METHOD="GET") == "p"
+    assert proxy_of(REST, HTTP_PROXY="http://p", ALL_PROXY="q", REQUEST_METHOD="GET") == "q"
+
+
+def test_a_variable_that_is_set_but_empty_means_no_proxy() -> None:
+    assert proxy_of(REST, http_proxy="", HTTP_PROXY="http://p", all_proxy="http://q") is None
+
+
+def test_the_key_wins_over_all_variables_and_none_means_no_proxy() -> None:
+    variables = {"http_proxy": "http://p:3128", "no_proxy": "*"}
+
+    assert proxy_of(STOMP, "http://mine:8080", **variables) == "mine"
+    assert proxy_of(STOMP, "none", http_proxy="http://p:3128") is None
+
+
+def test_no_proxy_in_lower_case_beats_that_in_capitals() -> None:
+    assert proxy_of(STOMP, http_proxy="http://p", no_proxy="", NO_PROXY="*") == "p"
+    assert proxy_of(STOMP, http_proxy="http://p", NO_PROXY="*") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "no_proxy", "expected"),
+    [
+        ("msg.example.org", "msg.example.org", True),
+        ("msg.example.org", "MSG.Example.ORG", True),
+        ("MSG.example.org.", "msg.example.org", True),
+        ("msg.example.org", "example.org", True),
+        ("msg.example.org", ".example.org", True),
+        ("msg.example.org", "*.example.org", True),
+        ("example.org", ".example.org", True),
+        ("msg.anexample.org", "example.org", False),
+        ("msg.example.org", "msg.example", False),
+        ("msg.example.org", "other, msg.example.org", True),
+        ("msg.example.org", "other msg.example.org", True),
+        ("msg.example.org", "msg.example.org:61613", True),
+        ("msg.example.org", "example.org:8080", False),
+        ("msg.example.org", "*", True),
+        ("msg.example.org", "*:61613", False),
+        ("msg.example.org", ", ,", False),
+        ("msg.example.org", "*.", False),
+        ("msg.example.org", "192.0.2.0/24", False),
+        ("192.0.2.7", "192.0.2.7", True),
+        ("192.0.2.7", "192.0.2.7:61613", True),
+        ("192.0.2.7", "192.0.2.7:80", False),
+        ("192.0.2.7", "192.0.2.0/24", True),
+        ("192.0.2.7", "192.0.2.1/24", True),
+        ("192.0.3.7", "192.0.2.0/24", False),
+        ("192.0.2.7", "2.7", False),
+        ("192.0.2.7", "2001:db8::/32", False),
+        ("2001:db8::7", "2001:db8::7", True),
+        ("2001:db8::7", "[2001:db8::7]:61613", True),
+        ("2001:db8::7", "[2001:db8::7]:80", False),
+        ("2001:db8::7", "[2001:db8:0::7]", True),
+        ("2001:db8::7", "2001:db8::/32", True),
+        ("2001:db8::7", "192.0.2.0/24", False),
+        ("192.0.2.7", "192.0.2.0/99", False),
+        ("msg.example.org", "msg.example.org:²", False),
+    ],
+)
+def test_no_proxy_covers_names_domains_ports_addresses_and_networks(
+    host: str, no_proxy: str, expected: bool
+) -> None:
+    assert is_exempt(host, 61613, no_proxy) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://p:3128", Proxy("p", 3128, "x")),
+        ("p:3128", Proxy("p", 3128, "x")),
+        (" http://p/ ", Proxy("p", 80, "x")),
+        ("http://[2001:db8::1]:8080", Proxy("2001:db8::1", 8080, "x")),
+        ("u:p%40ss@p:3128", Proxy("p", 3128, "x", "u", "p@ss")),
+        ("http://u@p:3128", Proxy("p", 3128, "x", "u")),
+    ],
+)
+def test_the_url_of_a_proxy_may_leave_out_scheme_and_port(url: str, expected: Proxy) -> None:
+    assert parse_proxy(url, "x") == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://u:{SECRET}@p:3128",
+        f"socks5://u:{SECRET}@p:1080",
+        f"http://u:{SECRET}@p:port",
+        f"http://u:{SECRET}@p:99999",
+        f"http://u:{SECRET}@:3128",
+        f"http://u:{SECRET}/x@p:3128",
+        f"http://u:12/{SECRET}@p:3128",  # host u, port 12, if one does not look
+        f"http://u:12#{SECRET}@p:3128",
+        f"http://u:12?{SECRET}@p:3128",
+        f"http://u:{SECRET}@[p:3128",
+        f"http://u:{SECRET}\u2100@p:3128",
+        f"u:12/{SECRET}@p",
+    ],
+)
+def test_a_proxy_that_cant_be_used_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match=r"^http_proxy: ") as refusal:
+        parse_proxy(url, "http_proxy")
+
+    assert SECRET not in str(refusal.value)
+
+
+def test_the_words_for_a_proxy_show_no_password() -> None:
+    proxy = parse_proxy(f"http://u:{SECRET}@p:3128", "http_proxy")
+
+    assert str(proxy) == "proxy http://p:3128 (http_proxy)"
+    assert SECRET not in repr(proxy)
+    assert str(parse_proxy("[2001:db8::1]", "x")) == "proxy http://[2001:db8::1]:80 (x)"
+
+
+def test_a_bad_proxy_in_a_variable_makes_brokers_unavailable_not_the_program_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", f"socks5://u:{SECRET}@p:1080")
+
+    with pytest.raises(BrokerUnavailable) as refusal:
+        PublisherConfig().proxy_for(parse_broker(STOMP))
+
+    assert str(refusal.value) == (
+        "stomp://msg.example.org:61613: http_proxy: a proxy socks5://… can't be used, only http://…"
+    )
+
+
+def test_stomp_goes_through_a_proxy_by_connect() -> None:
+    with FakeBroker() as broker, ProxyServer(hosts=KNOWN) as proxy:
+        url = by_name(broker.url)
+        publication = publish([metric_message()], PublisherConfig((url,), proxy=proxy.url))
+
+    assert [str(receipt.address) for receipt in publication.receipts] == [url]
+    assert proxy.asked == [f"CONNECT {url.removeprefix('stomp://')}"]
+    assert proxy.headers[0]["host"] == url.removeprefix("stomp://")
+    assert len(broker.taken) == 1
+
+
+def test_rest_over_http_goes_through_a_proxy_by_absolute_uris() -> None:
+    with HttpStandIn(lambda asked: SENT) as server, ProxyServer(hosts=KNOWN) as proxy:
+        config = PublisherConfig((rest_url(server),), proxy=proxy.url)
+        publication = publish([metric_message(), metric_message()], config)
+
+    first = server.asked[0]
+    assert len(publication.receipts) == 2
+    assert all(line.startswith(f"POST http://{NAME}:{server.port}/api/") for line in proxy.asked)
+    assert first.target.startswith("/api/message/grid.probe.metricOutput?type=topic")
+    assert first.headers["host"] == f"{NAME}:{server.port}"
+    assert first.form["body"].startswith("hostName: ce01.example.org\n")
+
+
+def test_stomp_over_tls_goes_through_a_proxy_and_the_name_of_the_url_is_checked(
+    tmp_path: Path,
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    with (
+        FakeBroker(tls=context) as broker,
+        ProxyServer(hosts={**KNOWN, "localhost": HOST}) as proxy,
+    ):
+        settings: dict[str, Any] = {"proxy": proxy.url, "ca_file": tmp_path / "ca.pem"}
+        right, wrong = broker.url.replace(HOST, "localhost"), by_name(broker.url)
+        publication = publish([metric_message()], PublisherConfig((right,), **settings))
+        refusal = failure_of(wrong, **settings)
+
+    assert len(publication.receipts) == len(broker.taken) == 1
+    assert proxy.asked[0] == f"CONNECT {right.removeprefix('stomp+ssl://')}"
+    assert f"its certificate is not for {NAME}" in refusal
+
+
+@pytest.mark.parametrize("source", ["variable", "key and file"])
+def test_a_proxy_gets_user_and_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
+) -> None:
+    with (
+        FakeBroker() as broker,
+        HttpStandIn(lambda asked: SENT) as server,
+        ProxyServer("user", f"{SECRET}:@", hosts=KNOWN) as proxy,
+    ):
+        settings: dict[str, Any] = {}
+        if source == "variable":
+            monkeypatch.setenv("http_proxy", proxy.url_with(f"user:{SECRET}%3A%40"))
+        else:
+            file = secret_file(tmp_path, f"{SECRET}:@")
+            settings = {"proxy": proxy.url_with("user"), "proxy_password_file": file}
+        for url in (by_name(broker.url), rest_url(server)):
+            publish([metric_message()], PublisherConfig((url,), **settings))
+
+    assert len(broker.taken) == 1
+    assert [asked.form["body"] for asked in server.asked[:1]] == [broker.taken[0].body.decode()]
+    assert all("proxy-authorization" in headers for headers in proxy.headers)
+
+
+def test_the_password_of_a_proxy_is_read_again_at_each_connect(tmp_path: Path) -> None:
+    with FakeBroker() as broker, ProxyServer("user", "new", hosts=KNOWN) as proxy:
+        file = secret_file(tmp_path, "old")
+        settings: dict[str, Any] = {
+            "proxy": proxy.url_with("user"),
+            "proxy_password_file": file,
+        }
+        refusal = failure_of(by_name(broker.url), **settings)
+        file.write_text("new\n")
+        publish([metric_message()], PublisherConfig((by_name(broker.url),), **settings))
+
+    assert "does not accept the login of user" in refusal
+    assert len(broker.taken) == 1
+
+
+@pytest.mark.parametrize("way", ["CONNECT", "absolute URI"])
+@pytest.mark.parametrize(
+    ("login", "wants", "words"),
+    [
+        ("", "Basic", "it wants a login and was given none: http://USER:PASSWORD@… in the"),
+        (f"u:{SECRET}", "Basic", "it does not accept the login of u"),
+        (f"u:{SECRET}", "Negotiate, basic realm=x", "it does not accept the login of u"),
+        ("u", "Negotiate", "it wants a login by Negotiate, only Basic is spoken here"),
+        ("u", "", "it does not accept the login of u"),
+    ],
+)
+def test_a_407_is_explained(
+    monkeypatch: pytest.MonkeyPatch, way: str, login: str, wants: str, words: str
+) -> None:
+    url = STOMP if way == "CONNECT" else REST
+    with ProxyServer("u", "other", wants=wants) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url_with(login) if login else proxy.url)
+        failure = failure_of(url, None)
+
+    said = f"proxy {proxy.url} (http_proxy) answered 407 Proxy Authentication Required: "
+    assert failure.startswith(said + words)
+    assert SECRET not in failure
+    assert b64encode(f"u:{SECRET}".encode()).decode() not in failure
+
+
+def test_a_proxy_that_refuses_connect_is_named_with_the_ways_around_it() -> None:
+    with ProxyServer(refuses=403) as proxy:
+        failure = failure_of(STOMP, proxy.url)
+
+    assert failure == (
+        f"proxy {proxy.url} ([publisher] proxy) answered 403 Refused"
+        ' (no_proxy, or proxy = "none", go without it)'
+    )
+
+
+@pytest.mark.parametrize("url", [REST, "rabbitmq-api+http://msg.example.org/%2F/amq.topic"])
+def test_a_403_through_a_proxy_is_no_refusal_of_the_message(url: str) -> None:
+    with ProxyServer(refuses=403) as proxy:
+        failure = failure_of(url, proxy.url)
+
+    assert failure.startswith("403 Refused")
+    assert f"proxy {proxy.url}" in failure
+
+
+def test_a_broker_that_the_proxy_does_not_reach_is_a_502_of_the_proxy() -> None:
+    port = closed_port()
+    with ProxyServer(hosts=KNOWN) as proxy:
+        by_connect = failure_of(f"stomp://{NAME}:{port}", proxy.url)
+        by_uri = failure_of(f"activemq-rest+http://{NAME}:{port}", proxy.url)
+
+    for failure in (by_connect, by_uri):
+        assert failure.startswith(f"proxy {proxy.url} ([publisher] proxy) answered 502 Bad Gateway")
+
+
+@pytest.mark.parametrize("url", [STOMP, REST])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"mute": True},
+        {"drips": True, "refuses": 403},
+        {"drips": True, "says": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000},
+    ],
+    ids=["mute", "drips", "drips without end"],
+)
+def test_a_slow_proxy_costs_the_deadline_and_is_named(url: str, trouble: dict[str, Any]) -> None:
+    with ProxyServer(**trouble) as proxy:
+        started = time.monotonic()
+        failure = failure_of(url, proxy.url, timeout_s=0.3)
+        took = time.monotonic() - started
+
+    assert failure == f"proxy {proxy.url} ([publisher] proxy): no answer in the time it was given"
+    assert 0.25 < took < 1.5
+
+
+@pytest.mark.parametrize("url", [STOMP, REST])
+def test_a_slow_proxy_costs_only_its_share_where_another_broker_is_left(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("no_proxy", HOST)
+    with FakeBroker() as broker, ProxyServer(mute=True) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        config = PublisherConfig((url, broker.url), timeout_s=0.6)
+        publication = publish([metric_message()], config)
+
+    assert len(publication.receipts) == len(broker.taken) == 1
+    assert f"proxy {proxy.url}" in publication.failures[0].reason
+
+
+@pytest.mark.parametrize("url", [STOMP, REST])
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"\0" * 70_000,
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1",
+        b"\r\n\r\n",
+    ],
+    ids=["ssh", "flood of NUL", "status of four digits", "cut", "empty"],
+)
+def test_a_proxy_that_answers_garbage_is_named(url: str, says: bytes) -> None:
+    with ProxyServer(says=says) as proxy:
+        failure = failure_of(url, proxy.url)
+
+    assert failure.startswith(f"proxy {proxy.url} ([publisher] proxy): ")
+    assert failure.isprintable()
+    assert len(failure) < 500
+
+
+def test_a_refusal_whose_page_is_cut_is_told_all_the_same() -> None:
+    head = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 900\r\n\r\n<html"
+    with ProxyServer(says=head) as proxy:
+        failure = failure_of(REST, proxy.url)
+
+    assert failure.startswith(f"proxy {proxy.url} ([publisher] proxy) answered 407 No: it wants a")
+
+
+def test_a_proxy_that_sends_more_than_its_answer_is_not_taken_for_the_broker() -> None:
+    with ProxyServer(says=b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0") as proxy:
+        failure = failure_of(STOMP, proxy.url)
+
+    assert failure.endswith("it sends more than its answer to CONNECT")
+
+
+@pytest.mark.parametrize("url", [STOMP, REST])
+def test_a_proxy_that_is_down_is_named(url: str) -> None:
+    proxy = f"http://{HOST}:{closed_port()}"
+
+    failure = failure_of(url, proxy)
+
+    assert failure == f"proxy {proxy} ([publisher] proxy): connection refused"
+
+
+def test_a_proxy_that_does_not_even_refuse_costs_the_deadline() -> None:
+    with black_hole() as hole:
+        started = time.monotonic()
+        failure = failure_of(STOMP, hole.replace("stomp", "http"), timeout_s=0.3)
+        took = time.monotonic() - started
+
+    assert failure.endswith("no answer in the time it was given")
+    assert took < 1.5
+
+
+def test_a_proxy_whose_name_is_not_resolved_is_named() -> None:
+    failure = failure_of(STOMP, "http://proxy.invalid:3128")
+
+    assert failure.startswith(
+        "proxy http://proxy.invalid:3128 ([publisher] proxy): its name is not resolved: "
+    )
+
+
+def test_a_proxy_with_many_addresses_is_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker() as broker, ProxyServer(hosts=KNOWN) as proxy:
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, proxy.port))
+            for ip in ("127.0.0.9", HOST)
+        ]
+        real = socket.getaddrinfo
+
+        def answer(host: str, *rest: Any, **keywords: Any) -> Any:
+            return found if host == "proxy.invalid" else real(host, *rest, **keywords)
+
+        monkeypatch.setattr(socket, "getaddrinfo", answer)
+        config = PublisherConfig((by_name(broker.url),), proxy=f"http://proxy.invalid:{proxy.port}")
+        publication = publish([metric_message()], config)
+
+    assert len(publication.receipts) == 1
+
+
+def test_a_broker_that_no_proxy_names_is_reached_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with FakeBroker() as broker, ProxyServer() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "127.0.0.0/8")
+        publish([metric_message()], PublisherConfig((broker.url,)))
+
+    assert len(broker.taken) == 1
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize("kind", ["stomp", "rest"])
+def test_the_name_of_a_broker_behind_a_proxy_is_not_resolved_here(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def listen(host: Any, *rest: Any, **keywords: Any) -> Any:
+        asked.append(str(host))
+        return real(host, *rest, **keywords)
+
+    with (
+        FakeBroker() as broker,
+        HttpStandIn(lambda _: SENT) as server,
+        ProxyServer(hosts=KNOWN) as proxy,
+    ):
+        monkeypatch.setattr(socket, "getaddrinfo", listen)
+        url = by_name(broker.url) if kind == "stomp" else rest_url(server)
+        publication = publish([metric_message()], PublisherConfig((url,), proxy=proxy.url))
+
+    assert len(publication.receipts) == 1
+    assert NAME not in asked
+    assert HOST in asked
+
+
+def test_the_answer_of_a_broker_comes_back_through_the_proxy() -> None:
+    no_queue = json_reply(200, {"routed": False})
+    with HttpStandIn(lambda asked: no_queue) as server, ProxyServer(hosts=KNOWN) as proxy:
+        url = f"rabbitmq-api+http://{NAME}:{server.port}/%2F/amq.topic"
+        config = PublisherConfig((url,), proxy=proxy.url)
+        with pytest.raises(NoBrokerTookIt) as refusal:
+            publish([metric_message()], config)
+
+    (rejection,) = refusal.value.publication.rejections
+    assert "no queue is bound to amq.topic" in rejection.reason

@@ -1,0 +1,355 @@
+"""`sam-publish spool …`: what a person at a worker node sees and mends."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.publisher.commands import spool as spool_command
+from sam_pipeline.publisher.progress import Progress
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.schema.errors import ConfigError, SpoolError
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.builders import metric_message
+
+
+class Scene:
+    """A spool, and what the commands say of it."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.queue = DirectoryQueue(directory / "spool")
+        self.config = PublisherConfig(spool=self.queue.path, state=directory / "state")
+        self._capture = capture
+
+    def run(self, action: str, **options: Any) -> tuple[int, str]:
+        chosen = {"json": False, "limit": None, "ids": [], "loop": False, **options}
+        code = spool_command.handle(argparse.Namespace(action=action, **chosen), self.config)
+        return code, self._capture.readouterr().out
+
+    def told(self, action: str, **options: Any) -> Any:
+        """The same for a program."""
+        return json.loads(self.run(action, json=True, **options)[1])
+
+    def add(self, message: Message | None = None) -> str:
+        return self.queue.add(message or metric_message())
+
+    def damage(self, name: str, content: bytes = b"") -> None:
+        (self.queue.path / name).write_bytes(content)
+
+    def place(self, name: str, seconds_old: float) -> None:
+        path = self.queue.path / name
+        path.touch()
+        os.utime(path, (0, time.time() - seconds_old))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scene:
+    return Scene(tmp_path, capsys)
+
+
+def test_list_shows_each_element_oldest_first_with_what_it_holds(scene: Scene) -> None:
+    message = metric_message(destination="/queue/mine")
+    names = [scene.add(message), scene.add()]
+    scene.queue.lock(names[1])
+
+    first, second = scene.told("list")
+
+    assert first.pop("written_at").endswith("Z")
+    assert first == {
+        "element": names[0],
+        "size_bytes": (scene.queue.path / names[0]).stat().st_size,
+        "locked": False,
+        "message_class": "metricOutput",
+        "message_id": message.message_id,
+        "destination": "/queue/mine",
+        "damage": None,
+    }
+    assert (second["element"], second["locked"]) == (names[1], True)
+
+
+def test_list_is_a_line_an_element_and_no_more_than_asked_for(scene: Scene) -> None:
+    names = [scene.add() for _ in range(3)]
+    scene.damage(names[1])
+
+    code, text = scene.run("list", limit=2)
+
+    lines = text.splitlines()
+    assert code == 0
+    assert [line.split()[0] for line in lines] == ["element", *names[:2]]
+    assert "damaged" in lines[2]
+    assert "the file is empty" in lines[2]
+
+
+def test_list_of_an_empty_spool_is_an_empty_array(scene: Scene) -> None:
+    assert scene.told("list") == []
+
+
+def test_list_keeps_control_characters_from_the_terminal(scene: Scene) -> None:
+    scene.add(Message({"messageClass": "\x1b[2Jevil"}, b""))
+
+    _, text = scene.run("list")
+
+    assert "\x1b" not in text
+    assert "evil" in text
+
+
+def test_show_finds_an_element_by_its_name_and_by_its_message_id(scene: Scene) -> None:
+    first, second = metric_message(), metric_message(note="x: y")
+    name = scene.add(first)
+    scene.add(second)
+
+    documents = scene.told("show", ids=[second.message_id, name])
+
+    assert [each["message_id"] for each in documents] == [second.message_id, first.message_id]
+    assert documents[0]["headers"]["note"] == "x: y"
+    assert documents[1]["body"] == first.body.decode()
+
+
+def test_show_of_one_is_its_headers_and_body(scene: Scene) -> None:
+    message = metric_message()
+    name = scene.add(message)
+
+    _, text = scene.run("show", ids=[name])
+
+    assert f"samMessageId: {message.message_id}" in text
+    assert text.endswith(message.body.decode())
+
+
+def test_show_gives_a_body_that_is_no_text_as_base64_too(scene: Scene) -> None:
+    scene.add(Message({"samMessageId": "m1"}, b"\xff\0"))
+
+    document = scene.told("show", ids=["m1"])
+
+    assert document["body_base64"] == "/wA="
+
+
+def test_show_of_what_is_not_there_says_so(scene: Scene) -> None:
+    with pytest.raises(SpoolError, match=r"not in the spool .*: nobody") as missing:
+        scene.run("show", ids=["nobody"])
+
+    assert missing.value.exit_code == 66
+
+
+def test_verify_of_a_sound_spool_finds_nothing(scene: Scene) -> None:
+    name = scene.add()
+    scene.queue.lock(name)
+    scene.place(f"{name}1.tmp", seconds_old=10)
+
+    assert scene.run("verify") == (0, f"{scene.queue.path}: nothing is wrong\n")
+    assert scene.told("verify") == []
+
+
+def spoil(scene: Scene) -> dict[str, str]:
+    """Every kind of trouble, by the name it is at."""
+    names = sorted(scene.add() for _ in range(6))
+    directory = names[0].split("/")[0]
+    scene.damage(names[0])
+    scene.damage(names[1], b'{"body": "cut')
+    (scene.queue.path / names[2]).chmod(0o666)
+    scene.queue.lock(names[3])
+    scene.place(f"{names[3]}.lck", seconds_old=700)
+    scene.place(f"{names[4]}7.tmp", seconds_old=700)
+    scene.place(f"{directory}/notes", seconds_old=0)
+    (scene.queue.path / names[5]).unlink()
+    (scene.queue.path / names[5]).symlink_to("/etc/passwd")
+    (scene.queue.path / "00000000").symlink_to("/etc")
+    (scene.queue.path / "0000003c").mkdir()
+    scene.damage("0000003c/0000003c000000", serialise(metric_message()))
+    (scene.queue.path / "0000003c").chmod(0o777)
+    return {
+        names[0]: "damaged",
+        names[1]: "damaged",
+        names[2]: "mode",
+        f"{names[3]}.lck": "stale-lock",
+        f"{names[4]}7.tmp": "leftover",
+        f"{directory}/notes": "foreign",
+        names[5]: "link",
+        "00000000": "link",
+        "0000003c": "mode",
+    }
+
+
+def test_verify_tells_everything_that_is_wrong_and_changes_nothing(scene: Scene) -> None:
+    trouble = spoil(scene)
+    before = sorted(scene.queue.path.rglob("*"))
+
+    code, text = scene.run("verify")
+    told = scene.told("verify")
+
+    assert code == 65
+    assert text.endswith(f"{len(trouble)} problems\n")
+    assert {each["name"]: each["problem"] for each in told} == trouble
+    assert sorted(scene.queue.path.rglob("*")) == before
+
+
+def test_repair_sets_aside_and_sweeps_and_leaves_the_rest_to_a_person(scene: Scene) -> None:
+    trouble = spoil(scene)
+
+    told = scene.told("repair")
+
+    done = {each["name"] for each in told if each["done"]}
+    mendable = ("damaged", "stale-lock", "leftover")
+    links = {name for name in trouble if trouble[name] == "link" and "/" in name}
+    assert {each["name"] for each in told} == set(trouble)
+    assert done == {name for name, kind in trouble.items() if kind in mendable} | links
+    assert {each["problem"] for each in scene.told("verify")} == {"mode", "foreign", "link"}
+    assert len(list(Path(f"{scene.queue.path}.bad").glob("*.reason"))) == 3
+
+
+def test_repair_leaves_a_damaged_element_to_the_process_that_works_on_it(scene: Scene) -> None:
+    name = scene.add()
+    scene.damage(name)
+    scene.queue.lock(name)
+
+    code, text = scene.run("repair")
+
+    assert code == 65
+    assert "another process works on it" in text
+    assert scene.queue.count() == 1
+
+
+def test_repair_of_a_sound_spool_exits_0(scene: Scene) -> None:
+    scene.add()
+
+    assert scene.run("repair") == (0, f"{scene.queue.path}: nothing is wrong\n")
+
+
+def test_status_tells_figures_and_bounds(scene: Scene) -> None:
+    name = scene.add()
+    scene.add()
+    scene.queue.lock(name)
+    Path(f"{scene.queue.path}.bad").mkdir()
+    (Path(f"{scene.queue.path}.bad") / "a.b").touch()
+    (Path(f"{scene.queue.path}.bad") / "a.b.reason").touch()
+
+    state = scene.told("status")
+
+    assert state.pop("oldest").endswith("Z")
+    assert state.pop("size_bytes") > 800
+    assert state == {
+        "path": str(scene.queue.path),
+        "messages": 2,
+        "max_messages": 100_000,
+        "max_bytes": 1024**3,
+        "when_full": "refuse",
+        "locked": 1,
+        "quarantined": 1,
+        "dropped": 0,
+    }
+
+
+def test_status_tells_how_many_were_ever_dropped(scene: Scene) -> None:
+    full = PublisherConfig(
+        state=scene.config.state, spool_max_messages=1, spool_when_full="drop-oldest"
+    )
+    for _ in range(3):
+        SpoolRoom(scene.queue.path, full).add(metric_message())
+
+    _, text = scene.run("status")
+
+    assert scene.told("status")["dropped"] == 2
+    assert "dropped      2\n" in text
+
+
+def test_status_of_a_spool_that_is_not_there_yet_is_empty(scene: Scene) -> None:
+    code, text = scene.run("status")
+
+    assert code == 0
+    assert "messages     0 of 100000, refuse\n" in text
+
+
+def test_a_drain_without_brokers_is_a_matter_of_configuration(scene: Scene) -> None:
+    with pytest.raises(ConfigError, match="no broker to drain to"):
+        scene.run("drain")
+
+
+def to_another_spool(scene: Scene) -> DirectoryQueue:
+    target = DirectoryQueue(scene.queue.path.with_name("target"))
+    scene.config = PublisherConfig(
+        brokers=(f"spool://{target.path}",), spool=scene.queue.path, state=scene.config.state
+    )
+    return target
+
+
+def test_drain_tells_what_was_sent_and_what_is_left(scene: Scene) -> None:
+    target = to_another_spool(scene)
+    scene.queue.lock(scene.add())
+    scene.add()
+
+    told = scene.told("drain")
+
+    assert told.pop("elapsed_s") < 30
+    assert told == {"sent": 1, "rejected": 0, "set_aside": 0, "left": 1}
+    assert target.count() == 1
+
+
+def test_a_drain_that_sets_an_element_aside_exits_65(scene: Scene) -> None:
+    to_another_spool(scene)
+    scene.damage(scene.add())
+
+    code, _ = scene.run("drain")
+
+    assert code == 65
+
+
+def test_a_drain_loop_ends_with_0_when_it_is_terminated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = to_another_spool(scene)
+    scene.add()
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(
+        "sam_pipeline.publisher.delivery.drain_loop.logger.info",
+        lambda *_: os.kill(os.getpid(), signal.SIGTERM),
+    )
+
+    code, text = scene.run("drain", loop=True)
+
+    assert code == 0
+    assert "drained 1 messages" in text
+    assert target.count() == 1
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress_on(stream: io.StringIO, seconds: list[float]) -> Progress:
+    return Progress("drained", 100, stream, clock=iter(seconds).__next__)
+
+
+def test_a_terminal_sees_percent_and_rate_of_what_takes_longer_than_two_seconds() -> None:
+    terminal = Terminal()
+    progress = progress_on(terminal, [0, 1, 3, 3, 4, 4])
+
+    progress.show(10)
+    quick = terminal.getvalue()
+    progress.show(50)
+    progress.end()
+
+    assert quick == ""
+    assert "50%  50 of 100, 17/s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_what_is_no_terminal_sees_no_progress() -> None:
+    file = io.StringIO()
+    progress = progress_on(file, [0, 3, 3])
+
+    progress.show(50)
+    progress.end()
+
+    assert file.getvalue() == ""

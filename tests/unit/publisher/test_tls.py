@@ -1,0 +1,633 @@
+"""Publishing over TLS: each refusal in its own words, and never a word in the clear."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import PrivateFormat
+
+from sam_pipeline.publisher import PublisherConfig, publish
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.delivery.publication import Publication
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.http_stand_in import HttpStandIn
+from tests.support.brokers.tls_files import HOST, TLS_1_1, TLS_1_2, TLS_1_3, TlsFiles
+from tests.support.builders import metric_message
+
+SLACK_S = 0.7
+"""What a loaded machine may add to a deadline."""
+PATIENCE_S = 10.0
+CLIENT_HELLO = 22
+PROTOCOL_VERSION_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+CLOSE_NOTIFY_ALERT = b"\x15\x03\x03\x00\x02\x01\x00"
+LARGE_HANDSHAKE_RECORD = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc"
+# A ServerHello of TLS 1.1: version, random, no session, a cipher, no compression.
+SERVER_HELLO_1_1 = b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02" + bytes(32) + b"\x00\x00\x2f\x00"
+
+BOTH_VERSIONS = pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3], ids=["TLS 1.2", "TLS 1.3"])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def config(files: TlsFiles, spool: DirectoryQueue) -> PublisherConfig:
+    """Trusts `files.ca`; brokers are still to be named."""
+    return PublisherConfig(spool=spool.path, ca_file=files.ca_file, timeout_s=5.0)
+
+
+@dataclass
+class Peer:
+    """Accepts connections and treats each as it is told; `heard` is what came first on each."""
+
+    treat: Callable[[socket.socket, threading.Event], object]
+    heard: list[bytes] = field(default_factory=list)
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """The URL of it, with TLS."""
+        stopping = threading.Event()
+        with socket.create_server((HOST, 0)) as listener:
+            listener.settimeout(0.05)
+            thread = threading.Thread(target=self._accept, args=(listener, stopping))
+            thread.start()
+            yield f"stomp+ssl://{HOST}:{listener.getsockname()[1]}"
+            stopping.set()
+            thread.join(PATIENCE_S)
+
+    def _accept(self, listener: socket.socket, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    connection.settimeout(PATIENCE_S)
+                    self.heard.append(connection.recv(65536))
+                    self.treat(connection, stopping)
+
+
+def says(answer: bytes) -> Callable[[socket.socket, threading.Event], object]:
+    """Gives one answer and closes."""
+    return lambda connection, stopping: connection.sendall(answer)
+
+
+def why(publication: Publication) -> str:
+    """The words for the only broker."""
+    (failure,) = publication.failures
+    return failure.reason
+
+
+def address_of(broker: FakeBroker, name: str) -> BrokerAddress:
+    """The broker by another name, as a resolver would give it."""
+    return BrokerAddress(parse_broker(broker.url)._replace(host=name), HOST)
+
+
+def a_while() -> Deadline:
+    return Deadline.after(PATIENCE_S)
+
+
+def publish_one(config: PublisherConfig, *urls: str) -> Publication:
+    return publish([metric_message()], config._replace(brokers=urls))
+
+
+def known_by(config: PublisherConfig, files: TlsFiles, ours: trustme.LeafCert) -> PublisherConfig:
+    """The configuration with a certificate of ours."""
+    return config._replace(
+        certificate_file=files.certificate_file(ours), key_file=files.key_file(ours)
+    )
+
+
+# What works
+
+
+@BOTH_VERSIONS
+def test_a_message_is_published_over_tls(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    with FakeBroker(tls=files.server(version=version)) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert broker.ids == [publication.receipts[0].message.message_id]
+    assert not publication.failures
+
+
+def test_the_authorities_may_be_a_hashed_directory(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    config = config._replace(ca_file=files.ca_directory())
+
+    with FakeBroker(tls=files.server()) as broker:
+        publish_one(config, broker.url)
+
+    assert len(broker.taken) == 1
+
+
+def test_without_a_ca_file_the_authorities_of_the_system_are_trusted(
+    files: TlsFiles, config: PublisherConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config._replace(ca_file=None)
+
+    with FakeBroker(tls=files.server()) as broker:
+        refused = publish_one(config, broker.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(files.ca_file))
+        publish_one(config._replace(state=None), broker.url)
+
+    assert "a CA that is not trusted here" in why(refused)
+    assert len(broker.taken) == 2  # the second call drains the spool
+
+
+@BOTH_VERSIONS
+def test_a_broker_that_wants_a_certificate_gets_ours(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    config = known_by(config, files, files.client())
+
+    with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
+        publish_one(config, broker.url)
+
+    assert len(broker.taken) == 1
+
+
+def test_certificate_key_and_signers_may_be_in_one_file_as_those_of_an_x509_proxy(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    config = config._replace(certificate_file=files.x509_proxy(files.delegated_client()))
+
+    with FakeBroker(tls=files.server(wants_ours=True)) as broker:
+        publish_one(config, broker.url)
+
+    assert len(broker.taken) == 1
+
+
+def test_a_dot_at_the_end_of_the_name_is_no_part_of_the_certificate(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    with FakeBroker(tls=files.server(files.host("mq.example.org"))) as broker:
+        channel = open_channel(address_of(broker, "mq.example.org."), config, a_while())
+        channel.send(b"CONNECT\n\n\0")
+        answer = channel.receive()
+        channel.close()
+
+    assert answer.startswith(b"CONNECTED")
+
+
+@BOTH_VERSIONS
+def test_large_bodies_and_many_messages_arrive_unchanged(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    bodies = [os.urandom(1_000_000) for _ in range(8)] + [b"small %d" % n for n in range(1500)]
+    messages = [Message(metric_message().headers, body) for body in bodies]
+
+    with FakeBroker(tls=files.server(version=version)) as broker:
+        publication = publish(messages, config._replace(brokers=(broker.url,), timeout_s=30.0))
+
+    assert [frame.body for frame in broker.taken] == bodies
+    assert len(publication.receipts) == len(messages)
+
+
+@BOTH_VERSIONS
+def test_a_broker_that_reads_no_more_until_its_own_bytes_are_read_gets_everything(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    bodies = [os.urandom(1_000_000) for _ in range(12)]
+    messages = [Message(metric_message().headers, body) for body in bodies]
+
+    with FakeBroker(tls=files.server(version=version), floods=12_000_000) as broker:
+        publication = publish(messages, config._replace(brokers=(broker.url,), timeout_s=30.0))
+
+    assert [frame.body for frame in broker.taken] == bodies
+    assert not publication.failures
+
+
+# A broker that is another one
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        (lambda files: files.other.issue_cert(HOST), "a CA that is not trusted here (ca_file)"),
+        (lambda files: files.host("mq.example.org"), f"not for {HOST}: ip address mismatch"),
+        (lambda files: files.expired_host(), "its certificate has expired"),
+        (lambda files: files.future_host(), "its certificate is not valid yet"),
+    ],
+    ids=["other CA", "other host", "expired", "not yet valid"],
+)
+@BOTH_VERSIONS
+def test_a_broker_that_does_not_prove_itself_gets_nothing(
+    files: TlsFiles,
+    config: PublisherConfig,
+    spool: DirectoryQueue,
+    version: ssl.TLSVersion,
+    certificate: Callable[[TlsFiles], trustme.LeafCert],
+    words: str,
+) -> None:
+    tls = files.server(certificate(files), version=version)
+
+    with FakeBroker(tls=tls) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert words in why(publication)
+    assert (broker.connections, broker.logins) == (1, [])
+    assert spool.count() == 1
+
+
+def test_a_name_is_checked_against_the_certificate_as_it_stands_in_the_url(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    with FakeBroker(tls=files.server()) as broker:
+        publication = publish_one(config, broker.url.replace(HOST, "localhost"))
+
+    assert why(publication).startswith("its certificate is not for localhost: hostname mismatch")
+    assert broker.logins == []
+
+
+@pytest.mark.parametrize("name", [".example.org", f"{'x' * 64}.example.org"])
+def test_a_name_that_no_certificate_can_have_is_told_in_words(
+    files: TlsFiles, config: PublisherConfig, name: str
+) -> None:
+    with (
+        FakeBroker(tls=files.server()) as broker,
+        pytest.raises(BrokerUnavailable, match=f"no certificate can be for {name}: "),
+    ):
+        open_channel(address_of(broker, name), config, a_while())
+
+
+# A broker that does not want us
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(TLS_1_2, "handshake failure"), (TLS_1_3, "certificate required")],
+    ids=["TLS 1.2", "TLS 1.3"],
+)
+def test_a_certificate_of_ours_that_is_missing_is_told(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion, words: str
+) -> None:
+    with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert why(publication).endswith(
+        f"it wants a certificate of ours and was given none (certificate_file): {words}"
+    )
+    assert broker.logins == []
+
+
+@BOTH_VERSIONS
+def test_a_certificate_of_ours_from_an_unknown_authority_is_told(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    config = known_by(config, files, files.foreign_client())
+
+    with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
+        publication = publish_one(config, broker.url)
+
+    ours = config.certificate_file
+    assert why(publication).endswith(
+        f"it does not accept our certificate {ours}: its CA is not known there"
+    )
+    assert broker.logins == []
+
+
+@BOTH_VERSIONS
+def test_a_certificate_of_ours_that_is_revoked_is_told(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    client = files.client()
+    config = known_by(config, files, client)
+
+    with FakeBroker(tls=files.server(version=version, revoked=client)) as broker:
+        publication = publish_one(config, broker.url)
+
+    ours = config.certificate_file
+    assert why(publication).endswith(f"it does not accept our certificate {ours}: it is revoked")
+    assert broker.logins == []
+
+
+def test_another_certificate_than_the_revoked_one_is_accepted(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    config = known_by(config, files, files.client())
+
+    with FakeBroker(tls=files.server(revoked=files.client())) as broker:
+        publish_one(config, broker.url)
+
+    assert len(broker.taken) == 1
+
+
+@pytest.mark.parametrize("size", [10, 5_000_000])
+def test_a_refusal_that_comes_while_a_request_is_sent_is_told(
+    files: TlsFiles, config: PublisherConfig, size: int
+) -> None:
+    """With TLS 1.3 the client is done before the server looks at its certificate."""
+    message = Message(metric_message().headers, b"x" * size)
+
+    with HttpStandIn(context=files.server(wants_ours=True)) as server:
+        url = f"rabbitmq-api+https://{HOST}:{server.port}/%2F/amq.topic"
+        publication = publish([message], config._replace(brokers=(url,)))
+
+    assert "it wants a certificate of ours and was given none" in why(publication)
+    assert server.asked == []
+
+
+def test_a_peer_without_a_common_cipher_is_not_said_to_want_a_certificate(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    tls = files.server(version=TLS_1_2)
+    tls.set_ciphers("ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
+
+    with FakeBroker(tls=tls) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert why(publication) == "it has no cipher in common with us, or refuses us without a reason"
+    assert broker.logins == []
+
+
+# A peer that speaks something else, or nothing
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"ERROR\nmessage:what is this?\n\n\0",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"220 mail.example.org ESMTP\r\n",
+        b"AMQP\x00\x00\x09\x01",
+    ],
+    ids=["STOMP", "HTTP", "SMTP", "AMQP"],
+)
+def test_a_peer_that_speaks_no_tls_never_sees_a_word_in_the_clear(
+    config: PublisherConfig, answer: bytes
+) -> None:
+    peer = Peer(says(answer))
+
+    with peer.running() as url:
+        publication = publish_one(config, url)
+
+    assert why(publication) == "it speaks no TLS at this port"
+    (hello,) = peer.heard
+    assert hello[0] == CLIENT_HELLO
+    assert b"CONNECT" not in hello
+
+
+@pytest.mark.parametrize("answer", [b"", CLOSE_NOTIFY_ALERT], ids=["at once", "with a farewell"])
+def test_a_peer_that_closes_instead_of_an_answer_is_told(
+    config: PublisherConfig, answer: bytes
+) -> None:
+    peer = Peer(says(answer))
+
+    with peer.running() as url:
+        publication = publish_one(config, url)
+
+    assert why(publication) == (
+        "it closed the connection during the TLS handshake: is TLS spoken at this port?"
+    )
+    assert len(peer.heard) == 1
+
+
+def test_a_peer_that_resets_the_connection_instead_of_an_answer_is_told(
+    config: PublisherConfig,
+) -> None:
+    def reset(connection: socket.socket, stopping: threading.Event) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    with Peer(reset).running() as url:
+        publication = publish_one(config, url)
+
+    assert why(publication).startswith("it closed the connection during the TLS handshake")
+
+
+@pytest.mark.parametrize(
+    "answer", [PROTOCOL_VERSION_ALERT, SERVER_HELLO_1_1], ids=["alert", "ServerHello"]
+)
+def test_a_peer_with_nothing_newer_than_tls_1_1_is_told(
+    config: PublisherConfig, answer: bytes
+) -> None:
+    with Peer(says(answer)).running() as url:
+        publication = publish_one(config, url)
+
+    assert why(publication) == "it speaks no TLS from 1.2 on, and nothing older is spoken here"
+
+
+def test_a_broker_of_tls_1_1_is_told(files: TlsFiles, config: PublisherConfig) -> None:
+    tls = files.server(version=TLS_1_1)
+    tls.set_ciphers("ALL:@SECLEVEL=0")
+
+    with FakeBroker(tls=tls) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert why(publication) == "it speaks no TLS from 1.2 on, and nothing older is spoken here"
+    assert broker.logins == []
+
+
+def test_a_mute_peer_costs_its_share_of_the_deadline(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    mute = Peer(lambda connection, stopping: stopping.wait(PATIENCE_S))
+    started = time.monotonic()
+
+    with mute.running() as url, FakeBroker(tls=files.server()) as broker:
+        publication = publish_one(config._replace(timeout_s=1.0), url, broker.url)
+        elapsed_s = time.monotonic() - started
+
+    assert why(publication) == "no answer in the time it was given"
+    assert len(broker.taken) == 1
+    assert elapsed_s < 0.5 + SLACK_S
+
+
+def test_a_handshake_that_drips_costs_its_share_of_the_deadline(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    def drip(connection: socket.socket, stopping: threading.Event) -> None:
+        connection.sendall(LARGE_HANDSHAKE_RECORD)
+        while not stopping.wait(0.05):
+            connection.sendall(b"\0")
+
+    started = time.monotonic()
+
+    with Peer(drip).running() as url, FakeBroker(tls=files.server()) as broker:
+        publication = publish_one(config._replace(timeout_s=1.0), url, broker.url)
+        elapsed_s = time.monotonic() - started
+
+    assert why(publication) == "no answer in the time it was given"
+    assert len(broker.taken) == 1
+    assert 0.4 < elapsed_s < 0.5 + SLACK_S
+
+
+@BOTH_VERSIONS
+def test_a_broker_that_freezes_under_tls_ends_at_the_deadline(
+    files: TlsFiles, config: PublisherConfig, spool: DirectoryQueue, version: ssl.TLSVersion
+) -> None:
+    large = [Message(metric_message().headers, b"x" * 1_000_000) for _ in range(30)]
+    started = time.monotonic()
+
+    with FakeBroker(tls=files.server(version=version), freezes_after=1) as broker:
+        config = config._replace(brokers=(broker.url,), timeout_s=1.0)
+        publication = publish(large, config)
+        elapsed_s = time.monotonic() - started
+
+    assert len(publication.receipts) + spool.count() == len(large)
+    assert elapsed_s < 1.0 + 2 * SLACK_S  # and thirty times a megabyte goes to the spool
+
+
+@BOTH_VERSIONS
+def test_a_broker_that_closes_later_without_the_farewell_of_tls_is_told(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    with FakeBroker(tls=files.server(version=version), drops_after=1) as broker:
+        config = config._replace(brokers=(broker.url,))
+        publication = publish([metric_message(), metric_message()], config)
+
+    assert "it closed the connection" in why(publication)
+    assert "handshake" not in why(publication)
+    assert len(publication.receipts) == 1
+
+
+# Files of ours
+
+
+def test_a_key_of_another_certificate_is_told(files: TlsFiles, config: PublisherConfig) -> None:
+    config = config._replace(
+        certificate_file=files.certificate_file(files.client()),
+        key_file=files.key_file(files.client()),
+    )
+
+    with FakeBroker(tls=files.server(wants_ours=True)) as broker:
+        publication = publish_one(config, broker.url)
+
+    ours = config.certificate_file
+    assert why(publication) == f"{ours}: its key belongs to another certificate"
+    assert broker.logins == []
+
+
+def test_a_ca_file_that_holds_no_certificate_is_told(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    config = config._replace(ca_file=files.file("empty.pem", b"# to come\n"))
+
+    with FakeBroker(tls=files.server()) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert why(publication) == f"{config.ca_file}: no certificate in PEM form"
+
+
+def test_a_file_of_ours_that_went_away_meanwhile_is_told(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
+    config = known_by(config, files, files.client())
+    files.key_file(files.client()).unlink()
+
+    with FakeBroker(tls=files.server()) as broker:
+        publication = publish_one(config, broker.url)
+
+    assert why(publication) == f"{config.key_file}: no such file or directory"
+
+
+@pytest.mark.parametrize(
+    "form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS#8", "traditional"]
+)
+def test_a_key_with_a_passphrase_is_told_and_nobody_is_asked_for_it(
+    files: TlsFiles, spool: DirectoryQueue, form: PrivateFormat
+) -> None:
+    client = files.client()
+    certificate = files.certificate_file(client)
+    options = {"key_file": files.locked_key_file(client, form), "certificate_file": certificate}
+
+    with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, shown):
+        done = sam_publish(files, broker.url, options, *ON_A_TERMINAL, stdin=end)
+        seen = shown()
+
+    assert done.returncode == 0
+    assert f"{certificate}: no certificate and its unencrypted key in PEM form" in done.stderr
+    assert seen == b""
+    assert (len(broker.logins), spool.count()) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["key_file", "certificate_file", "password_file"])
+def test_a_secret_that_others_may_read_is_refused_at_the_start(
+    files: TlsFiles, spool: DirectoryQueue, key: str
+) -> None:
+    client = files.client()
+    exposed = {
+        "key_file": lambda: files.key_file(client, mode=0o644),
+        "certificate_file": lambda: files.x509_proxy(client, mode=0o644),
+        "password_file": lambda: files.file("password", b"canary\n", mode=0o644),
+    }
+    path = exposed[key]()
+
+    with FakeBroker(tls=files.server()) as broker:
+        done = sam_publish(files, broker.url, {key: path})
+
+    assert done.returncode == 78
+    assert f"{path}: others may use it (mode 0644): chmod 600" in done.stderr
+    assert "canary" not in done.stderr + done.stdout
+    assert (broker.connections, spool.count()) == (0, 0)
+
+
+ON_A_TERMINAL = ("setsid", "--ctty", "--wait")
+"""The command that follows has its standard input as its terminal: /dev/tty leads there."""
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
+    """A terminal nobody types on, and what was shown on it."""
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+
+    def shown() -> bytes:
+        with suppress(BlockingIOError):
+            return os.read(ours, 65536)
+        return b""
+
+    try:
+        yield theirs, shown
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def sam_publish(
+    files: TlsFiles,
+    url: str,
+    options: Mapping[str, Path],
+    *before: str,
+    stdin: int = subprocess.DEVNULL,
+) -> subprocess.CompletedProcess[str]:
+    """One result published by the program, configured by a file."""
+    keys = {"ca_file": files.ca_file, "spool": files.directory / "spool", **options}
+    lines = ["[publisher]", f'brokers = ["{url}"]', *(f'{k} = "{v}"' for k, v in keys.items())]
+    (files.directory / "sam.toml").write_text("\n".join(lines))
+    result = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
+    return subprocess.run(
+        [*before, sys.executable, "-m", "sam_pipeline.publisher", *result],
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        cwd=files.directory,
+        env={"PATH": os.environ["PATH"], "STATE_DIRECTORY": str(files.directory / "state")},
+        check=False,
+    )

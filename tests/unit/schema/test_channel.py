@@ -1,0 +1,383 @@
+"""The way to bytes: whatever the peer does, it costs the deadline and never more."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, cast
+
+import pytest
+
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from tests.support.brokers.fake_broker import black_hole, closed_port
+
+HOST = "127.0.0.1"
+SHORT_S = 0.2
+SOON_S = 5.0
+NOT_LONG_S = 1.5
+MUCH = b"x" * 16_000_000  # more than the kernel keeps for both ends
+
+Peer = Callable[[socket.socket], None]
+OVER = threading.Event()
+"""Set when a test is done with its channel."""
+
+
+@contextmanager
+def channel_to(peer: Peer = lambda connection: None, seconds: float = SOON_S) -> Iterator[Channel]:
+    """A channel to a peer that does this, in a thread, and closes when it is done."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        connection.settimeout(SOON_S)
+        with connection, suppress(OSError):
+            peer(connection)
+
+    OVER.clear()
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(SOON_S)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        channel = connect(HOST, listener.getsockname()[1], Deadline.after(seconds))
+        try:
+            yield channel
+        finally:
+            channel.close()
+            OVER.set()
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+
+
+def until_closed(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def mute(connection: socket.socket) -> None:
+    """Neither speaks nor reads until the other end is done."""
+    OVER.wait(SOON_S)
+
+
+def drip(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b".")
+        time.sleep(0.02)
+
+
+def flood(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"." * 65536)
+
+
+def read_all(channel: Channel) -> bytes:
+    found = b""
+    while data := channel.receive():
+        found += data
+    return found
+
+
+def test_bytes_go_there_and_come_back_until_the_peer_closes() -> None:
+    def echo(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(65536).upper())
+
+    with channel_to(echo) as channel:
+        channel.send(b"hello")
+
+        assert read_all(channel) == b"HELLO"
+        assert channel.receive() == b""
+        assert not channel.forwarded
+
+
+def test_many_bytes_arrive_whole_at_a_slow_reader() -> None:
+    taken: list[int] = []
+
+    def sip(connection: socket.socket) -> None:
+        while data := connection.recv(500_000):
+            taken.append(len(data))
+            time.sleep(0.0005)
+
+    with channel_to(sip) as channel:
+        channel.send(MUCH)
+
+    assert sum(taken) == len(MUCH)
+
+
+@pytest.mark.parametrize("peer", [mute, until_closed], ids=["mute", "reads only"])
+def test_a_peer_that_says_nothing_costs_the_deadline(peer: Peer) -> None:
+    with channel_to(peer, SHORT_S) as channel:
+        channel.send(b"x")
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=NO_ANSWER):
+            channel.receive()
+        took = time.monotonic() - started
+
+    assert SHORT_S / 2 < took < NOT_LONG_S
+
+
+def test_a_peer_that_takes_nothing_costs_the_deadline() -> None:
+    with channel_to(mute, SHORT_S) as channel:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=TAKES_NOTHING):
+            channel.send(MUCH)
+        took = time.monotonic() - started
+
+    assert took < NOT_LONG_S
+
+
+@pytest.mark.parametrize("peer", [drip, flood])
+def test_bytes_that_keep_coming_do_not_move_the_deadline(peer: Peer) -> None:
+    with channel_to(peer, SHORT_S) as channel:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=NO_ANSWER):
+            while True:
+                channel.receive()
+        took = time.monotonic() - started
+
+    assert SHORT_S / 2 < took < NOT_LONG_S
+
+
+def test_a_peer_that_sips_does_not_move_the_deadline() -> None:
+    def sip(connection: socket.socket) -> None:
+        while connection.recv(2000):
+            time.sleep(0.01)
+
+    with channel_to(sip, SHORT_S) as channel:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            channel.send(MUCH)
+        took = time.monotonic() - started
+        channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    assert took < NOT_LONG_S
+
+
+def test_a_new_deadline_lets_a_channel_go_on() -> None:
+    go = threading.Event()
+
+    def wait(connection: socket.socket) -> None:
+        go.wait(SOON_S)
+        connection.sendall(b"late")
+
+    with channel_to(wait, 0.05) as channel:
+        with pytest.raises(TimeoutError):
+            channel.receive()
+        go.set()
+        channel.deadline = Deadline.after(SOON_S)
+
+        assert channel.receive() == b"late"
+
+
+def test_a_deadline_that_is_over_reads_nothing_though_bytes_wait() -> None:
+    with channel_to(lambda connection: connection.sendall(b"there")) as channel:
+        assert channel.receive() == b"there"
+        channel.deadline = Deadline.after(-1)
+
+        with pytest.raises(TimeoutError, match=NO_ANSWER):
+            channel.receive()
+
+
+def test_a_peer_that_resets_is_an_error_in_words() -> None:
+    def reset(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    # Perhaps it resets before we have done more than connect.
+    with pytest.raises(ConnectionResetError) as caught, channel_to(reset) as channel:
+        channel.receive()
+
+    assert words_of(caught.value) == "connection reset by peer"
+
+
+def test_sending_to_a_peer_that_closed_is_an_error_and_no_signal() -> None:
+    with channel_to() as channel:
+        assert channel.receive() == b""
+
+        with pytest.raises(ConnectionError):
+            for _ in range(100):
+                channel.send(b"x" * 65536)
+
+
+def test_where_both_directions_are_full_what_comes_is_passed_on_and_the_rest_goes() -> None:
+    """A broker that waits until we read its answers takes no more messages before."""
+    arrived: list[bytes] = []
+    taken: list[int] = []
+
+    def speak_first(connection: socket.socket) -> None:
+        connection.sendall(MUCH)
+        while sum(taken) < len(MUCH):
+            taken.append(len(connection.recv(1_000_000)))
+
+    with channel_to(speak_first) as channel:
+        channel.arrived = arrived.append
+        channel.send(MUCH)
+        assert arrived
+        arrived.append(read_all(channel))
+
+    assert sum(taken) == len(MUCH)
+    assert sum(map(len, arrived)) == len(MUCH)
+
+
+def test_where_both_directions_are_full_and_nobody_listens_it_costs_the_deadline() -> None:
+    def speak_first(connection: socket.socket) -> None:
+        connection.sendall(MUCH)
+
+    with channel_to(speak_first, SHORT_S) as channel:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=TAKES_NOTHING):
+            channel.send(MUCH)
+        took = time.monotonic() - started
+
+    assert took < NOT_LONG_S
+
+
+def test_what_arrives_while_sending_may_end_it() -> None:
+    def say_no(connection: socket.socket) -> None:
+        connection.sendall(b"no")
+        mute(connection)
+
+    def refuse(data: bytes) -> None:
+        raise ConnectionAbortedError(data.decode())
+
+    with channel_to(say_no) as channel:
+        channel.arrived = refuse
+        with pytest.raises(ConnectionAbortedError, match="no"):
+            channel.send(MUCH)
+
+
+def test_waiting_for_a_mute_peer_takes_no_processor_time() -> None:
+    with channel_to(mute, 0.3) as channel:
+        channel.send(b"x")
+        used = time.thread_time()
+        with pytest.raises(TimeoutError):
+            channel.receive()
+        used = time.thread_time() - used
+
+    assert used < 0.1
+
+
+def test_a_peer_that_refuses_is_unavailable_in_words() -> None:
+    url = f"stomp://{HOST}:{closed_port()}"
+
+    with pytest.raises(BrokerUnavailable) as refusal:
+        open_channel(BrokerAddress(parse_broker(url), HOST), PublisherConfig(), soon())
+
+    assert str(refusal.value) == f"{url}: connection refused"
+
+
+def test_a_peer_that_does_not_even_refuse_costs_the_deadline() -> None:
+    with black_hole() as url:
+        started = time.monotonic()
+        with pytest.raises(BrokerUnavailable, match=NO_ANSWER):
+            broker = parse_broker(url)
+            open_channel(BrokerAddress(broker, HOST), PublisherConfig(), Deadline.after(SHORT_S))
+        took = time.monotonic() - started
+
+    assert SHORT_S / 2 < took < NOT_LONG_S
+
+
+def test_a_deadline_that_is_over_connects_nowhere() -> None:
+    with black_hole() as url, pytest.raises(TimeoutError):
+        connect(HOST, parse_broker(url).port, Deadline.after(-1))
+
+
+def test_an_address_of_ipv6_is_reached() -> None:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    with listener:
+        channel = connect("::1", listener.getsockname()[1], soon())
+        channel.close()
+
+    assert channel.socket.family == socket.AF_INET6
+
+
+def test_a_failed_connect_leaves_no_socket_open(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(OSError, match="refused"):
+        connect(HOST, closed_port(), soon())
+
+    assert not recwarn.list
+
+
+def test_http_client_reads_through_a_channel_and_may_close_it_before() -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"body")
+
+    with channel_to(answer) as channel:
+        asked = http.client.HTTPConnection(HOST)
+        asked.sock = cast(Any, channel)
+        asked.request("GET", "/")
+        response = asked.getresponse()  # which closes the connection
+        assert channel.socket.fileno() >= 0
+
+        assert response.read() == b"body"
+        assert channel.socket.fileno() == -1
+
+
+def test_http_client_keeps_a_channel_for_the_next_request() -> None:
+    def answer(connection: socket.socket) -> None:
+        for body in (b"one", b"two"):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + body)
+
+    with channel_to(answer) as channel:
+        asked = http.client.HTTPConnection(HOST)
+        asked.sock = cast(Any, channel)
+        bodies = []
+        for _ in range(2):
+            asked.request("GET", "/")
+            bodies.append(asked.getresponse().read())
+
+    assert bodies == [b"one", b"two"]
+
+
+def test_http_client_waits_for_a_dripping_answer_no_longer_than_the_deadline() -> None:
+    with channel_to(drip, SHORT_S) as channel:
+        asked = http.client.HTTPConnection(HOST)
+        asked.sock = cast(Any, channel)
+        asked.request("GET", "/")
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=NO_ANSWER):
+            asked.getresponse()
+        took = time.monotonic() - started
+
+    assert took < NOT_LONG_S
+
+
+def test_a_file_reads_in_pieces_what_came_in_one() -> None:
+    with (
+        channel_to(lambda connection: connection.sendall(b"line 1\nline 2\nrest")) as channel,
+        channel.makefile("rb") as file,
+    ):
+        assert file.readline() == b"line 1\n"
+        assert file.read(4) == b"line"
+        assert file.read() == b" 2\nrest"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(111, "Connection refused"), "connection refused"),
+        (OSError("its own words"), "its own words"),
+        (TimeoutError(), "TimeoutError"),
+        (ValueError("what"), "what"),
+    ],
+)
+def test_an_error_has_words_for_a_person(error: Exception, words: str) -> None:
+    assert words_of(error) == words
+
+
+def soon() -> Deadline:
+    return Deadline.after(SOON_S)

@@ -1,0 +1,289 @@
+"""sam.toml, environment and flags; the shared command line; broker URLs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.program import command, config
+
+
+@dataclass(frozen=True)
+class Part:
+    destination: str
+    message_class: str | None = field(default=None, metadata={"key": "class"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str
+    brokers: tuple[str, ...] = ()
+    timeout_s: float = field(
+        default=10.0, metadata={"check": lambda value: None if value > 0 else "must be positive"}
+    )
+    spool: Path | None = None
+    subscription: tuple[Part, ...] = ()
+    words: dict[str, str] = field(default_factory=dict)
+    eager: bool = False
+
+
+def load(path: Path | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
+    return config.load(
+        Settings,
+        "consumer",
+        flags=flags,
+        path=str(path) if path else None,
+        environ={"HOME": "/nowhere", **(env or {})},
+        parse_toml=tomllib.loads,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        '[consumer]\nname = "a"\nbrokers = ["x", "y"]\nspool = "in/spool"\n'
+        '[[consumer.subscription]]\ndestination = "/topic/x"\nclass = "metricOutput"\n'
+    )
+    return path
+
+
+def test_the_file_gives_values_and_relative_paths_are_relative_to_it(file: Path) -> None:
+    settings = load(file)
+
+    assert settings.brokers == ("x", "y")
+    assert settings.spool == file.parent / "in" / "spool"
+    assert settings.subscription == (Part("/topic/x", "metricOutput"),)
+    assert settings.timeout_s == 10.0
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(file: Path) -> None:
+    env = {"SAM_CONSUMER_NAME": "b", "SAM_CONSUMER_BROKERS": "p, q", "SAM_CONSUMER_EAGER": "yes"}
+
+    assert load(file, env).name == "b"
+    assert load(file, env).brokers == ("p", "q")
+    assert load(file, env).eager is True
+    assert load(file, env, name="c", brokers=None).name == "c"
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        "[consumr]\n[consumer]\nbroker = 1\ntimeout_s = -1\nspool = 7\n[[consumer.subscription]]\n"
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        load(path, {"SAM_CONSUMER_EAGER": "perhaps"})
+
+    problems = "\n".join(caught.value.problems)
+    assert "unknown section [consumr] (did you mean consumer?)" in problems
+    assert "unknown key broker (did you mean brokers?)" in problems
+    assert "timeout_s: must be positive" in problems
+    assert "spool: want a path, not 7" in problems
+    assert "destination is missing" in problems
+    assert "SAM_CONSUMER_EAGER: want true or false" in problems
+    assert "name is missing" in problems
+    assert str(path) in problems
+
+
+def test_a_named_file_must_exist_but_none_is_no_error(tmp_path: Path) -> None:
+    assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(env={"SAM_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text("[consumer\n")
+
+    with pytest.raises(ConfigError, match=r"sam\.toml:1: Expected"):
+        load(path)
+
+
+def test_each_problem_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(
+        "# timeout_s = 1\n[publisher]\ntimeout_s = 2\n\n[consumr] # typo\n"
+        '[consumer]\nbrokers = [\n  "timeout_s = 3",\n]\nname = 1\n  "timeout_s"  = -1\n'
+        "broker = 4\n"
+        '[[consumer.subscription]]\ndestination = "/topic/a"\n'
+        "[[consumer.subscription]]\ndestination = 7\nclas = 1\n"
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        load(path, {"SAM_CONSUMER_SPOOL": ""}, spool=None)
+
+    assert sorted(caught.value.problems) == [
+        f"{path}:10: [consumer] name: want text, not 1",
+        f"{path}:11: [consumer] timeout_s: must be positive",
+        f"{path}:12: [consumer] unknown key broker (did you mean brokers?)",
+        f"{path}:16: [consumer] subscription[2] destination: want text, not 7",
+        f"{path}:17: [consumer] subscription[2] unknown key clas (did you mean class?)",
+        f"{path}:5: unknown section [consumr] (did you mean consumer?)",
+    ]
+
+
+def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Path) -> None:
+    with pytest.raises(ConfigError) as of_variable:
+        load(file, {"SAM_CONSUMER_TIMEOUT_S": "-2"})
+    with pytest.raises(ConfigError) as of_option:
+        load(file, {"SAM_CONSUMER_TIMEOUT_S": "2"}, timeout_s=-3.0)
+
+    assert of_variable.value.problems == ("SAM_CONSUMER_TIMEOUT_S: must be positive",)
+    assert of_option.value.problems == ("command line: timeout_s: must be positive",)
+
+
+def test_what_is_good_can_be_read_beside_what_is_bad(file: Path) -> None:
+    file.write_text(file.read_text().replace('"a"', "7", 1))
+
+    found = config.examine(
+        Settings,
+        "consumer",
+        flags={},
+        path=str(file),
+        environ={"SAM_CONSUMER_EAGER": "yes"},
+        parse_toml=tomllib.loads,
+    )
+
+    assert found.problems == (f"{file}:2: [consumer] name: want text, not 7",)
+    assert found.bad == {"name"}
+    assert found.values["brokers"] == ("x", "y")
+    assert found.place("brokers") == f"{file}:3: [consumer] brokers"
+    assert found.place("eager") == "SAM_CONSUMER_EAGER"
+    assert found.place("timeout_s") == f"{file}: [consumer] timeout_s"
+
+
+def test_state_lives_where_systemd_or_xdg_say() -> None:
+    assert config.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
+    assert config.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
+    assert config.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
+
+
+def parser() -> argparse.ArgumentParser:
+    common = command.common_options()
+    main = command.CommandParser(prog="sam-x", parents=[common])
+    main.add_subparsers(dest="what", required=True).add_parser("do", parents=[common])
+    return main
+
+
+@pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
+def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
+    seen: list[argparse.Namespace] = []
+
+    command.run("sam-x", parser(), argv, lambda args: seen.append(args) or 0)
+
+    assert seen[0].json is True
+    assert (seen[0].config, seen[0].verbosity, seen[0].log_format) == (None, 0, "text")
+
+
+def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", parser(), ["dance"], lambda args: 0)
+
+    assert caught.value.code == 64
+    assert "sam-x --help" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise ConfigError(["first", "second"])
+
+    code = command.run("sam-x", parser(), ["do"], fail)
+
+    assert code == 78
+    assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
+
+
+def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.run("sam-x", parser(), ["do"], lambda args: 1 // 0)
+
+    assert code == 70
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_table_puts_numbers_to_the_right_and_nothing_for_none() -> None:
+    table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
+
+    assert table.splitlines() == ["site    value", "------  -----", "A        99.5", "LONGER"]
+
+
+def test_json_knows_times() -> None:
+    from tests.support.builders import NOW
+
+    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
+        "at": "2026-11-20T12:30:00Z",
+        "day": "2026-11-20",
+    }
+
+
+def test_a_broker_url_is_read_and_shown_without_its_user() -> None:
+    broker = parse_broker("stomp://me@msg.example.org")
+
+    assert broker == Broker("stomp", "msg.example.org", 61613, user="me")
+    assert str(broker) == "stomp://msg.example.org:61613"
+    assert str(parse_broker("spool:///var/spool/in")) == "spool:///var/spool/in"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://x", "begins with 'http'"),
+        ("msg.example.org", "begins with 'msg.example.org'"),
+        ("stomp://", "names no host"),
+        ("stomp://u:secret@h", "a password has no place"),
+        ("stomp://h:1/x", "nothing may follow"),
+        ("stomp://h:99999", "Port"),
+        ("spool://x/y", "three slashes"),
+        ("spool:///", "names no directory"),
+    ],
+)
+def test_a_bad_broker_url_is_refused_in_words_without_its_secret(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_broker(url)
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['words = { a = "b" }', 'words.a = "b"', '[consumer.words]\na = "b"']
+)
+def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
+
+    assert load(path).words == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('words = "a"', "want a table of texts, not 'a'"),
+        ('words = { a = 1, b = "c", d = [] }', "want text for each name, not a = 1, d = []"),
+        ("words.a = 1", "want text for each name, not a = 1"),
+        ("[consumer.words]\na = 1", "want text for each name, not a = 1"),
+    ],
+)
+def test_a_table_of_anything_else_is_a_problem_with_its_line(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
+
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+
+    assert caught.value.problems == (f"{path}:3: [consumer] words: {words}",)
+
+
+def test_a_table_of_texts_can_only_be_set_in_the_file(file: Path) -> None:
+    with pytest.raises(ConfigError, match="SAM_CONSUMER_WORDS: can only be set in the file"):
+        load(file, {"SAM_CONSUMER_WORDS": "a=b"})

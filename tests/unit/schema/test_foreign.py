@@ -1,0 +1,243 @@
+"""What a subscription says of foreign messages: stamps, renamed keys, and the limits of any."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Refused, decode
+from sam_pipeline.schema.messages.foreign import (
+    FORMAT,
+    RENAME,
+    Stamp,
+    make_stamp,
+    rename_problems,
+    renames_of,
+)
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import Limits
+from tests.support.builders import NOW, metric_message, metric_result
+
+COLUMNS = METRIC_OUTPUT.keys
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+FOREIGN_TEXT = b"""\
+metric: org.sam.M
+Host: ce01.example.org
+serviceFlavour: CE
+metricStatus: OK
+timestamp: 2026-11-20T12:00:00Z
+output: first
+second: not a key
+EOT
+of the details
+EOT
+"""
+
+
+def decoded(body: bytes, limits: Limits = Limits(), **headers: str) -> Decoded:  # noqa: B008
+    message = Message({CLASS: "metricOutput", **headers}, body)
+    return decode(message, COLUMNS, NOW, limits)
+
+
+def only_refusal(found: Decoded) -> Refused:
+    assert not found.rows
+    [refused] = found.bad
+    return refused
+
+
+def renamed(**rename: str) -> dict[str, str]:
+    return dict(make_stamp(rename=rename).headers)
+
+
+def test_a_stamp_adds_the_headers_that_a_message_lacks() -> None:
+    stamp = make_stamp("metricOutput", "nstream", {"site": "siteName"})
+
+    stamped = stamp.stamped(Message({"nagiosHost": "etf", CLASS: ""}, b"x"))
+
+    assert stamped.body == b"x"
+    assert stamped.headers == {
+        "nagiosHost": "etf",
+        CLASS: "metricOutput",
+        FORMAT: "nstream",
+        RENAME: "site=siteName",
+    }
+
+
+def test_what_a_message_says_itself_wins() -> None:
+    theirs = Message({CLASS: "own", FORMAT: "wlcg"}, b"")
+
+    stamped = make_stamp("metricOutput", "nstream").stamped(theirs)
+
+    assert stamped == theirs
+
+
+@pytest.mark.parametrize("stamp", [Stamp(), make_stamp(), make_stamp("metricOutput", "wlcg")])
+def test_a_message_that_lacks_nothing_is_returned_as_it_is(stamp: Stamp) -> None:
+    message = metric_message()
+
+    assert stamp.stamped(message) is message
+
+
+def test_nstream_results_are_metric_results_unless_a_class_is_given() -> None:
+    assert make_stamp(format_name="nstream").headers[CLASS] == "metricOutput"
+    assert make_stamp("perfSonar", "nstream").headers[CLASS] == "perfSonar"
+
+
+@given(st.dictionaries(NAMES, NAMES))
+@example({"a=b,c": "%41", "ü:\n": "x y"})
+def test_any_names_travel_in_the_header(rename: dict[str, str]) -> None:
+    problems = list(rename_problems(rename.items()))
+    headers = make_stamp(rename=rename).headers
+
+    found = decode(Message({CLASS: "own", **headers}, b"x: y\nEOT\n"), ["x"], NOW)
+
+    assert all(text.isascii() and text.isprintable() for text in headers.values())
+    if problems:
+        assert only_refusal(found).reason == "bad-rename"
+    else:
+        expected = {foreign.lower(): ours for foreign, ours in rename.items()}
+        assert renames_of(Message(headers, b"")) == expected
+
+
+@given(st.text())
+@example("a=b")
+@example("%FF=a")
+def test_any_text_in_the_headers_gives_a_row_or_a_reason(text: str) -> None:
+    whole = metric_message().body
+    for headers in ({RENAME: text}, {FORMAT: text}, {RENAME: text, FORMAT: "nstream"}):
+        found = decoded(whole, **headers)
+
+        assert len(found.rows) + len(found.bad) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("metric", "no foreign=ours"),
+        ("metric=", "no foreign=ours"),
+        ("=metricName", "no foreign=ours"),
+        ("a=b,", "no foreign=ours"),
+        ("a=b=c", "no foreign=ours"),
+        ("a b=c", "no foreign=ours"),
+        ("a%2=c", "no foreign=ours"),
+        ("a%FF=c", "no UTF-8"),
+        ("%20=c", "empty"),
+        ("a=x,A=y", "twice"),
+        ("a=x,b=X", "both become"),
+    ],
+)
+def test_a_header_of_another_form_is_refused_with_the_whole_message(text: str, words: str) -> None:
+    refused = only_refusal(decoded(FOREIGN_TEXT, **{RENAME: text}))
+
+    assert (refused.number, refused.reason, refused.raw) == (WHOLE, "bad-rename", FOREIGN_TEXT)
+    assert words in refused.text
+
+
+def test_a_format_nobody_knows_is_refused_with_the_whole_message() -> None:
+    refused = only_refusal(decoded(FOREIGN_TEXT, **{FORMAT: "xml"}))
+
+    assert (refused.number, refused.reason) == (WHOLE, "unknown-format")
+    assert refused.raw == FOREIGN_TEXT
+    assert "wlcg, nstream" in refused.text
+
+
+def test_foreign_keys_of_a_text_are_found_in_any_case_and_details_have_many_lines() -> None:
+    headers = renamed(METRIC="metricName", host="hostName", output="detailsData")
+
+    [row] = decoded(FOREIGN_TEXT, **headers).rows
+
+    assert row.raw == FOREIGN_TEXT
+    assert row.values["metricName"] == "org.sam.M"
+    assert row.values["hostName"] == "ce01.example.org"
+    assert row.values["detailsData"] == "first\nsecond: not a key\nEOT\nof the details"
+
+
+def test_a_foreign_key_starts_the_next_record() -> None:
+    headers = renamed(metric="metricName", host="hostName", output="detailsData")
+
+    rows = decoded(FOREIGN_TEXT * 3, **headers).rows
+
+    assert [row.values["detailsData"].count("\n") for row in rows] == [3, 3, 3]
+
+
+def test_the_keys_of_json_are_renamed() -> None:
+    record = metric_result(metricName=None, Metric="org.sam.M")
+    body = json.dumps([record, metric_result()]).encode()
+
+    found = decoded(body, **{CONTENT_TYPE: JSON}, **renamed(metric="metricname"))
+
+    assert [row.values["metricName"] for row in found.rows] == ["org.sam.M", "org.sam.CE-JobSubmit"]
+    assert not found.ignored
+
+
+def test_two_keys_may_change_places() -> None:
+    body = json.dumps({"a": "1", "B": "2"}).encode()
+    message = Message({CLASS: "own", CONTENT_TYPE: JSON, **renamed(a="b", b="a")}, body)
+    as_text = Message({CLASS: "own", **renamed(a="b", b="a")}, b"a: 1\nB: 2\nEOT\n")
+
+    assert [row.values for row in decode(message, ["a", "b"], NOW).rows] == [{"b": "1", "a": "2"}]
+    assert [row.values for row in decode(as_text, ["a", "b"], NOW).rows] == [{"b": "1", "a": "2"}]
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", JSON])
+def test_a_record_with_both_names_of_a_key_has_it_twice(content_type: str) -> None:
+    record = {"metric": "x", **metric_result()}
+    text = "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
+    body = json.dumps(record) if content_type == JSON else text
+
+    found = decoded(body.encode(), **{CONTENT_TYPE: content_type}, **renamed(metric="metricName"))
+
+    assert only_refusal(found).reason == "duplicate-key"
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_message_above_the_limit_of_bytes_is_kept_whole_and_unread(extra: int) -> None:
+    body = metric_message().body
+
+    found = decoded(body, Limits(max_message_bytes=len(body) - extra))
+
+    if extra:
+        refused = only_refusal(found)
+        assert (refused.number, refused.reason, refused.raw) == (WHOLE, "too-large", body)
+        assert "max_message_bytes" in refused.text
+    else:
+        assert len(found.rows) == 1
+
+
+ONE = metric_message().body
+AS_JSON = {CONTENT_TYPE: JSON}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (ONE * 4, {}),
+        (ONE * 3 + ONE.removesuffix(b"EOT\n"), {}),
+        (ONE.replace(b": CE\n", b": CE,ARC-CE\n") * 2, {}),
+        (ONE.replace(b": CE\n", b": A,B,C,D\n"), {}),
+        (ONE.replace(b": CE\n", b": A,B,C,D,E,F\n"), {}),
+        (json.dumps([metric_result()] * 4).encode(), AS_JSON),
+        (json.dumps([{"metric": "x"}] * 4).encode(), {FORMAT: "nstream"}),
+        (b"EOT\n" * 4, {}),
+    ],
+)
+def test_a_message_of_too_many_records_is_refused_whole(
+    body: bytes, headers: dict[str, str]
+) -> None:
+    refused = only_refusal(decoded(body, Limits(max_records=3), **headers))
+
+    assert (refused.number, refused.reason, refused.raw) == (WHOLE, "too-many-records", body)
+    assert "max_records" in refused.text
+
+
+def test_as_many_records_as_the_limit_are_loaded() -> None:
+    limits = Limits(max_records=3)
+    listed = ONE.replace(b": CE\n", b": A,B,C\n")
+
+    assert len(decoded(ONE * 3, limits).rows) == 3
+    assert len(decoded(listed, limits).rows) == 3
+    assert len(decoded(json.dumps([metric_result()] * 3).encode(), limits, **AS_JSON).rows) == 3

@@ -1,0 +1,60 @@
+"""The JSON payload."""
+
+from __future__ import annotations
+
+import pytest
+
+from sam_pipeline.schema.records.json_form import read_json, write_json
+from sam_pipeline.schema.records.text import BadRecord, ReadRecord
+from tests.support.builders import metric_result
+
+
+def test_an_object_is_one_record_and_an_array_many() -> None:
+    one = read_json(b'{"hostName": "a"}')
+    many = read_json(write_json([metric_result(), metric_result()]).encode())
+
+    assert [record.fields for record in one if isinstance(record, ReadRecord)] == [
+        {"hostName": "a"}
+    ]
+    assert len(many) == 2
+
+
+def test_numbers_and_booleans_become_their_text_and_null_is_absent() -> None:
+    [record] = read_json(b'{"weight": 1.50, "big": 36893488147419103232, "up": true, "x": null}')
+
+    assert isinstance(record, ReadRecord)
+    assert record.fields == {"weight": "1.50", "big": "36893488147419103232", "up": "true"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "empty"),
+        (b"[]", "empty"),
+        (b"{}", "empty"),
+        (b"hostName: a", "not-json"),
+        (b'"text"', "not-json"),
+        (b'{"a": NaN}', "not-json"),
+        (b'{"a": 1} {"a": 2}', "not-json"),
+        (b"\xff", "not-json"),
+        (b"[" * 100_000, "not-json"),
+        (b'{"a": {"b": 1}}', "nested"),
+        (b'{"a": 1, "A": 2}', "duplicate-key"),
+        (b'{"a": "\\u0000"}', "nul-byte"),
+        (b'{"a": "\\ud800"}', "bad-text"),
+    ],
+)
+def test_bad_json_is_one_bad_record(body: bytes, reason: str) -> None:
+    [record] = read_json(body)
+
+    assert isinstance(record, BadRecord)
+    assert record.reason == reason
+
+
+def test_a_bad_object_leaves_its_neighbours_and_keeps_its_text() -> None:
+    first, bad, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
+
+    assert isinstance(first, ReadRecord) and isinstance(last, ReadRecord)
+    assert isinstance(bad, BadRecord)
+    assert bad.raw == b'{"a": ["1"]}'
+    assert "item 2" in bad.text

@@ -1,0 +1,212 @@
+"""Probe results of ETF, as nstream writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.messages.decode import Decoded, decode
+from sam_pipeline.schema.messages.foreign import make_stamp
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from tests.support.builders import NOW
+
+STAMP = make_stamp(format_name="nstream")
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+def nstream_result(**changes: Any) -> dict[str, Any]:
+    """What nstream's backend `mq` writes with the names of its documentation."""
+    result = {
+        "metric": "org.lhcb.SRM-VOPut-/lhcb/Role=production",
+        "host": "SRM01.example.org",
+        "status": "WARNING",
+        "summary": "slow",
+        "details": r"copied in 61 s\nremoved",
+        "tags": "SRMv2",
+        "timestamp": "2026-11-20T12:00:00Z",
+        **changes,
+    }
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def decoded(document: Any, rename: Mapping[str, str] | None = None, **headers: str) -> Decoded:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    stamp = make_stamp(format_name="nstream", rename=rename or {})
+    return decode(stamp.stamped(Message(headers, body)), METRIC_OUTPUT.keys, NOW)
+
+
+def values(document: Any, rename: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    [row] = decoded(document, rename).rows
+    return row.values
+
+
+def test_a_result_becomes_a_metric_result_of_the_monitoring_host() -> None:
+    [row] = decoded(nstream_result(), nagiosHost="etf-prod.example.org").rows
+
+    assert row.values == {
+        "metricName": "org.lhcb.SRM-VOPut-/lhcb/Role=production",
+        "hostName": "srm01.example.org",
+        "metricStatus": "WARNING",
+        "summaryData": "slow",
+        "detailsData": "copied in 61 s\nremoved",
+        "serviceFlavour": "SRMv2",
+        "timestamp": "2026-11-20T12:00:00Z",
+        "monitoringHost": "etf-prod.example.org",
+    }
+
+
+def test_an_epoch_is_a_time_and_counters_of_performance_data_are_ignored() -> None:
+    written_by_mq_wperf = nstream_result(
+        timestamp="1795176000",
+        datetime="2026-11-20T12:00:00Z",
+        perfdata="time=61s",
+        perf_metrics={"time": 61.0},
+    )
+
+    found = decoded(written_by_mq_wperf)
+
+    assert found.rows[0].values["timestamp"] == "2026-11-20T12:00:00Z"
+    assert found.rows[0].values["performanceData"] == "time=61s"
+    assert found.ignored == {"datetime": 1, "perf_metrics": 1}
+
+
+def test_an_array_holds_many_results() -> None:
+    found = decoded([nstream_result(), nstream_result(status="OK")])
+
+    assert [row.values["metricStatus"] for row in found.rows] == ["WARNING", "OK"]
+
+
+@pytest.mark.parametrize("tags", ["CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "])
+def test_each_tag_is_a_flavour(tags: str) -> None:
+    for key in ("tags", "Tags", "serviceFlavour"):
+        found = decoded(nstream_result(**{"tags": None, key: tags}))
+
+        assert [row.values["serviceFlavour"] for row in found.rows] == ["CREAM-CE", "ARC-CE"]
+        assert not found.ignored
+
+
+def test_a_flavour_under_its_own_name_goes_before_tags() -> None:
+    found = decoded(nstream_result(serviceFlavour="SRM", tags="prod"))
+
+    assert [row.values["serviceFlavour"] for row in found.rows] == ["SRM"]
+    assert found.ignored == {"tags": 1}
+
+
+@pytest.mark.parametrize("tags", [None, "", " , "])
+def test_a_result_without_flavour_is_refused_in_words_and_alone(tags: str | None) -> None:
+    found = decoded([nstream_result(), nstream_result(tags=tags)])
+
+    [refused] = found.bad
+    assert (refused.number, refused.reason) == (2, "missing-key")
+    assert "tags or serviceFlavour" in refused.text
+    assert len(found.rows) == 1
+
+
+def test_a_class_of_a_sites_own_needs_no_flavour() -> None:
+    stamp = make_stamp("perfSonar", "nstream", {"ps_host": "host"})
+    message = stamp.stamped(Message({}, b'{"metric": "ps ntp", "ps_host": "ps.example.org"}'))
+
+    [row] = decode(message, ["metricName", "host"], NOW).rows
+
+    assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
+
+
+def test_a_rename_goes_before_the_names_of_the_documentation() -> None:
+    result = nstream_result(tags="lhcb", flavour="SRMv2", metric=None, check="org.sam.M")
+
+    found = values(result, {"tags": "voName", "flavour": "serviceFlavour", "check": "metricName"})
+
+    assert found["voName"] == "lhcb"
+    assert found["serviceFlavour"] == "SRMv2"
+    assert found["metricName"] == "org.sam.M"
+
+
+def test_keys_as_nagios_names_them_can_all_be_renamed() -> None:
+    written_without_c_map = {
+        "servicedesc": "org.sam.M",
+        "hostname": "ce01.example.org",
+        "servicestate": "OK",
+        "_servicetags": "CE",
+        "_servicevo": "ops",
+        "lastservicecheck": "1795176000",
+        "servicestatetype": "HARD",
+    }
+    rename = {
+        "servicedesc": "metricName",
+        "servicestate": "metricStatus",
+        "_servicetags": "tags",
+        "_servicevo": "voName",
+        "lastservicecheck": "timestamp",
+    }
+
+    with_tags = decoded(written_without_c_map, rename)
+    with_flavour = decoded(written_without_c_map, {**rename, "_servicetags": "serviceFlavour"})
+
+    for found in (with_tags, with_flavour):
+        assert [row.values["serviceFlavour"] for row in found.rows] == ["CE"]
+        assert found.rows[0].values["voName"] == "ops"
+        assert found.ignored == {"servicestatetype": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "PENDING"}, "bad-status"),
+        ({"status": {"OK": 1}}, "bad-status"),
+        ({"timestamp": "yesterday"}, "bad-time"),
+        ({"timestamp": None}, "missing-key"),
+        ({"host": ["a"]}, "bad-host"),
+        ({"metricName": "both"}, "duplicate-key"),
+        ({"metric": "a\0b"}, "nul-byte"),
+    ],
+)
+def test_a_bad_result_keeps_its_bytes_and_its_reason(changes: dict[str, Any], reason: str) -> None:
+    result = nstream_result(**changes)
+
+    [refused] = decoded(result).bad
+
+    assert refused.reason == reason
+    assert json.loads(refused.raw) == result
+
+
+@pytest.mark.parametrize("body", [b"metric: x\nEOT\n", b'"x"', b"[" * 100_000, b"\xff"])
+def test_a_body_that_is_no_json_is_one_dead_letter(body: bytes) -> None:
+    [refused] = decoded(body).bad
+
+    assert (refused.reason, refused.raw) == ("not-json", body)
+
+
+def test_nesting_to_the_depth_of_the_parser_is_no_crash() -> None:
+    body = b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}"
+
+    assert len(decoded(body).bad) == 1
+
+
+def test_line_ends_that_nagios_did_not_write_stay() -> None:
+    assert values(nstream_result(details=r"C:\\new"))["detailsData"] == r"C:\\new"
+    assert values(nstream_result(details="a\nb"))["detailsData"] == "a\nb"
+    assert values(nstream_result(summary=r"a\nb"))["summaryData"] == r"a\nb"
+
+
+@given(st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES))
+def test_whatever_a_result_holds_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
+    found = decoded(nstream_result(**changes))
+
+    assert bool(found.rows) != bool(found.bad)
+
+
+@given(st.binary())
+def test_whatever_a_body_holds_gives_rows_or_a_reason(body: bytes) -> None:
+    found = decoded(body)
+
+    assert bool(found.rows) != bool(found.bad)

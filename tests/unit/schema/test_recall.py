@@ -1,0 +1,240 @@
+"""What is remembered of a record's text changes nothing but the time it takes.
+
+`pytest --hypothesis-profile=soak tests/unit/schema/test_recall.py` looks much longer.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.messages import decode_cache as module
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import Record, write_wlcg
+from tests.support.builders import NOW, metric_message, metric_result
+
+LOWER = tuple(key.lower() for key in METRIC_OUTPUT.keys)
+VIEWS = (
+    LOWER,
+    METRIC_OUTPUT.keys,
+    (*METRIC_OUTPUT.keys, "weight", "EOT"),
+    tuple(key for key in LOWER if key != "summarydata"),
+    (*LOWER, "summaryData"),
+)
+
+# Few values of each kind: so that texts come again, with other values in them.
+PLAIN = {
+    "hostName": ["ce01.example.org", "CE02.Example.org."],
+    "serviceURI": ["https://ce03.example.org:8443/x"],
+    "serviceFlavour": ["CE", "caf\xe9"],
+    "siteName": ["EXAMPLE-LCG2", "S: T"],
+    "metricStatus": ["OK", "WARNING", "CRITICAL"],
+    "metricName": ["org.sam.CE-JobSubmit"],
+    "summaryData": ["done", "a\tb", "c: d", "na\xefve", "hostName: x", "\x1c", "\u2028x"],
+    "gatheredAt": ["wn17.example.org"],
+    "timestamp": ["2026-11-20T12:00:00Z", "2026-11-20T12:29:59Z"],
+    "voName": ["ops", "atlas"],
+    "voFqan": ["/ops/Role=lcgadmin"],
+    "performanceData": ["time=1s;2;3", "x" * 3500],
+    "detailsData": ["one", "one\ntwo", "a\n\nsummaryData: b\n", "\nvoName: x", " \n "],
+}
+ODD_VALUES = [
+    "",
+    " ",
+    " x",
+    "x ",
+    "\xa0x\t",
+    "x\x0b",
+    "x\0",
+    "\ufeffx",
+    "x\r",
+    "EOT",
+    "\x85",
+    "x, y",
+    "2",
+    "ok",
+]
+ODD_TIMES = [
+    "now",
+    "1795176000",
+    "2016-11-01T00:00:00Z",
+    "2026-11-22T00:00:00Z",
+    "2026-11-20T12:00:00\x0bZ",
+]
+ODD_KEYS = ["fancy", "weight", "SUMMARYDATA", "detailsdata", "Timestamp", " hostName", "no key", ""]
+KEYS = st.sampled_from([*PLAIN, *ODD_KEYS])
+VALUES = st.sampled_from(
+    [*ODD_VALUES, *ODD_TIMES, *(one for each in PLAIN.values() for one in each)]
+)
+COLONS = st.sampled_from([": ", ": ", ":", ":  ", " : ", ":\t", ""])
+ENDS = st.sampled_from(
+    ["EOT\n"] * 8 + ["EOT \n", "EOT\r\n", "\nEOT\n", "EOT", "eot\n", "EOT\n\n", ""]
+)
+
+
+@st.composite
+def plain_texts(draw: st.DrawFn) -> str:
+    """A record in the form of our writer, whatever its values."""
+    optional = [key for key in PLAIN if key not in METRIC_OUTPUT.required]
+    left_out = draw(st.sets(st.sampled_from(optional), max_size=4))
+    record = {key: draw(st.sampled_from(PLAIN[key])) for key in PLAIN if key not in left_out}
+    return "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
+
+
+@st.composite
+def damaged_texts(draw: st.DrawFn) -> str:
+    """Such a record with a few things wrong."""
+    lines = draw(plain_texts()).splitlines(keepends=True)[:-1]
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(lines) - 1))
+        key, _, value = lines[at].partition(": ")
+        change = draw(
+            st.sampled_from(["value", "key", "colon", "line", "end", "move", "again", "no"])
+        )
+        if change == "value":
+            lines[at] = f"{key}: {draw(VALUES)}\n"
+        elif change == "key":
+            lines[at] = f"{draw(KEYS)}: {value}"
+        elif change == "colon":
+            lines[at] = f"{key}{draw(COLONS)}{value}"
+        elif change == "line":
+            lines.insert(at, f"{draw(KEYS)}{draw(COLONS)}{draw(VALUES)}\n")
+        elif change == "end":
+            lines[at] = draw(st.sampled_from(["\r\n", "\n\n", "\x0b\n", "", "EOT\n"])).join(
+                [lines[at].rstrip("\n"), ""]
+            )
+        elif change == "move":
+            lines.append(lines.pop(at))
+        elif change == "again":
+            lines.append(lines[at])
+        elif len(lines) > 1:
+            del lines[at]
+    return "".join(lines) + draw(ENDS)
+
+
+BODIES = st.one_of(
+    st.lists(plain_texts(), min_size=1, max_size=3).map("".join),
+    st.lists(st.one_of(plain_texts(), damaged_texts()), max_size=3).map("".join),
+)
+HEADERS = st.fixed_dictionaries(
+    {"messageClass": st.sampled_from(["metricOutput"] * 5 + ["METRICOUTPUT", "downtime", "own"])},
+    optional={
+        "content-type": st.sampled_from(["text/plain; charset=utf-8", "Application/JSON; x=y"]),
+        "nagios_host": st.sampled_from(["", " ", "nagios.example.org", "a\nb"]),
+        "nagiosHost": st.sampled_from(["nagios2.example.org", "x\0"]),
+        "samFormat": st.sampled_from(["", "wlcg", "nstream"]),
+        "samRename": st.sampled_from(["", "performanceData=summaryData"]),
+        "recordCount": st.sampled_from(["1", "2", "x"]),
+    },
+)
+LIMITS = st.sampled_from([Limits()] * 8 + [Limits(max_records=1), Limits(max_message_bytes=300)])
+
+
+@given(BODIES, HEADERS, LIMITS, st.sampled_from(VIEWS), st.sampled_from([b"", b"\xff"]))
+def test_any_body_is_the_same_from_memory(
+    body: str, headers: dict[str, str], limits: Limits, columns: tuple[str, ...], before: bytes
+) -> None:
+    message = Message(headers, before + body.encode())
+    expected = decode(message, columns, NOW, limits)
+
+    for _ in range(3):  # met, remembered, recalled
+        assert recall(message, columns, NOW, limits) == expected
+
+    event("from memory" if is_from_memory(message, columns) else "by decode()")
+
+
+def is_from_memory(message: Message, columns: tuple[str, ...] = LOWER) -> bool:
+    return bool(module._rows(message, columns, NOW, Limits()))
+
+
+def met_twice(record: Record, **headers: str) -> None:
+    for _ in range(2):
+        recall(metric_message(record, **headers), LOWER, NOW)
+
+
+def test_a_result_of_an_instance_that_was_met_twice_is_not_read_again() -> None:
+    met_twice(metric_result(summaryData="one", performanceData="a=1", detailsData="x\ny"))
+
+    later = metric_message(
+        metric_result(
+            metricStatus="CRITICAL",
+            timestamp="2026-11-20T12:05:00Z",
+            summaryData=" na\xefve: two ",
+            performanceData="a=2",
+            detailsData="hostName: z\n\ny",
+        )
+    )
+
+    assert is_from_memory(later)
+    assert recall(later, LOWER, NOW) == decode(later, LOWER, NOW)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timestamp": "2015-11-20T12:00:00Z"},
+        {"timestamp": "2026-11-22T12:00:00Z"},
+        {"timestamp": "2026-11-31T12:00:00Z"},
+        {"metricStatus": "UP"},
+    ],
+)
+def test_a_value_that_is_refused_is_refused_of_a_known_instance_too(
+    changes: dict[str, str],
+) -> None:
+    met_twice(metric_result())
+    message = metric_message(metric_result(**changes))
+
+    found = recall(message, LOWER, NOW)
+
+    assert found.bad and found == decode(message, LOWER, NOW)
+
+
+def test_limits_and_now_are_those_of_the_message_not_of_the_memory() -> None:
+    met_twice(metric_result())
+
+    found = recall(metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
+
+    assert [bad.reason for bad in found.bad] == ["too-old"]
+
+
+def test_the_header_that_names_the_monitoring_host_is_part_of_what_is_remembered() -> None:
+    for host in ("nagios1", "nagios2", ""):
+        met_twice(metric_result(), nagiosHost=host)
+
+    found = [
+        recall(metric_message(metric_result(), nagiosHost=host), LOWER, NOW)
+        for host in ("nagios1", "nagios2", "")
+    ]
+
+    hosts = [each.rows[0].values["monitoringhost"] for each in found]
+    assert hosts == ["nagios1", "nagios2", "wn17.example.org"]
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "metricoutput"])
+def test_other_classes_are_decoded_as_ever(name: str) -> None:
+    message = new_message(name, write_wlcg({"siteName": "S", "hostName": "h"}))
+
+    for _ in range(3):
+        assert recall(message, BUILT_IN[name].keys, NOW) == decode(
+            message, BUILT_IN[name].keys, NOW
+        )
+
+
+def test_what_is_remembered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED", 50)
+    module._met.clear()
+
+    for number in range(120):
+        met_twice(metric_result(metricName=f"org.sam.M{number}"))
+        met_twice(metric_result(metricName="M" * (3000 + number)))
+
+    assert len(module._met) <= 50
+    assert not is_from_memory(metric_message(metric_result(metricName="M" * 3000)))
+    assert module._remembered.cache_info().maxsize == 20_000

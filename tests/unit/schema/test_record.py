@@ -1,0 +1,174 @@
+"""The record text: what the strict writer writes and the tolerant reader accepts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.text import BadRecord, ReadRecord, read_wlcg, write_wlcg
+from tests.support.builders import metric_result
+
+
+def fields_of(body: bytes | str, **options: object) -> list[dict[str, str]]:
+    body = body.encode() if isinstance(body, str) else body
+    records = read_wlcg(body, message_class=METRIC_OUTPUT, **options)  # type: ignore[arg-type]
+    assert all(isinstance(record, ReadRecord) for record in records), records
+    return [record.fields for record in records if isinstance(record, ReadRecord)]
+
+
+def reasons_of(body: bytes, **options: object) -> list[str]:
+    records = read_wlcg(body, message_class=METRIC_OUTPUT, **options)  # type: ignore[arg-type]
+    return [record.reason for record in records if isinstance(record, BadRecord)]
+
+
+def test_the_writer_keeps_the_order_of_the_known_writers_and_puts_details_last() -> None:
+    record = {"detailsData": "a\nb", "voName": "ops", **metric_result(), "serviceURI": "ce01/x"}
+
+    lines = write_wlcg(record).split("\n")
+
+    keys = [line.split(":")[0] for line in lines[:11]]
+    assert keys == [
+        "serviceURI",
+        "hostName",
+        "serviceFlavour",
+        "siteName",
+        "metricStatus",
+        "metricName",
+        "summaryData",
+        "gatheredAt",
+        "timestamp",
+        "voName",
+        "detailsData",
+    ]
+    assert lines[-3:] == ["b", "EOT", ""]
+
+
+def test_a_long_summary_is_cut_and_the_whole_heads_the_details() -> None:
+    summary = "x" * 300
+
+    [record] = fields_of(write_wlcg(metric_result(summaryData=summary, detailsData="more")))
+
+    assert record["summaryData"] == "x" * 255
+    assert record["detailsData"] == f"{summary}\nmore"
+
+
+def test_a_details_line_that_would_end_the_record_gets_a_blank() -> None:
+    text = write_wlcg(metric_result(detailsData="one\nEOT\nhostName: two"))
+
+    [record] = fields_of(text)
+
+    assert record["detailsData"] == "one\n EOT\nhostName: two"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "hostName: a\r\nmetricName: b\r\nEOT\r\n",
+        "\ufeffhostName: a\nmetricName: b\nEOT\n",
+        "hostName:a\nmetricName:  \t b\nEOT",
+        "\n\nhostName: a\n\nmetricName: b\nEOT\n\n",
+        "  hostName: a \nMETRICNAME: b\nEOT \n",
+    ],
+    ids=["crlf", "bom", "blanks after the colon", "blank lines", "case and margins"],
+)
+def test_the_reader_accepts_what_is_seen_in_the_wild(body: str) -> None:
+    assert fields_of(body) == [{"hostName": "a", "metricName": "b"}]
+
+
+def test_one_body_holds_several_records() -> None:
+    body = write_wlcg(metric_result()) + write_wlcg(metric_result(hostName="ce02.example.org"))
+
+    hosts = [record["hostName"] for record in fields_of(body)]
+
+    assert hosts == ["ce01.example.org", "ce02.example.org"]
+
+
+def test_an_eot_inside_details_ends_the_record_only_before_a_known_key() -> None:
+    body = "hostName: a\ndetailsData: x\nEOT\nnot a key: but text\nEOT\n\nmetricName: b\nEOT\n"
+
+    first, second = fields_of(body)
+
+    assert first["detailsData"] == "x\nEOT\nnot a key: but text"
+    assert second == {"metricName": "b"}
+
+
+def test_a_column_of_a_sites_own_class_starts_a_record_too() -> None:
+    body = "uuid: 1\ndetailsData: x\nEOT\nuuid: 2\nEOT\n"
+
+    assert len(fields_of(body)) == 1
+    assert len(fields_of(body, columns=["UUID"])) == 2
+
+
+def test_colons_inside_a_value_belong_to_it() -> None:
+    [record] = fields_of("summaryData: error: no such file: x\nEOT\n")
+
+    assert record["summaryData"] == "error: no such file: x"
+
+
+def test_invalid_utf8_is_replaced_and_flagged() -> None:
+    body = b"hostName: a\nsummaryData: caf\xe9\nEOT\n"
+
+    [record] = read_wlcg(body)
+
+    assert isinstance(record, ReadRecord)
+    assert record.fields["summaryData"] == "caf\ufffd"
+    assert record.notes == ("invalid UTF-8 replaced",)
+    assert record.raw == body
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n\n", b"EOT\n", b"\r\nEOT\r\n"])
+def test_a_body_without_a_record_is_one_bad_record(body: bytes) -> None:
+    assert reasons_of(body) == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"hostName: a\nHOSTNAME: b\nEOT\n", "duplicate-key"),
+        (b"hostName: a\nno key here\nEOT\n", "no-key"),
+        (b"hostName: a\0b\nEOT\n", "nul-byte"),
+    ],
+)
+def test_a_bad_record_does_not_take_its_neighbours_along(record: bytes, reason: str) -> None:
+    good = b"hostName: a\nEOT\n"
+
+    before, bad, after = read_wlcg(good + record + good)
+
+    assert isinstance(before, ReadRecord) and isinstance(after, ReadRecord)
+    assert isinstance(bad, BadRecord)
+    assert (bad.reason, bad.raw) == (reason, record)
+
+
+def test_a_missing_last_eot_is_forgiven_only_where_nothing_can_be_lost() -> None:
+    whole = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
+    with_details = whole + b"detailsData: maybe more\n"
+
+    assert reasons_of(whole) == []
+    assert reasons_of(whole.rstrip(b"\n")) == ["truncated"]
+    assert reasons_of(b"hostName: a\n") == ["truncated"]
+    assert reasons_of(with_details) == ["truncated"]
+    assert reasons_of(with_details, record_count=1) == []
+    assert reasons_of(with_details, record_count=2) == ["truncated"]
+
+
+text = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]))
+details = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]))
+
+
+@given(text, details)
+def test_writing_what_was_read_again_changes_nothing(summary: str, more: str) -> None:
+    written = write_wlcg(metric_result(summaryData=summary, detailsData=more))
+
+    [record] = fields_of(written)
+
+    present = {key: value for key, value in record.items() if value}  # empty is absent
+    assert fields_of(write_wlcg(record)) == [present]
+
+
+@given(st.binary())
+def test_the_reader_survives_any_bytes(body: bytes) -> None:
+    records = read_wlcg(body, message_class=METRIC_OUTPUT)
+
+    assert records

@@ -1,0 +1,213 @@
+"""Rules on performance data (availability rule 6)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.records.performance_data import Measured
+from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
+from sam_pipeline.spark_jobs.profiles.thresholds import (
+    Verdict,
+    judged,
+    read_range,
+    triggers,
+    verdict_of,
+)
+from tests.oracle import oracle
+from tests.worlds import model
+
+METRIC, HOST, FLAVOUR = "org.sam.SRM-Put", "se01.example.org", "SRM"
+
+
+def rule(
+    warning: str | None = None,
+    critical: str | None = None,
+    label: str = "time",
+    host: str = "",
+    flavour: str = "",
+    metric: str = METRIC,
+) -> Threshold:
+    levels = [read_range(text) if text else None for text in (warning, critical)]
+    return Threshold(metric, label, *levels, host_name=host, service_flavour=flavour)
+
+
+def judge(rules: list[Threshold], performance_data: str | None, status: str = "OK") -> str:
+    return judged(rules, HOST, FLAVOUR, METRIC, status, performance_data)
+
+
+# The guidelines' own tables: what a range is, and what it makes of values around its bounds.
+@pytest.mark.parametrize(
+    ("text", "limits", "alerts", "quiet"),
+    [
+        ("10", (0, 10, False), "-0.001 10.001 11", "0 5 10"),
+        ("10:", (10, None, False), "9.999 -1", "10 1e99"),
+        ("~:10", (None, 10, False), "10.001", "10 -1e99"),
+        ("10:20", (10, 20, False), "9.999 20.001", "10 15 20"),
+        ("@10:20", (10, 20, True), "10 15 20", "9.999 20.001"),
+        ("20", (0, 20, False), "21 -1", "20"),
+        ("~:20", (None, 20, False), "21", "-1 20"),
+        ("20:", (20, None, False), "19", "20 21"),
+        ("1:", (1, None, False), "0", "1"),
+        ("~:0", (None, 0, False), "0.1", "0 -1"),
+        ("5:6", (5, 6, False), "4 7", "5 6"),
+        ("@1", (0, 1, True), "0 0.5 1", "-1 2"),
+        ("@5:", (5, None, True), "5 6", "4"),
+        ("@~:5", (None, 5, True), "5 -6", "6"),
+        ("-5:-1.5", (-5, Fraction("-1.5"), False), "-5.1 -1.4 0", "-5 -1.5"),
+        ("+1e1:2.5E1", (10, 25, False), "9", "10 25"),
+        (".5:.75", (Fraction(1, 2), Fraction(3, 4), False), "0.4 0.8", "0.5 0.75"),
+        ("0", (0, 0, False), "1 -1", "0"),
+    ],
+)
+def test_a_range_alerts_as_the_guidelines_say(
+    text: str, limits: tuple[int | None, int | None, bool], alerts: str, quiet: str
+) -> None:
+    read = read_range(text)
+
+    assert (read.low, read.high, read.inside) == limits
+    for number in alerts.split():
+        assert triggers(read, Fraction(number)), number
+    for number in quiet.split():
+        assert not triggers(read, Fraction(number)), number
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no range"),
+        ("@", "is no range"),
+        ("~", "is no range"),
+        (":", "is no range"),
+        (":10", "is no range"),
+        ("30s", "without a unit"),
+        ("1,5", "is no range"),
+        ("5:1:2", "is no range"),
+        (" 10", "is no range"),
+        ("10\n", "is no range"),
+        ("nan", "is no range"),
+        ("1e1000000000", "is no range"),
+        ("٣", "is no range"),
+        ("~:", "no value would trigger it"),
+        ("@~:", "every value would trigger it"),
+        ("20:10", "starts above its end"),
+        ("-10", "below 0 write ~:-10"),
+    ],
+)
+def test_what_is_no_range_is_refused_with_its_text(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        read_range(text)
+
+    assert repr(text) in str(caught.value)
+
+
+@given(st.text(alphabet="@~:.,+-e0123456789 ", max_size=12))
+def test_any_text_is_a_range_or_refused_in_words(text: str) -> None:
+    try:
+        limits = read_range(text)
+    except ValueError as error:
+        assert repr(text) in str(error)
+    else:
+        assert limits.low is not None or limits.high is not None
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=20))
+def test_the_bounds_are_exact(bound: object) -> None:
+    limits = read_range(f"{bound:f}:")
+    least = Fraction(1, 10**30)
+
+    assert not triggers(limits, Fraction(str(bound)))
+    assert triggers(limits, Fraction(str(bound)) - least)
+
+
+def test_critical_comes_before_warning() -> None:
+    rules = [rule(warning="30", critical="60")]
+
+    assert judge(rules, "time=61s") == "CRITICAL"
+    assert judge(rules, "time=60s") == "WARNING"
+    assert judge(rules, "time=30s") == "OK"
+
+
+@pytest.mark.parametrize("status", ["OK", "WARNING", "CRITICAL", "UNKNOWN"])
+def test_the_triggered_level_replaces_a_worse_status_too(status: str) -> None:
+    assert judge([rule(warning="30")], "time=31", status) == "WARNING"
+
+
+@pytest.mark.parametrize("status", ["OK", "WARNING", "CRITICAL", "UNKNOWN"])
+@pytest.mark.parametrize("data", [None, "", "time=5", "time=U", "size=99", "Time=99", "time", "…"])
+def test_nothing_triggered_changes_nothing(status: str, data: str | None) -> None:
+    assert judge([rule(warning="30", critical="60")], data, status) == status
+
+
+def test_a_rule_is_for_its_metric_host_and_flavour_only() -> None:
+    for other in (rule("1", metric="org.sam.Other"), rule("1", host="x"), rule("1", flavour="CE")):
+        assert judge([other], "time=99") == "OK"
+
+
+def test_the_most_specific_rule_of_a_label_governs() -> None:
+    ascending = [rule("1"), rule("2", flavour=FLAVOUR), rule("3", host=HOST)]
+    ascending.append(rule("4", host=HOST, flavour=FLAVOUR))
+    for count in range(1, 5):
+        for order in permutations(ascending[:count]):
+            assert judge(list(order), f"time={count}") == "OK"
+            assert judge(list(order), f"time={count}.5") == "WARNING"
+
+
+def test_a_specific_rule_that_does_not_trigger_keeps_the_general_one_away() -> None:
+    rules = [rule(critical="10"), rule(critical="100", host=HOST)]
+
+    assert judge(rules, "time=50") == "OK"
+
+
+def test_of_several_labels_the_worst_triggered_counts() -> None:
+    rules = [rule(warning="1"), rule(critical="1", label="queue length")]
+
+    for data in ("time=2 'queue length'=2", "'queue length'=2 time=2"):
+        assert judge(rules, data) == "CRITICAL"
+    assert judge(rules, "time=2 'queue length'=1") == "WARNING"
+
+
+def test_a_label_given_twice_counts_by_its_worst_value() -> None:
+    assert judge([rule("1", "5")], "time=0 time=9 time=2") == "CRITICAL"
+
+
+def test_the_verdict_tells_the_rule_and_the_value() -> None:
+    first, second = rule(warning="1"), rule(warning="1", label="b")
+
+    assert verdict_of([first, second], HOST, FLAVOUR, METRIC, "OK", "b=9ms time=7s") == Verdict(
+        "WARNING", second, Measured("b", "9", "ms")
+    )
+    assert verdict_of([first], HOST, FLAVOUR, METRIC, "OK", "b=9ms") == Verdict("OK", None, None)
+
+
+RANGES = ["", "10", "10:", "~:5", "-1:2.5", "@3:7", "@~:0"]
+VALUES = ["0", "2.5s", "-1%", "7.001", "10", "U", ""]
+
+
+@given(
+    st.lists(
+        st.tuples(*map(st.sampled_from, (RANGES, RANGES, "ab", ["", HOST], ["", FLAVOUR, "CE"]))),
+        max_size=5,
+        unique_by=lambda each: each[2:],
+    ),
+    st.dictionaries(st.sampled_from(["a", "b", "c d"]), st.sampled_from(VALUES)),
+    st.sampled_from(["OK", "WARNING", "CRITICAL", "UNKNOWN"]),
+)
+def test_a_second_reading_of_the_rule_agrees(
+    rules: list[tuple[str, ...]], values: dict[str, str], status: str
+) -> None:
+    data = " ".join(f"'{label}'={value};1;2" for label, value in values.items())
+    told = [model.Threshold(METRIC, each[2], each[0], each[1], each[3], each[4]) for each in rules]
+    result = model.Result(HOST, FLAVOUR, METRIC, status, datetime.now(UTC), performance_data=data)
+    profile = model.Profile("x", {}, thresholds=tuple(told))
+
+    assert judge([rule(*each) for each in rules], data, status) == oracle.judged(result, profile)
+
+
+def test_a_range_without_bounds_holds_every_value() -> None:
+    assert not triggers(Range(None, None), Fraction(5))

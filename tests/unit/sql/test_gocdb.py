@@ -1,0 +1,201 @@
+"""What an export of GOCDB says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
+from tests.support.database.gocdb_files import (
+    document,
+    downtime,
+    listed_site,
+    nested_downtime,
+    page,
+    service_endpoint,
+    site,
+    write,
+)
+
+START, END = 1_763_971_200, 1_763_985_600
+DOWNTIME = {
+    "downtimeId": "5001G0",
+    "siteName": "EXAMPLE-LCG2",
+    "hostName": "ce01.example.org",
+    "serviceFlavour": "CE",
+    "startTime": "2025-11-24T08:00:00Z",
+    "endTime": "2025-11-24T12:00:00Z",
+    "classification": "SCHEDULED",
+    "severity": "OUTAGE",
+    "description": "new switches",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "export.xml"
+
+
+def refused(file: Path, *elements: str) -> list[str]:
+    """The lines of the refusal of endpoints."""
+    with pytest.raises(BadInput) as caught:
+        read_endpoints([write(file, document(*elements))])
+    return str(caught.value).splitlines()
+
+
+def test_an_endpoint_has_site_host_flavour_uri_and_flags(file: Path) -> None:
+    write(file, document(service_endpoint(host="CE01.Example.org.", monitored="n", url=" a:1 ")))
+
+    assert read_endpoints([file]) == [
+        {
+            "siteName": "EXAMPLE-LCG2",
+            "hostName": "ce01.example.org",
+            "serviceFlavour": "CE",
+            "serviceURI": "a:1",
+            "production": "Y",
+            "monitored": "N",
+        }
+    ]
+
+
+def test_pages_are_joined_wherever_they_stand(file: Path, tmp_path: Path) -> None:
+    first, second, third = (service_endpoint(host=f"{name}.org") for name in "abc")
+    write(file, page(first), page(second))
+    other = write(tmp_path / "page3.xml", page(second, third), page())
+
+    hosts = [row["hostName"] for row in read_endpoints([file, other])]
+
+    assert hosts == ["a.org", "b.org", "c.org"]
+
+
+def test_of_services_that_share_host_and_flavour_the_one_that_counts_stays(file: Path) -> None:
+    services = [
+        service_endpoint(production="N", url="a:1", key="1G0"),
+        service_endpoint(url="b:2", key="2G0"),
+        service_endpoint(monitored="N", url="c:3", key="3G0"),
+    ]
+
+    found = [
+        read_endpoints([write(file, document(*order))]) for order in (services, services[::-1])
+    ]
+
+    assert found[0] == found[1]
+    assert [row["serviceURI"] for row in found[0]] == ["b:2"]
+
+
+def test_a_flag_that_is_not_told_is_left_out(file: Path) -> None:
+    write(file, document(service_endpoint(production="", monitored="")))
+
+    [row] = read_endpoints([file])
+
+    assert not {"production", "monitored"} & row.keys()
+
+
+def test_every_bad_element_is_told_with_its_line(file: Path) -> None:
+    lines = refused(
+        file,
+        service_endpoint(),
+        service_endpoint(host="two words", key="2G0"),
+        service_endpoint(production="x", key="3G0"),
+        service_endpoint(site="", key="4G0"),
+        site(),
+    )
+
+    name = str(file)
+    size = service_endpoint().count("\n")
+    assert lines == [
+        f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words' is no host name",
+        f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION 'x' is neither Y nor N",
+        f"{name}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
+        f"{name}, line {3 + 4 * size}: SITE 14G0: is <SITE>, not <SERVICE_ENDPOINT>",
+        "nothing was changed: mend the export, or take these elements out of it",
+    ]
+
+
+def test_of_many_bad_elements_the_first_are_told(file: Path) -> None:
+    lines = refused(file, *[service_endpoint(host="?")] * 50)
+
+    assert len(lines) == 22
+    assert lines[20] == "… and 30 more"
+
+
+def test_a_site_belongs_to_its_ngi_and_its_scopes(file: Path) -> None:
+    write(file, document(site("A", "NGI_SI", ["EGI"]), site("B", "NGI_CH", [])))
+
+    assert read_groups([file]) == {
+        NGI: [
+            {"siteName": "A", "groupName": "NGI_SI", "groupType": "NGI"},
+            {"siteName": "B", "groupName": "NGI_CH", "groupType": "NGI"},
+        ],
+        SCOPE: [{"siteName": "A", "groupName": "EGI", "groupType": "scope"}],
+    }
+
+
+def test_a_list_of_sites_says_nothing_about_scopes(file: Path) -> None:
+    write(file, document(listed_site("A & B", "NGI_SI"), listed_site("C", "")))
+
+    assert read_groups([file]) == {
+        NGI: [{"siteName": "A & B", "groupName": "NGI_SI", "groupType": "NGI"}]
+    }
+
+
+def test_sites_that_lost_their_last_scope_are_told_to_have_none(file: Path) -> None:
+    write(file, document(site("A", "NGI_SI", [])))
+
+    assert read_groups([file])[SCOPE] == []
+
+
+def test_both_methods_tell_the_same_downtimes(file: Path, tmp_path: Path) -> None:
+    services = [("ce01.example.org", "CE"), ("SE01.example.org", "SRM")]
+    flat = write(file, document(*(downtime(host=host, flavour=name) for host, name in services)))
+    nested = write(tmp_path / "nested.xml", document(nested_downtime(*services)))
+
+    found = read_downtimes([flat])
+
+    assert found == read_downtimes([nested])
+    assert found == [
+        DOWNTIME,
+        {**DOWNTIME, "hostName": "se01.example.org", "serviceFlavour": "SRM"},
+    ]
+
+
+def test_the_formatted_times_count_only_where_the_seconds_are_missing(file: Path) -> None:
+    text = document(downtime())
+    for name, value in (("START_DATE", START), ("END_DATE", END)):
+        text = text.replace(f"<{name}>{value}</{name}>", "")
+    write(file, text)
+
+    [row] = read_downtimes([file])
+
+    assert (row["startTime"], row["endTime"]) == ("2025-11-24T09:00:00Z", "2025-11-24T13:00:00Z")
+
+
+def test_a_downtime_without_services_counts_for_none(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_downtimes([write(file, document(nested_downtime()))]) == []
+    assert "5001G0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        (downtime(start=END, end=START), "before it begins"),
+        (downtime(key=""), "has no PRIMARY_KEY"),
+        (downtime(host="", site=""), "hostName or siteName"),
+        (downtime(severity=""), "needs severity"),
+        (downtime().replace(f"{START}", "soon"), "'soon' is no time"),
+    ],
+)
+def test_a_downtime_that_cannot_be_is_refused(file: Path, element: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        read_downtimes([write(file, document(element))])
+
+
+def test_two_versions_of_one_downtime_are_refused(file: Path) -> None:
+    write(file, page(downtime()), page(downtime(end=END + 60)))
+
+    with pytest.raises(BadInput, match="two versions"):
+        read_downtimes([file])

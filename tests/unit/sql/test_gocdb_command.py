@@ -1,0 +1,88 @@
+"""`sam-db import gocdb` on an SQLite file: what is asked, told and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, USAGE
+from sam_pipeline.sql.cli import main
+from tests.support.database.gocdb_files import document, service_endpoint, write
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
+    assert main(["upgrade"]) == OK
+    capsys.readouterr()
+
+
+def answer(capsys: Output, *command: str) -> Any:
+    assert main([*command, "--json"]) == OK
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: Output, *command: str) -> str:
+    """What a refused usage says."""
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+    assert caught.value.code == USAGE
+    return capsys.readouterr().err
+
+
+def test_an_import_tells_what_it_did_by_kind(capsys: Output, tmp_path: Path) -> None:
+    file = write(tmp_path / "x.xml", document(service_endpoint()))
+
+    told = answer(capsys, "import", "gocdb", "--endpoints", str(file), "--at", "2026-01-01T00:00Z")
+
+    counts = {"read": 1, "new": 1, "changed": 0, "ended": 0, "unchanged": 0, "kept": 0}
+    assert told == {
+        "at": "2026-01-01T00:00:00Z",
+        "dry_run": False,
+        "kinds": [{"kind": "serviceEndpoint", **counts}],
+    }
+
+
+def test_a_dry_run_shows_the_rows(capsys: Output, tmp_path: Path) -> None:
+    file = write(tmp_path / "x.xml", document(service_endpoint()))
+    command = ("import", "gocdb", "--endpoints", str(file), "--dry-run")
+
+    [row] = answer(capsys, *command, "--at", "2026-01-01T00:00Z")["rows"]
+    assert main(command) == OK
+
+    assert row["class"] == "serviceEndpoint"
+    assert row["record"]["validFrom"] == "2026-01-01T00:00:00Z"
+    out = capsys.readouterr().out
+    assert "nothing was written; these rows would be:\n\nserviceEndpoint\nsiteName " in out
+
+
+def test_a_missing_file_and_a_bad_one_change_nothing(capsys: Output, tmp_path: Path) -> None:
+    file = write(tmp_path / "x.xml", "<results>")
+
+    assert main(["import", "gocdb", "--endpoints", str(tmp_path / "no.xml")]) == NO_INPUT
+    assert main(["import", "gocdb", "--endpoints", str(file)]) == BAD_DATA
+
+    missing, bad = capsys.readouterr().err.splitlines()
+    assert missing.endswith("no.xml: no such file or directory; nothing was changed")
+    assert bad.endswith("x.xml, line 1: the file ends here, cut off or empty")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "say what to read"),
+        (("--endpoints", "x", "--window", "2026-01-01..2026-01-02"), "--window is about --down"),
+        (("--endpoints", "x", "--at", "2999-01-01T00:00Z"), "lies in the future"),
+        (("--endpoints", "x", "--since", "2999-01-01T00:00Z"), "lies after the snapshot"),
+        (("--downtimes", "x", "--window", "November"), "is no window"),
+    ],
+)
+def test_what_no_import_can_be_is_refused(
+    capsys: Output, options: tuple[str, ...], words: str
+) -> None:
+    assert words in refusal(capsys, "import", "gocdb", *options)

@@ -1,0 +1,392 @@
+"""`sam-db import` on an SQLite file: what a person types, reads and gets for it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    CONFIG,
+    INTERRUPTED,
+    NO_INPUT,
+    NO_PERMISSION,
+    OK,
+    USAGE,
+)
+from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.sql.cli import main
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.progress import Progress
+from sam_pipeline.sql.imports.records import content_id, limits_of_history
+from sam_pipeline.sql.imports.table import read_header
+from tests.support.builders import NOW, metric_result
+
+Capture = pytest.CaptureFixture[str]
+GROUPS = "siteName,groupName,groupType,validFrom\n"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
+    """A directory with a database; commands run in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state")
+    assert main(["upgrade"]) == OK
+    capsys.readouterr()
+    return tmp_path
+
+
+def count(view: str) -> int:
+    with closing(sqlite3.connect("sam.db")) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {view}").fetchone()[0])
+
+
+def write(name: str, text: str | bytes) -> str:
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return name
+
+
+def results(*hosts: str, **changes: str) -> str:
+    return "".join(write_wlcg(metric_result(hostName=host, **changes)) for host in hosts)
+
+
+def test_records_of_several_files_and_forms_become_rows(capsys: Capture) -> None:
+    text = write("a.txt", results("a", "b"))
+    packed = write("b.gz", gzip.compress(json.dumps([metric_result(hostName="c")]).encode()))
+
+    assert main(["import", "records", text, packed]) == OK
+
+    out = capsys.readouterr().out
+    assert out.startswith("3 records: 3 rows stored, 0 records refused, 0 new dead letters; ")
+    assert count("metricOutput") == 3
+
+
+def test_the_summary_is_one_object_in_json(capsys: Capture) -> None:
+    file = write("a.txt", results("a", "b", colour="blue") + results("c", metricStatus="FINE"))
+
+    assert main(["import", "records", "--json", file]) == BAD_DATA
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.pop("seconds") >= 0
+    assert answer == {
+        "files": ["a.txt"],
+        "records": 3,
+        "rows": 2,
+        "refused": 1,
+        "resumed": 0,
+        "dead_letters": {"bad-status": 1},
+        "ignored_keys": {"colour": 2},
+        "dry_run": False,
+        "problems": [],
+    }
+
+
+def test_a_repeat_says_again_what_is_bad_and_makes_no_second_dead_letter(capsys: Capture) -> None:
+    file = write("a.txt", results("a") + results("b", metricStatus="FINE"))
+    main(["import", "records", file])
+
+    assert main(["import", "records", file]) == BAD_DATA
+
+    assert "1 records refused, 0 new dead letters" in capsys.readouterr().out
+    assert count("dead_letter") == 1
+
+
+def test_the_same_record_in_another_file_is_the_same_dead_letter() -> None:
+    bad = results("b", metricStatus="FINE")
+
+    main(["import", "records", write("a.txt", bad)])
+    main(["import", "records", write("b.txt.gz", gzip.compress(f"{results('a')}\n{bad}".encode()))])
+
+    assert (count("metricOutput"), count("dead_letter")) == (1, 1)
+
+
+def test_a_dry_run_lists_what_is_bad_and_writes_nothing(place: Path, capsys: Capture) -> None:
+    file = write("a.txt", results("a") + results("b", metricStatus="FINE"))
+
+    assert main(["import", "records", "--dry-run", file]) == BAD_DATA
+
+    problem, summary = capsys.readouterr().out.splitlines()
+    assert problem.startswith("a.txt:11: bad-status: metricStatus 'FINE'")
+    assert summary.startswith("2 records: 1 rows would be stored, 1 records refused; ")
+    assert (count("metricOutput"), count("dead_letter")) == (0, 0)
+    assert not (place / "state").exists()
+
+
+def test_standard_input_is_a_file_as_well(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with open(write("a.txt", results("a"))) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+
+        assert main(["import", "records", "-"]) == OK
+
+    assert count("metricOutput") == 1
+
+
+def test_a_named_pipe_is_opened_once() -> None:
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_text(results("a")))
+    writer.start()
+
+    assert main(["import", "records", "pipe"]) == OK
+
+    writer.join()
+    assert count("metricOutput") == 1
+
+
+def test_a_file_that_is_named_twice_is_imported_once(capsys: Capture) -> None:
+    file = write("a.txt", results("a"))
+
+    assert main(["import", "records", file, file]) == OK
+
+    assert capsys.readouterr().out.startswith("1 records: 1 rows stored")
+
+
+def test_an_interrupted_import_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupt(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    file = write("a.txt", results("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", interrupt)
+        assert main(["import", "records", file]) == INTERRUPTED
+    assert "stopped after 1 records, which are done; the same" in capsys.readouterr().err
+
+    assert main(["import", "records", "--json", file]) == OK
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["records"], answer["rows"], answer["resumed"]) == (1, 1, 1)
+
+
+def test_a_missing_file_stops_everything_before_it_begins(capsys: Capture) -> None:
+    assert main(["import", "records", write("a.txt", results("a")), "b.txt"]) == NO_INPUT
+
+    assert "b.txt: no such file or directory; no file was imported" in capsys.readouterr().err
+    assert count("metricOutput") == 0
+
+
+def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(
+        "sam_pipeline.sql.imports.input_file.open", refuse, raising=False
+    )  # root may read everything
+
+    assert main(["import", "records", "a.txt"]) == NO_PERMISSION
+    assert main(["import", "csv", "--class", "siteGroup", "a.csv"]) == NO_PERMISSION
+
+    assert "a.txt: permission denied" in capsys.readouterr().err
+
+
+def test_a_cut_gzip_is_told_and_what_came_before_is_kept(capsys: Capture) -> None:
+    packed = gzip.compress(results(*(f"ce{number}" for number in range(5000))).encode())
+    file = write("a.gz", packed[: len(packed) // 2])
+
+    assert main(["import", "records", file, "--json"]) == BAD_DATA
+
+    [problem] = json.loads(capsys.readouterr().out)["problems"]
+    assert problem.startswith("a.gz: the gzip data end or break after")
+    assert 0 < count("metricOutput") < 5000
+    assert count("dead_letter") == 0
+
+
+def test_history_is_taken_and_the_future_is_not(capsys: Capture) -> None:
+    old = results("a", timestamp="2004-02-29T12:00:00Z")
+    wrong = results("b", timestamp="1999-12-31T12:00:00Z", metricStatus="OK")
+    ahead = results("c", timestamp="2999-01-01T00:00:00Z")
+
+    main(["import", "records", "--json", write("a.txt", old + wrong + ahead)])
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rows"] == 1
+    assert answer["dead_letters"] == {"too-old": 1, "in-the-future": 1}
+
+
+def test_the_age_can_be_limited() -> None:
+    file = write("a.txt", results("a", timestamp="2004-02-29T12:00:00Z"))
+
+    assert main(["import", "records", "--age-limit", "1000", file]) == BAD_DATA
+
+    assert limits_of_history(NOW, timedelta(days=1000)).past == timedelta(days=1000)
+
+
+def test_an_unknown_class_is_told_once() -> None:
+    file = write("a.txt", results("a"))
+
+    assert main(["import", "records", "--class", "metricOutptu", file]) == CONFIG
+
+    assert count("dead_letter") == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["records"],
+        ["records", "--age-limit", "-3", "a.txt"],
+        ["csv", "a.csv"],
+        ["csv", "--class", "metricOutput", "a.csv"],
+        ["csv", "--class", "siteGroup", "--delimiter", "::", "a.csv"],
+        [],
+    ],
+)
+def test_wrong_usage_is_told(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["import", *arguments])
+
+    assert caught.value.code == USAGE
+
+
+def test_a_state_directory_that_cannot_be_used_does_not_stop_an_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", "/dev/null/state")
+
+    assert main(["import", "records", write("a.txt", results("a"))]) == OK
+
+    assert "would start again at the front" in capsys.readouterr().err
+    assert count("metricOutput") == 1
+
+
+def test_an_id_depends_on_class_and_record_alone() -> None:
+    assert content_id("metricOutput", b"a\n") == content_id("METRICOUTPUT", b"\na")
+    assert content_id("metricOutput", b"a") != content_id("metricOutput", b"b")
+    assert content_id("metricOutput", b"a") != content_id("downtime", b"a")
+
+
+def test_progress_is_drawn_on_a_terminal_only() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal, pipe, times = Terminal(), io.StringIO(), iter([0.0, 2.0, 2.0])
+    shown = Progress(terminal, lambda: next(times))
+    shown.show("a.txt", 0.5, 3000, 2000)
+    shown.end()
+    Progress(pipe).show("a.txt", 0.5, 1, 1)
+
+    assert terminal.getvalue() == "\ra.txt  50%  3 000 records, 1 000 a second\x1b[K\r\x1b[K"
+    assert pipe.getvalue() == ""
+
+
+def test_a_table_becomes_rows(capsys: Capture) -> None:
+    lines = 'A,"North, ""upper""\nand lower",federation,2026-11-01\n'
+    header = GROUPS.replace("siteName", "\ufeffSITENAME")
+    file = write("g.csv", header + lines.replace("2026-11-01", "2026-11-01T00:00:00Z"))
+
+    assert main(["import", "csv", "--class", "SITEGROUP", file]) == BAD_DATA
+    assert "g.csv:2: control-character: groupName" in capsys.readouterr().err
+    write("g.csv", header + 'A,"North, ""upper""",federation,2026-11-01T00:00:00Z\n')
+    assert main(["import", "csv", "--class", "SITEGROUP", file]) == OK
+
+    assert capsys.readouterr().out == "g.csv: 1 lines, 1 rows stored\n"
+    with closing(sqlite3.connect("sam.db")) as connection:
+        assert connection.execute("SELECT siteName, groupName FROM siteGroup").fetchall() == [
+            ("A", 'North, "upper"')
+        ]
+
+
+BAD_TABLE = (
+    GROUPS
+    + "A,North,federation,2026-11-01T00:00:00Z\n"
+    + "\n"
+    + "B,North,federation\n"
+    + 'C,"no"rth,federation,2026-11-01T00:00:00Z\n'
+    + "D,North,federation,yesterday\n"
+    + "E,,federation,2026-11-01T00:00:00Z\n"
+)
+
+
+def test_all_bad_lines_are_listed_and_nothing_is_loaded(capsys: Capture) -> None:
+    file = write("g.csv", BAD_TABLE.encode() + b"F,\xff,federation,2026-11-01T00:00:00Z\n")
+
+    assert main(["import", "csv", "--class", "siteGroup", file, "--json"]) == BAD_DATA
+
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert [bad["line"] for bad in answer["bad"]] == [4, 5, 6, 7, 8]
+    assert [line.split(": ")[2].split(":")[-1] for line in captured.err.splitlines()] == [
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+    ]
+    assert (answer["lines"], answer["rows"], count("siteGroup")) == (6, 0, 0)
+    assert "is not in UTF-8" in captured.err
+
+
+def test_the_good_lines_are_loaded_if_one_asks_for_it(capsys: Capture) -> None:
+    file = write("g.csv", BAD_TABLE)
+
+    assert main(["import", "csv", "--class", "siteGroup", "--keep-going", file]) == BAD_DATA
+
+    assert capsys.readouterr().out == "g.csv: 4 of 5 lines are bad; 1 rows stored\n"
+    assert (count("siteGroup"), count("dead_letter")) == (1, 0)
+
+
+@pytest.mark.parametrize(("delimiter", "sign"), [(";", ";"), ("tab", "\t")])
+def test_other_delimiters_are_taken(delimiter: str, sign: str) -> None:
+    table = (GROUPS + "A,North,federation,2026-11-01T00:00:00Z\n").replace(",", sign)
+
+    arguments = ["--class", "siteGroup", "--delimiter", delimiter, write("g.csv", table)]
+    assert main(["import", "csv", *arguments]) == OK
+
+    assert count("siteGroup") == 1
+
+
+def test_everything_that_is_wrong_with_a_header_is_told() -> None:
+    with pytest.raises(BadInput) as caught:
+        read_header(["sitename", "group_name", "SITENAME", "x"], SITE_GROUP, "g.csv", ",")
+
+    lines = [line.split(": ", 2)[2] for line in str(caught.value).splitlines()]
+    assert lines == [
+        "no column 'group_name'; nearest is groupName",
+        "no column 'x'; there are siteName, groupName, groupType, weight, validFrom, validTo",
+        "column siteName stands there twice",
+        "missing: groupName, groupType, validFrom",
+        "nothing was imported",
+    ]
+
+
+def test_a_header_of_one_column_hints_at_the_delimiter() -> None:
+    with pytest.raises(BadInput, match="see --delimiter"):
+        read_header(["siteName;groupName"], SITE_GROUP, "g.csv", ",")
+
+
+def test_a_downtime_needs_a_host_or_a_site() -> None:
+    header = ["startTime", "endTime", "classification", "severity"]
+
+    with pytest.raises(BadInput, match="missing: hostName or siteName"):
+        read_header(header, DOWNTIME, "d.csv", ",")
+
+    assert read_header([*header, "siteName"], DOWNTIME, "d.csv", ",")[-1] == "siteName"
+
+
+def test_an_empty_table_is_told(capsys: Capture) -> None:
+    assert main(["import", "csv", "--class", "siteGroup", write("g.csv", "")]) == BAD_DATA
+
+    assert "missing: siteName, groupName, groupType, validFrom" in capsys.readouterr().err
+
+
+def test_a_table_from_a_pipe_is_read_as_one_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, (GROUPS + "A,North,federation,2026-11-01T00:00:00Z\n").encode())
+    os.close(writer)
+    with open(reader) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+
+        assert main(["import", "csv", "--class", "siteGroup", "-"]) == OK
+
+    assert count("siteGroup") == 1

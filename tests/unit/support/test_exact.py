@@ -1,0 +1,196 @@
+"""Random worlds meet the edges that they are drawn for; a wrong one is told small."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import combinations
+
+import pytest
+
+from tests.oracle.batch import Batch, drawn_batch, named
+from tests.oracle.check import smallest, told
+from tests.oracle.oracle import AND, OR, STATUSES
+from tests.worlds.drawn import drawn
+from tests.worlds.drawn_setting import profiles
+from tests.worlds.model import Result, World, midnight
+
+SEED, BATCHES, SIZE = 7, 2, 60
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[Batch]:
+    return [drawn_batch(SEED, number, SIZE) for number in range(BATCHES)]
+
+
+def test_a_seed_draws_the_same_worlds_again() -> None:
+    assert drawn_batch(SEED, 1, 10) == drawn_batch(SEED, 1, 10) != drawn_batch(SEED, 0, 10)
+
+
+def seconds_beside_midnight(world: World) -> set[int]:
+    midnights = [midnight(day) for day in world.all_days]
+    return {
+        int((result.measured_at - moment).total_seconds())
+        for result in world.results
+        for moment in midnights
+    } & {-1, 0, 1}
+
+
+def moments(world: World, *more: str) -> Counter[tuple[object, ...]]:
+    """How many statuses each moment of an instance has."""
+    names = ("host", "flavour", "metric", "vo", "fqan", "measured_at", *more)
+    found = {(*[getattr(each, name) for name in names], each.status) for each in world.results}
+    return Counter(key[:-1] for key in found)
+
+
+def only_the_day_before(world: World) -> bool:
+    def day_of(result: Result) -> object:
+        return result.measured_at.date()
+
+    return any(
+        {day_of(each) for each in world.results if each.host == host} == {world.all_days[0]}
+        for host in {each.host for each in world.results}
+    )
+
+
+def touching(world: World) -> bool:
+    pairs = combinations([each for each in world.downtimes if each.start < each.end], 2)
+    return any(a.end == b.start or b.end == a.start for a, b in pairs)
+
+
+def overlapping(world: World) -> bool:
+    pairs = combinations(world.downtimes, 2)
+    return any(a.start < b.start < a.end < b.end for a, b in pairs)
+
+
+def covering_a_day(rows: Sequence[object], world: World) -> bool:
+    day = timedelta(days=1)
+    return any(
+        row.start <= midnight(each) and row.end >= midnight(each) + day  # type: ignore[attr-defined]
+        for row in rows
+        for each in world.all_days
+    )
+
+
+def in_two_sites(world: World) -> bool:
+    places = {(each.host, each.flavour, each.site) for each in world.endpoints}
+    return max(Counter(place[:2] for place in places).values(), default=0) > 1
+
+
+EDGES: dict[str, Callable[[World], bool]] = {
+    "a result at midnight, one second before and one after": lambda world: (
+        seconds_beside_midnight(world) == {-1, 0, 1}
+    ),
+    "two statuses at a moment": lambda world: max(moments(world).values(), default=0) > 1,
+    "two statuses of one run of a probe": lambda world: (
+        max(moments(world, "gathered_at").values(), default=0) > 1
+    ),
+    "no result": lambda world: not world.results,
+    "one result": lambda world: len(world.results) == 1,
+    "no endpoint": lambda world: not world.endpoints,
+    "a host with results of the first day only": only_the_day_before,
+    "downtimes that touch": touching,
+    "downtimes that overlap": overlapping,
+    "a downtime of a whole day": lambda world: covering_a_day(world.downtimes, world),
+    "a downtime that is cancelled": lambda world: any(
+        each.start == each.end for each in world.downtimes
+    ),
+    "a downtime announced twice": lambda world: (
+        max(
+            Counter(
+                (d.downtime_id, d.site, d.host, d.flavour) for d in world.downtimes if d.downtime_id
+            ).values(),
+            default=0,
+        )
+        > 1
+    ),
+    "a downtime that ends at midnight": lambda world: any(
+        each.end == midnight(day) for each in world.downtimes for day in world.all_days
+    ),
+    "an endpoint of two sites": in_two_sites,
+    "an endpoint that nobody watches": lambda world: any(
+        "N" in (each.production, each.monitored) for each in world.endpoints
+    ),
+    "an endpoint that comes or goes at midnight": lambda world: any(
+        midnight(day) in (each.valid_from, each.valid_to)
+        for each in world.endpoints
+        for day in world.all_days
+    ),
+    "a site with two weights": lambda world: (
+        max(
+            Counter(
+                (group.site, group.group_type, group.group_name) for group in world.site_groups
+            ).values(),
+            default=0,
+        )
+        > 1
+    ),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_some_worlds_have(edge: str, batches: list[Batch]) -> None:
+    found = [world for batch in batches for world in batch.worlds if EDGES[edge](world)]
+
+    assert found
+
+
+def test_every_status_is_some_sites(batches: list[Batch]) -> None:
+    found = {
+        span[2]
+        for batch in batches
+        for facts in batch.oracle_facts().values()
+        for fact, timeline in facts.items()
+        if fact[:2] == ("timeline", "sites")
+        for span in timeline  # type: ignore[attr-defined]
+    }
+
+    assert found >= set(STATUSES) - {"EXCLUDED"}
+
+
+def test_profiles_use_everything_that_a_profile_may_say() -> None:
+    found = [drawn(profiles(), 3, number)[-1] for number in range(24)]
+
+    assert {profile.vo for profile in found} == {None, "", "ops"}
+    assert {profile.fqan for profile in found} == {None, "", "/ops/pilot"}
+    assert {None} < {profile.validity_s for profile in found}
+    assert any(profile.validity_of for profile in found)
+    assert any(profile.thresholds for profile in found)
+    assert any(len(profile.functions) > 1 for profile in found)
+    operations = [table for profile in found for table in profile.operations.values()]
+    assert any(result not in (a, b) for table in operations for a, b, result in table)
+    assert all({a for a, _, _ in table} == set(AND) == set(OR) for table in operations)
+
+
+def test_two_worlds_of_a_batch_share_no_name(batches: list[Batch]) -> None:
+    def names(world: World) -> set[str]:
+        rows = [*world.endpoints, *world.downtimes, *world.results, *world.exclusions]
+        found = {
+            getattr(row, name, "") for row in rows for name in ("site", "host", "monitoring_host")
+        }
+        return (found | {row.group_name for row in world.site_groups}) - {""}
+
+    world = batches[0].worlds[-1]
+
+    assert names(world)
+    assert names(named(world, "w1")).isdisjoint(names(named(world, "w2")))
+
+
+def test_a_wrong_world_is_told_with_nothing_but_what_makes_it_wrong(batches: list[Batch]) -> None:
+    def wrong(worlds: Sequence[World]) -> list[bool]:
+        """A downtime and a critical result are not understood together."""
+        return [
+            bool(world.downtimes) and any(each.status == "CRITICAL" for each in world.results)
+            for world in worlds
+        ]
+
+    world = next(each for each in batches[0].worlds if len(each.downtimes) > 1 and wrong([each])[0])
+    small = smallest(world, wrong)
+    text = told(replace(batches[0], worlds=[small]), {"w000": {}})
+
+    assert [len(small.downtimes), len(small.results)] == [1, 1]
+    assert not small.endpoints and not small.site_groups and not small.exclusions
+    assert 'name = "worlds"' in text
+    assert "Downtime(" in text and "status=CRITICAL" in text

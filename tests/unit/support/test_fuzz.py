@@ -1,0 +1,70 @@
+"""Some thousands of what `make fuzz` does by the million; and bodies that are long in odd ways."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.fuzz.run import fuzz
+from tests.fuzz.targets import TARGETS
+from tests.support.builders import NOW, metric_result
+
+INPUTS = 2_000
+LONG_BYTES = 400_000
+LONGEST_S = 4.0
+"""Ten times what the slowest takes; the square of its length would be some minutes."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_but_the_documented_comes_of_good_inputs_with_something_wrong(name: str) -> None:
+    figures = fuzz(name, INPUTS, seed=6)
+
+    assert figures.inputs == INPUTS
+
+
+RECORD = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
+DETAILS = RECORD + b"detailsData: x\n"
+JSON, NSTREAM = {"content-type": "application/json"}, {"samFormat": "nstream"}
+
+LONG: dict[str, tuple[bytes, bytes, bytes, dict[str, str]]] = {
+    "ends inside details": (DETAILS, b"EOT\n", b"", {}),
+    "ends and blank lines": (DETAILS, b"EOT\n\n", b"", {}),
+    "words that contain an end": (DETAILS, b"xEOT", b"\nEOT\n", {}),
+    "lines that nearly end": (DETAILS, b"EOT x\n", b"EOT\n", {}),
+    "blank lines": (b"", b"\n", b"EOT\n", {}),
+    "carriage returns": (RECORD, b"\r\n", b"EOT\n", {}),
+    "colons": (b"", b":", b"\nEOT\n", {}),
+    "blanks": (RECORD + b"voFqan: x", b" ", b"x\nEOT\n", {}),
+    "an authority": (RECORD + b"serviceURI: ", b"a@", b"\nEOT\n", {}),
+    "brackets of an address": (RECORD + b"serviceURI: ", b"[", b"\nEOT\n", {}),
+    "commas": (RECORD + b"serviceType: ", b",", b"\nEOT\n", {}),
+    "dots": (RECORD.replace(b"ce01", b"."), b"x: ", b"\nEOT\n", {}),
+    "brackets": (b"", b"[", b"", JSON),
+    "one key again and again": (b'{"a": 1', b', "a": 1', b"}", JSON),
+    "escapes": (b'{"a": "', b"\\u0041", b'"}', JSON),
+    "digits": (b'{"a": ', b"9", b"}", JSON),
+    "line ends of Nagios": (b'{"details": "', b"\\\\n", b'"}', NSTREAM),
+    "backslashes": (b'{"details": "', b"\\\\", b'"}', NSTREAM),
+    "lists in lists": (b'{"perfdata": ', b"[", b"", NSTREAM),
+    "numbers in a list": (b'{"perfdata": [1', b",1", b"]}", NSTREAM),
+}
+"""What a body begins with, what is repeated in it, what ends it, and headers."""
+
+
+@pytest.mark.parametrize(("start", "piece", "end", "headers"), LONG.values(), ids=LONG)
+def test_no_body_takes_the_square_of_its_length(
+    start: bytes, piece: bytes, end: bytes, headers: dict[str, str]
+) -> None:
+    body = start + piece * (LONG_BYTES // len(piece)) + end
+    message = Message({"messageClass": "metricOutput", **headers}, body)
+    began = time.process_time()
+
+    decoded = decode(message, METRIC_OUTPUT.keys, NOW)
+
+    assert time.process_time() - began < LONGEST_S
+    assert decoded.rows or decoded.bad

@@ -1,0 +1,281 @@
+"""Random small worlds, drawn to meet at edges: midnights, ties, expiries, touching intervals.
+
+All moments of a world are a handful that it draws first, so that its results, downtimes,
+exclusions and topology start and end at one second, or one second beside, as often as not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain, product
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.worlds.drawn_setting import DAYS, FLAVOURS, HOST, METRICS, Setting
+from tests.worlds.model import Downtime, Endpoint, Exclusion, Result, SiteGroup, World, midnight
+
+LONG_AGO = midnight(date(2022, 1, 1))
+MOMENTS = 6
+"""So many moments has a world, besides those that are one second beside."""
+HOSTS = (HOST, "h2")
+SITE, ANY_HOST = st.sampled_from(("A", "A", "B")), st.sampled_from(HOSTS)
+PERFORMANCE_DATA = (
+    "",
+    "time=10s;10;20;0",
+    "time=10.001s",
+    "time=20",
+    "time=21ms size=5MB",
+    "size=11;; 'time'=-1",
+    "time=U",
+    "'free space'=9%",
+)
+KINDS = (
+    ("SCHEDULED", "OUTAGE"),
+    ("SCHEDULED", "OUTAGE"),
+    ("UNSCHEDULED", "OUTAGE"),
+    ("SCHEDULED", "WARNING"),
+)
+STRANGE_FLAVOUR, STRANGE_METRIC = "SRM", "version"
+
+Value = TypeVar("Value")
+Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
+
+
+def drawn(strategy: st.SearchStrategy[Value], count: int, number: int) -> list[Value]:
+    """So many values; the same number gives the same ones."""
+    found: list[Value] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def keep(value: Value) -> None:
+        found.append(value)
+
+    keep()
+    return found
+
+
+def worlds(setting: Setting) -> st.SearchStrategy[World]:
+    """Worlds of the setting."""
+    moments = st.lists(st.sampled_from(setting.moments), min_size=MOMENTS, max_size=MOMENTS)
+    return st.builds(
+        _world,
+        st.just(setting),
+        moments,
+        _endpoints(setting),
+        st.lists(_SITE_GROUP, max_size=4),
+        st.lists(_DOWNTIME, max_size=4),
+        _results(setting),
+        st.lists(_EXCLUSION, max_size=3),
+    )
+
+
+def _world(
+    setting: Setting,
+    moments: Sequence[datetime],
+    endpoints: Iterable[Endpoint],
+    site_groups: Iterable[SiteGroup],
+    downtimes: Iterable[Downtime],
+    results: Iterable[Result],
+    exclusions: Iterable[Exclusion],
+) -> World:
+    """What was drawn, at the world's moments; of rows that the database takes for one, one."""
+
+    def placed(rows: Iterable[Row], *key: str) -> tuple[Row, ...]:
+        found = [_placed(row, moments) for row in rows]
+        return tuple({tuple(getattr(row, name) for name in key): row for row in found}.values())
+
+    return World(
+        first_day=setting.first_day,
+        days=DAYS,
+        endpoints=placed(endpoints, "site", "host", "flavour", "vo", "valid_from"),
+        site_groups=placed(site_groups, "site", "group_type", "group_name", "valid_from"),
+        downtimes=placed(downtimes, "downtime_id", "site", "host", "flavour", "announced_at"),
+        results=placed(
+            results,
+            *("host", "flavour", "metric", "vo", "fqan", "gathered_at", "measured_at"),
+            "status",  # the worse of two is kept, whatever came first; of two alike the first
+        ),
+        exclusions=tuple(
+            each
+            for each in placed(exclusions, "kind", "site", "host", "start")
+            if each.start < each.end
+        ),
+    )
+
+
+# Times are drawn as numbers of the world's moments: as days of a month that no world has.
+_MONTH = datetime(1970, 1, 1, 12, tzinfo=UTC)
+_PLACES = [
+    _MONTH + timedelta(days=number, seconds=beside)
+    for beside in (0, 0, 0, -1, 1)
+    for number in range(MOMENTS)
+]
+_PLACE = st.sampled_from(_PLACES)
+_SOMETIMES_FROM = st.one_of(*[st.just(LONG_AGO)] * 3, _PLACE)
+_SOMETIMES_TO = st.one_of(*[st.none()] * 3, _PLACE)
+
+
+def _placed(row: Row, moments: Sequence[datetime]) -> Row:
+    """The row with its times; of two the earlier is the start."""
+    times = {
+        field.name: _place(value, moments)
+        for field in fields(row)
+        if isinstance(value := getattr(row, field.name), datetime)
+    }
+    for start, end in (("start", "end"), ("valid_from", "valid_to")):
+        if start in times and end in times:
+            times[start], times[end] = sorted((times[start], times[end]))
+    changes: dict[str, Any] = times
+    return replace(row, **changes)
+
+
+def _place(value: datetime, moments: Sequence[datetime]) -> datetime:
+    if value >= LONG_AGO:
+        return value
+    number = value.day - 1
+    return moments[number] + (value - _MONTH - timedelta(days=number))
+
+
+_SITE_GROUP = st.builds(
+    lambda name, **more: SiteGroup(group_type=name[0], group_name=name[1], **more),
+    site=st.sampled_from(("A", "B", "NOT-THERE")),
+    name=st.sampled_from((("federation", "G"), ("federation", "H"), ("region", "G"))),
+    valid_from=_SOMETIMES_FROM,
+    valid_to=_SOMETIMES_TO,
+    weight=st.sampled_from((None, 0, 1, 7)),
+)
+# Of a site, a host, a flavour of either; one announcement may prolong or cancel another.
+_DOWNTIME = st.builds(
+    lambda of, kind, **more: Downtime(
+        site=of[0], host=of[1], flavour=of[2], classification=kind[0], severity=kind[1], **more
+    ),
+    downtime_id=st.sampled_from(("D", "E", "")),
+    start=_PLACE,
+    end=_PLACE,
+    announced_at=st.sampled_from([LONG_AGO + timedelta(days=day) for day in range(5)]),
+    of=st.sampled_from(
+        [
+            (site, host, flavour)
+            for site, host in (("A", ""), ("", HOST), ("A", HOST), ("B", ""), ("B", "h2"))
+            for flavour in ("", "", *FLAVOURS)
+        ]
+    ),
+    kind=st.sampled_from(KINDS),
+)
+# Of one world alone: each names its monitoring host, its site or its host.
+_TIMES = {"start": _PLACE, "end": _PLACE}
+_METRIC = {
+    "kind": st.just("metric"),
+    "metric": st.sampled_from(METRICS),
+    "flavour": st.sampled_from(("", "", *FLAVOURS)),
+    **_TIMES,
+}
+_EXCLUSION = st.one_of(
+    st.builds(
+        Exclusion,
+        st.just("monitoring-host"),
+        **_TIMES,
+        monitoring_host=st.sampled_from(("m1", "m2")),
+    ),
+    st.builds(Exclusion, st.just("group"), **_TIMES, site=SITE),
+    st.builds(Exclusion, site=SITE, **_METRIC),
+    st.builds(Exclusion, host=ANY_HOST, **_METRIC),
+)
+
+
+def _endpoints(setting: Setting) -> st.SearchStrategy[list[Endpoint]]:
+    endpoint = st.builds(
+        lambda names, validity, flags, vo: Endpoint(*names, *validity, vo, *flags),
+        st.sampled_from(
+            list(
+                product(
+                    ("A", "A", "B"),
+                    HOSTS,
+                    (*list(setting.profiles[0].flavours) * 3, STRANGE_FLAVOUR),
+                )
+            )
+        ),
+        st.one_of(*[st.just((LONG_AGO, None))] * 2, st.tuples(_SOMETIMES_FROM, _SOMETIMES_TO)),
+        st.sampled_from((*[("", "")] * 4, ("Y", "Y"), ("N", ""), ("", "N"))),
+        st.sampled_from((*[""] * 5, "ops", "physics")),
+    )
+    return _seldom_few(st.lists(endpoint, min_size=3, max_size=8))
+
+
+# What one probe told, three times: one choice each, as choices are what drawing costs.
+_THREE = 3
+_STATUSES = st.sampled_from(
+    list(product(("OK", "OK", "CRITICAL", "WARNING", "UNKNOWN"), repeat=_THREE))
+)
+_THREE_PLACES = st.sampled_from(list(product(_PLACES[2 * MOMENTS :], repeat=_THREE)))
+_VALUES = st.sampled_from(list(product(PERFORMANCE_DATA, repeat=_THREE)))
+
+
+def _results(setting: Setting) -> st.SearchStrategy[list[Result]]:
+    """Mostly of what the first profile expects."""
+    profile = setting.profiles[0]
+    expected = [
+        (flavour, metric, host)
+        for flavour, of in profile.flavours.items()
+        for metric in of.metrics
+        for host in HOSTS
+    ]
+    strange = [(expected[0][0], STRANGE_METRIC, HOST), (STRANGE_FLAVOUR, METRICS[0], HOST)]
+    # Without a VO in the profile the results of an instance must be of one VO.
+    vos = ("cms",) if profile.vo is None else (*[profile.vo] * 4, "physics")
+    fqans = ("", "/ops/x") if profile.fqan is None else (*[profile.fqan] * 3, "/ops/x")
+    series = st.builds(
+        _series,
+        st.sampled_from([*expected, *expected, *expected, *strange]),
+        st.sampled_from(
+            list(product(vos, fqans, (("wn1", "m1"), ("wn1", "m2"), ("wn2", "m1"), ("wn2", "m2"))))
+        ),
+        _STATUSES,
+        _THREE_PLACES,
+        _VALUES,
+    )
+    results = st.lists(series, min_size=6, max_size=14).map(lambda found: list(chain(*found)))
+    return _seldom_few(results)
+
+
+def _seldom_few(rows: st.SearchStrategy[list[Value]]) -> st.SearchStrategy[list[Value]]:
+    """All of them, but in a world of ten one or none."""
+    kept = st.sampled_from((*[None] * 8, 1, 0))
+    return st.builds(lambda found, number: found[:number], rows, kept)
+
+
+def _series(
+    instance: tuple[str, str, str],
+    told: tuple[str, str, tuple[str, str]],
+    statuses: Iterable[str],
+    places: Iterable[datetime],
+    values: Iterable[str],
+) -> list[Result]:
+    flavour, metric, host = instance
+    vo, fqan, (gathered_at, monitoring_host) = told
+    return [
+        Result(
+            host,
+            flavour,
+            metric,
+            status,
+            place,
+            vo,
+            fqan,
+            gathered_at=gathered_at,
+            monitoring_host=monitoring_host,
+            performance_data=value,
+        )
+        for status, place, value in zip(statuses, places, values, strict=True)
+    ]

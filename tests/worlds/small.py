@@ -1,0 +1,270 @@
+"""A grid of five sites in two federations, and some days of its life.
+
+    ASTER-T1     large and good; one compute element flaps on the first day
+    BIRCH-T2     storage breaks for some hours; an unscheduled warning changes nothing
+    CEDAR-T2     its probes send nothing at all
+    DAHLIA-HPC   down for a scheduled repair that takes longer than announced
+    ELDER-HPC    a worker node keeps results back; they arrive after newer ones
+
+The same seed and first day give the same world, to the byte.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+
+from tests.worlds.model import (
+    Downtime,
+    Endpoint,
+    Flavour,
+    Function,
+    Profile,
+    Result,
+    SiteGroup,
+    World,
+    midnight,
+)
+from tests.worlds.words import details, performance_data, summary
+
+PROFILE = Profile(
+    name="critical",
+    flavours={
+        "CE": Flavour(("org.sam.CE-JobSubmit", "org.sam.CE-Ping")),
+        "ARC-CE": Flavour(("org.sam.ARC-JobSubmit", "org.sam.ARC-Infosys")),
+        "SRM": Flavour(("org.sam.SRM-Put", "org.sam.SRM-Get", "org.sam.SRM-Ls")),
+    },
+    functions={"compute": Function(("CE", "ARC-CE")), "storage": Function(("SRM",))},
+    vo="ops",
+)
+# Site, federation, region, weight, then hosts and flavours.
+SITES: Sequence[tuple[str, str, str, int, Sequence[tuple[str, str]]]] = (
+    ("ASTER-T1", "NORTH", "COAST", 9, (("ce01", "CE"), ("ce02", "CE"), ("se01", "SRM"))),
+    ("BIRCH-T2", "NORTH", "HILLS", 3, (("ce01", "CE"), ("arc01", "ARC-CE"), ("se01", "SRM"))),
+    ("CEDAR-T2", "NORTH", "COAST", 1, (("ce01", "CE"), ("se01", "SRM"))),
+    (
+        "DAHLIA-HPC",
+        "SOUTH",
+        "HILLS",
+        4,
+        (("arc01", "ARC-CE"), ("arc02", "ARC-CE"), ("se01", "SRM")),
+    ),
+    ("ELDER-HPC", "SOUTH", "COAST", 2, (("ce01", "CE"), ("arc01", "ARC-CE"), ("se01", "SRM"))),
+)
+SILENT = "CEDAR-T2"
+LATE = "ELDER-HPC"
+UNPROFILED_METRIC = "org.sam.CE-Version"
+OTHER_VO = "physics"
+INTERVAL_S = 1800
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A stretch in which every run of a metric finds the same."""
+
+    start: datetime
+    end: datetime
+    status: str
+
+
+def small_world(seed: int, first_day: date, days: int) -> World:
+    """The world above; its first results are from the evening before the first day."""
+    chance = random.Random(f"{seed} {first_day}")
+    endpoints = tuple(_endpoints(first_day, days))
+    return World(
+        first_day=first_day,
+        days=days,
+        endpoints=endpoints,
+        site_groups=tuple(_site_groups(first_day)),
+        downtimes=tuple(_downtimes(first_day, days)),
+        results=tuple(_in_order_of_sending(_results(chance, endpoints, first_day, days), chance)),
+    )
+
+
+def host_of(site: str, name: str) -> str:
+    return f"{name}.{site.partition('-')[0].lower()}.example.org"
+
+
+def _endpoints(first_day: date, days: int) -> Iterator[Endpoint]:
+    since = midnight(first_day) - timedelta(days=400)
+    for site, _, _, _, services in SITES:
+        for name, flavour in services:
+            yield Endpoint(site, host_of(site, name), flavour, since)
+    # Came on the last day: expected from its midnight on, not before.
+    newcomer = midnight(first_day + timedelta(days=days - 1))
+    yield Endpoint("ASTER-T1", host_of("ASTER-T1", "ce03"), "CE", newcomer)
+    # Gone since the first midnight, though its results still come.
+    yield Endpoint("BIRCH-T2", host_of("BIRCH-T2", "ce09"), "CE", since, midnight(first_day))
+    # In the topology, but nobody watches it.
+    yield Endpoint("DAHLIA-HPC", host_of("DAHLIA-HPC", "se09"), "SRM", since, monitored="N")
+    # Another VO's service: the profile asks for ops.
+    yield Endpoint("ELDER-HPC", host_of("ELDER-HPC", "se02"), "SRM", since, vo=OTHER_VO)
+
+
+def _site_groups(first_day: date) -> Iterator[SiteGroup]:
+    since = midnight(first_day) - timedelta(days=400)
+    for site, federation, region, weight, _ in SITES:
+        yield SiteGroup(site, "federation", federation, since, weight=weight)
+        yield SiteGroup(site, "region", region, since)
+
+
+def _downtimes(first_day: date, days: int) -> Iterator[Downtime]:
+    """Two, one of them announced twice: the second announcement prolongs it."""
+    repair = midnight(first_day + timedelta(days=days // 2)) + timedelta(hours=7, minutes=30)
+    announced = Downtime(
+        "DT-1001",
+        start=repair,
+        end=repair + timedelta(hours=6),
+        announced_at=repair - timedelta(days=3),
+        site="DAHLIA-HPC",
+        description="cooling of the machine room: all services off",
+    )
+    yield announced
+    yield replace(
+        announced,
+        end=announced.end + timedelta(hours=2, seconds=17),
+        announced_at=announced.end - timedelta(minutes=10),
+    )
+    outage = _storage_outage(first_day, days)
+    yield Downtime(
+        "DT-1002",
+        start=outage.start,
+        end=outage.end,
+        announced_at=outage.start,
+        site="BIRCH-T2",
+        host=host_of("BIRCH-T2", "se01"),
+        classification="UNSCHEDULED",
+        severity="WARNING",
+        description="disk server replaced, transfers may fail",
+    )
+
+
+def _storage_outage(first_day: date, days: int) -> Episode:
+    start = midnight(first_day + timedelta(days=(days - 1) // 2)) + timedelta(hours=20, minutes=11)
+    return Episode(start, start + timedelta(hours=5), "CRITICAL")  # past midnight
+
+
+def _results(
+    chance: random.Random, endpoints: Iterable[Endpoint], first_day: date, days: int
+) -> Iterator[Result]:
+    for endpoint in endpoints:
+        if endpoint.site == SILENT or endpoint.monitored == "N":
+            continue
+        for metric in _metrics(endpoint):
+            episodes = _episodes(chance, endpoint, metric, first_day, days)
+            yield from _runs(chance, endpoint, metric, episodes, first_day, days)
+
+
+def _metrics(endpoint: Endpoint) -> Iterator[str]:
+    yield from PROFILE.flavours[endpoint.flavour].metrics
+    if endpoint.host.startswith("ce01."):
+        yield UNPROFILED_METRIC
+
+
+def _episodes(
+    chance: random.Random, endpoint: Endpoint, metric: str, first_day: date, days: int
+) -> list[Episode]:
+    """Later ones win; what none covers is OK."""
+    episodes = list(_random_episodes(chance, first_day, days))
+    if endpoint.host == host_of("ASTER-T1", "ce02") and metric.endswith("JobSubmit"):
+        episodes += _flapping(midnight(first_day) + timedelta(hours=9))
+    if endpoint.host == host_of("BIRCH-T2", "se01"):
+        episodes.append(_storage_outage(first_day, days))
+    if (
+        endpoint.site == "DAHLIA-HPC"
+    ):  # switched off, so its probes fail, a while longer than planned
+        repair = next(iter(_downtimes(first_day, days)))
+        episodes.append(Episode(repair.start, repair.end + timedelta(hours=3), "CRITICAL"))
+    return episodes
+
+
+def _random_episodes(chance: random.Random, first_day: date, days: int) -> Iterator[Episode]:
+    statuses = ["WARNING"] * 3 + ["CRITICAL"] * 2 + ["UNKNOWN"]
+    for number in range(days):
+        if chance.random() < 0.35:
+            start = midnight(first_day + timedelta(days=number))
+            start += chance.randrange(86_400) * SECOND
+            length = chance.randrange(INTERVAL_S, 5 * INTERVAL_S) * SECOND
+            yield Episode(start, start + length, chance.choice(statuses))
+
+
+def _flapping(start: datetime) -> Iterator[Episode]:
+    edges = [start + number * INTERVAL_S * SECOND for number in range(13)]
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        yield Episode(begin, end, "CRITICAL" if number % 2 else "OK")
+
+
+def _runs(
+    chance: random.Random,
+    endpoint: Endpoint,
+    metric: str,
+    episodes: Sequence[Episode],
+    first_day: date,
+    days: int,
+) -> Iterator[Result]:
+    """A run each half hour, some seconds early or late, from 22:00 of the evening before."""
+    end = midnight(first_day + timedelta(days=days))
+    at = midnight(first_day) - timedelta(hours=2) + chance.randrange(INTERVAL_S) * SECOND
+    while at < end:
+        yield _result(chance, endpoint, metric, _status_at(episodes, at), at)
+        at += (INTERVAL_S + chance.randint(-90, 90)) * SECOND
+
+
+def _result(
+    chance: random.Random, endpoint: Endpoint, metric: str, status: str, at: datetime
+) -> Result:
+    site_domain = endpoint.host.partition(".")[2]
+    return Result(
+        host=endpoint.host,
+        flavour=endpoint.flavour,
+        metric=metric,
+        status=status,
+        measured_at=at,
+        vo=endpoint.vo or "ops",
+        site=endpoint.site,
+        gathered_at=f"wn{chance.randrange(1, 40):02}.{site_domain}",
+        summary=summary(chance, metric, status),
+        details=details(chance, metric, status),
+        performance_data=performance_data(chance, metric),
+    )
+
+
+def _status_at(episodes: Sequence[Episode], at: datetime) -> str:
+    covering = [episode.status for episode in episodes if episode.start <= at < episode.end]
+    return covering[-1] if covering else "OK"
+
+
+def _in_order_of_sending(results: Iterable[Result], chance: random.Random) -> list[Result]:
+    """As measured, but: some late, some moments with two statuses, some of another VO."""
+    sent: list[tuple[datetime, Result]] = []
+    for result in results:
+        is_late = result.site == LATE and chance.random() < 0.05
+        delay = timedelta(hours=chance.randrange(1, 8)) if is_late else timedelta(seconds=5)
+        sent.append((result.measured_at + delay, result))
+        if chance.random() < 0.02:
+            sent.append((result.measured_at + delay, _second_opinion(result, chance)))
+        if chance.random() < 0.02:
+            sent.append((result.measured_at + delay, _of_another_vo(result, chance)))
+    sent.sort(key=lambda pair: pair[0])
+    return [result for _, result in sent]
+
+
+def _of_another_vo(result: Result, chance: random.Random) -> Result:
+    text = summary(chance, result.metric, "CRITICAL")
+    return replace(result, vo=OTHER_VO, status="CRITICAL", summary=text)
+
+
+def _second_opinion(result: Result, chance: random.Random) -> Result:
+    """Another status for the same moment: from the same worker node, or from another one."""
+    status = chance.choice(["OK", "WARNING", "CRITICAL"])
+    elsewhere = "wn99." + result.gathered_at.partition(".")[2]
+    return replace(
+        result,
+        status=status,
+        gathered_at=chance.choice([result.gathered_at, elsewhere]),
+        summary=summary(chance, result.metric, status),
+    )
