@@ -1,4 +1,4 @@
-"""One local Spark session for all tests: `from tests.support.reports.spark_session import spark` in conftest.py."""
+"""One local Spark session for all tests: the fixture `spark`, which conftest.py takes in."""
 
 from __future__ import annotations
 
