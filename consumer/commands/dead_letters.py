@@ -25,10 +25,10 @@ from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
 from sam_pipeline.consumer.config import editor_command, load_limits
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.loading.dead_letter import (
     NO_LIMIT,
     Wanted,
@@ -246,11 +246,11 @@ def _read(name: str) -> bytes:
 
 
 def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
-    progress = Progress(things="dead letters")
+    progress = Progress("replayed", len(ids), "dead letters")
     try:
         outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC), limits)
         for number, outcome in enumerate(outcomes, 1):
-            progress.show("replayed", number / len(ids), number, number)
+            progress.show(number)
             yield outcome
     finally:
         progress.end()

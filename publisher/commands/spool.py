@@ -12,7 +12,6 @@ from typing import Any
 
 from sam_pipeline.publisher.delivery.drain import Drain, drain
 from sam_pipeline.publisher.delivery.drain_loop import drain_until
-from sam_pipeline.publisher.progress import Progress
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import (
@@ -26,6 +25,7 @@ from sam_pipeline.publisher.spool.inspection import (
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
@@ -111,7 +111,7 @@ def _tell(
         nonlocal left
         for row in rows:
             left += not row.get("done")
-            progress.make_way()
+            progress.end()
             yield row
         progress.end()
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.commands.arguments import asked_period, utc_today
-from sam_pipeline.spark_jobs.commands.stages import Stages
 from sam_pipeline.spark_jobs.exports.formats import WRITERS, Request, Written
 from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.runs.published import Run, published_reports, published_runs
@@ -28,15 +28,15 @@ def export_reports(args: argparse.Namespace) -> int:
     """Write the files, tell which."""
     today = utc_today()
     period = asked_period(args, today)
-    stages = Stages()
+    progress = Progress()
     written: list[Written] = []
     try:
         with reading_at_once(open_database(args)) as connection:
             for request in _requests(connection, args, period, today):
                 _warn(request, args.format)
-                written += WRITERS[args.format](request, stages)
+                written += WRITERS[args.format](request, progress.stage)
     finally:
-        stages.end()
+        progress.end()
     if not written:
         logger.warning("nothing is published for %s: `sam-report run` computes it", period)
     if args.json:

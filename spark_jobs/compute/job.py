@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.spark_jobs.compute import rows as inputs
 from sam_pipeline.spark_jobs.compute.availability import figures
 from sam_pipeline.spark_jobs.compute.folding import SEGMENTS, folding
@@ -36,7 +37,6 @@ _COVERS = (
     " metric_name string, start bigint, end bigint"
 )
 
-Progress = Callable[[str], None]
 Keep = Callable[[DataFrame], DataFrame]
 
 
@@ -87,7 +87,7 @@ def run(
     period: Period,
     change_no: int,
     clock: Callable[[], int],
-    progress: Progress,
+    stage: Stage,
     published: Callable[[Summary], None] = lambda summary: None,
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
@@ -101,12 +101,12 @@ def run(
     """
     now = clock()
     with _keeping() as keep:
-        progress("reading topology, downtimes and exclusions")
+        stage("reading topology, downtimes and exclusions")
         announced = _Announced.of(engine, period)
         results = _Results(Storage(spark, engine), announced, profiles, now, keep)
         summaries = []
         for profile in profiles:
-            summary = _report(engine, profile, announced, results, change_no, clock, progress)
+            summary = _report(engine, profile, announced, results, change_no, clock, stage)
             published(summary)
             summaries.append(summary)
         return summaries
@@ -119,25 +119,25 @@ def _report(
     results: _Results,
     change_no: int,
     clock: Callable[[], int],
-    progress: Progress,
+    stage: Stage,
 ) -> Summary:
     began, now, storage = time.monotonic(), results.now, results.storage
     expected = announced.expected(profile, now)
     with _keeping() as keep:
-        progress(f"{profile.name}: reading results")
+        stage(f"{profile.name}: reading results")
         read = results.of(profile)
         endpoints = keep(storage.table(_ENDPOINTS, [r for d in expected for r in _endpoints(d)]))
         counted = _counts(storage, inputs.tally(read), endpoints, profile)
         facts = _facts(announced, expected, counted, results, profile)
         run_ids = run_record.begin(engine, profile, facts, change_no, now)
         with _failing(engine, run_ids):
-            progress(f"{profile.name}: folding {sum(each.results_read for each in facts)} results")
+            stage(f"{profile.name}: folding {sum(each.results_read for each in facts)} results")
             covers = storage.table(_COVERS, [row for day in expected for row in _covers(day)])
             rows = inputs.rows(read, covers, endpoints, profile)
             found = keep(_timelines(storage, rows, len(expected), profile, now))
             days = {day_number(f.day): run_id for f, run_id in zip(facts, run_ids, strict=True)}
-            _write(storage, found, days, profile, progress)
-            progress(f"{profile.name}: publishing")
+            _write(storage, found, days, profile, stage)
+            stage(f"{profile.name}: publishing")
             published = run_record.publish(engine, profile, facts, run_ids, clock())
     return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)
 
@@ -340,7 +340,7 @@ def _write(
     found: DataFrame,
     run_ids: Mapping[int, int],
     profile: Profile,
-    progress: Progress,
+    stage: Stage,
 ) -> None:
     run_id = _run_of_day(run_ids)
     timeline = found.select(
@@ -355,7 +355,7 @@ def _write(
     # A cluster repeats the task of a worker that died, even if its rows were committed.
     if storage.segments_of(run_ids.values()) != written:
         raise SparkFailed("a task was repeated after it had stored its rows: run it again")
-    progress(f"{profile.name}: adding up {written} segments")
+    stage(f"{profile.name}: adding up {written} segments")
     summed = figures(found.where(F.col("level") != METRIC)).withColumn("run_id", run_id)
     storage.write(summed, "{level}_figure")
 

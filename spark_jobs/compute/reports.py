@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.commands.stages import Stages
 from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.compute.job import Summary, run
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
@@ -36,25 +36,25 @@ def run_reports(
 ) -> int:
     """Do every task, and print what was done."""
     settings = _settings(args.conf)
-    stages = Stages()
-    stages("starting Spark")
+    progress = Progress()
+    progress.stage("starting Spark")
     prepare_workers()
     spark = session.start(args.master, settings, find_java(), results=_results(engine, tasks))
     done: list[Summary] = []
 
     def published(summary: Summary) -> None:
-        stages.end()
+        progress.end()
         done.append(summary)
         if not args.json:
             print(_line(summary), flush=True)
 
     try:
         for period, profiles in _by_period(tasks).items():
-            run(spark, engine, profiles, period, change_no, _now, stages, published)
+            run(spark, engine, profiles, period, change_no, _now, progress.stage, published)
     except (PySparkException, Py4JError) as error:
         raise failure(error, engine) from error
     finally:
-        stages.end()
+        progress.end()
         spark.stop()
     if args.json:
         print(to_json([_as_json(each) for each in done]))

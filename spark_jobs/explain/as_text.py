@@ -9,6 +9,7 @@ from datetime import date
 
 from sqlalchemy import Connection
 
+from sam_pipeline.schema.program.wording import names_near
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Cause, causes
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
@@ -33,7 +34,6 @@ from sam_pipeline.spark_jobs.explain.phrases import (
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, SERVICE, SITE
-from sam_pipeline.spark_jobs.rules.words import names_near
 from sam_pipeline.spark_jobs.runs.published import (
     Names,
     Segment,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from sam_pipeline.spark_jobs.rules.words import one_line
+from sam_pipeline.schema.program.wording import one_line
 
 MASK = "*"
 

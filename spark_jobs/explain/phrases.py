@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
@@ -13,7 +14,6 @@ from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, 
 from sam_pipeline.spark_jobs.profiles.profile import Range
 from sam_pipeline.spark_jobs.rules.days import DAY_S, moment
 from sam_pipeline.spark_jobs.rules.levels import METRIC
-from sam_pipeline.spark_jobs.rules.words import duration, one_line
 
 
 def cause_words(cause: Cause) -> str:

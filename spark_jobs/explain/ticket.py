@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.spark_jobs.explain.as_text import Question, command_words, site_causes, way_down
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
@@ -16,7 +17,6 @@ from sam_pipeline.spark_jobs.explain.phrases import (
 )
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
-from sam_pipeline.spark_jobs.rules.words import duration, one_line
 from sam_pipeline.spark_jobs.runs.summary import Figure
 
 MAX_LINES = 40

@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from sqlalchemy import Connection
 
+from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.exports import argo, openmetrics
 from sam_pipeline.spark_jobs.exports.replacing import path_part, replacing
@@ -24,8 +25,6 @@ from sam_pipeline.spark_jobs.exports.tables import TABLES, Table, batches
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import Run, day_figures
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Written:
     rows: int
 
 
-def as_parquet(request: Request, progress: Progress) -> Iterator[Written]:
+def as_parquet(request: Request, stage: Stage) -> Iterator[Written]:
     """A directory per view, partitioned by report and day as Hive does."""
-    for run, table in _tables(request, progress):
+    for run, table in _tables(request, stage):
         place = (f"report={path_part(request.report)}", f"day={run.day}")
         path = request.out.joinpath(table.name, *place, "part-0.parquet")
         with (
@@ -71,19 +70,19 @@ def as_parquet(request: Request, progress: Progress) -> Iterator[Written]:
         yield Written(path, request.report, run.day, run.day, rows)
 
 
-def as_csv(request: Request, progress: Progress) -> Iterator[Written]:
+def as_csv(request: Request, stage: Stage) -> Iterator[Written]:
     """A file per day and view, with a header."""
-    return _as_text(request, progress, "csv", _write_csv)
+    return _as_text(request, stage, "csv", _write_csv)
 
 
-def as_json(request: Request, progress: Progress) -> Iterator[Written]:
+def as_json(request: Request, stage: Stage) -> Iterator[Written]:
     """A file per day and view: an array, an object a line."""
-    return _as_text(request, progress, "json", _write_json)
+    return _as_text(request, stage, "json", _write_json)
 
 
-def as_openmetrics(request: Request, progress: Progress) -> Iterator[Written]:
+def as_openmetrics(request: Request, stage: Stage) -> Iterator[Written]:
     """A file for the period, as a sample's neighbours must be those of its series."""
-    progress(f"{request.report} {request.period}: openmetrics")
+    stage(f"{request.report} {request.period}: openmetrics")
     days = list(day_figures(request.connection, request.report, SITE, request.period))
     name = f"openmetrics-{request.period.first}-to-{request.period.last}.txt"
     path = request.file(name)
@@ -97,19 +96,19 @@ def as_openmetrics(request: Request, progress: Progress) -> Iterator[Written]:
     yield Written(path, request.report, request.period.first, request.period.last, samples)
 
 
-def as_argo(request: Request, progress: Progress) -> Iterator[Written]:
+def as_argo(request: Request, stage: Stage) -> Iterator[Written]:
     """What ARGO's web API answers, a file per question: by day, and A/R by month too."""
     for run in request.runs:
         day = Period(run.day, run.day)
         answers = (*argo.RESULTS, *argo.STATUSES)
-        yield from _answers(request, progress, day, f"{run.day}", answers, run.until)
+        yield from _answers(request, stage, day, f"{run.day}", answers, run.until)
     for month in request.months:
         if any(month.first <= run.day <= month.last for run in request.runs):
             name = f"{month.first:%Y-%m}"
-            yield from _answers(request, progress, month, name, argo.RESULTS, None)
+            yield from _answers(request, stage, month, name, argo.RESULTS, None)
 
 
-WRITERS: Mapping[str, Callable[[Request, Progress], Iterator[Written]]] = {
+WRITERS: Mapping[str, Callable[[Request, Stage], Iterator[Written]]] = {
     "parquet": as_parquet,
     "csv": as_csv,
     "json": as_json,
@@ -118,20 +117,20 @@ WRITERS: Mapping[str, Callable[[Request, Progress], Iterator[Written]]] = {
 }
 
 
-def _tables(request: Request, progress: Progress) -> Iterator[tuple[Run, Table]]:
+def _tables(request: Request, stage: Stage) -> Iterator[tuple[Run, Table]]:
     for run in request.runs:
         for table in TABLES:
-            progress(f"{request.report} {run.day}: {table.name}")
+            stage(f"{request.report} {run.day}: {table.name}")
             yield run, table
 
 
 def _as_text(
     request: Request,
-    progress: Progress,
+    stage: Stage,
     ending: str,
     write: Callable[[BinaryIO, Sequence[str], Iterator[list[list[object]]]], int],
 ) -> Iterator[Written]:
-    for run, table in _tables(request, progress):
+    for run, table in _tables(request, stage):
         path = request.file(f"{run.day}", f"{table.name}.{ending}")
         names = ["report", "day", *table.schema.names]
         with replacing(path) as file:
@@ -172,14 +171,14 @@ def _write_json(file: BinaryIO, names: Sequence[str], found: Iterator[list[list[
 
 def _answers(
     request: Request,
-    progress: Progress,
+    stage: Stage,
     period: Period,
     date: str,
     answers: Sequence[argo.Answer],
     until: int | None,
 ) -> Iterator[Written]:
     for answer in answers:
-        progress(f"{request.report} {period}: {answer.name}")
+        stage(f"{request.report} {period}: {answer.name}")
         path = request.file(date, f"{answer.name}.json")
         with replacing(path) as file:
             file.write(f'{{"{answer.root}": '.encode())

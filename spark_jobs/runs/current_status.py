@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, text
 
 from sam_pipeline.schema.program import command
+from sam_pipeline.schema.program.wording import duration, names_near, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Membership, memberships
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
-from sam_pipeline.spark_jobs.rules.words import duration, names_near, one_line
 from sam_pipeline.spark_jobs.runs.published import second_of
 
 # Where results are believed until the next one, silence is what a report no longer looks back to.

@@ -13,6 +13,8 @@ from typing import Any
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import BAD_DATA, OK, CommandParser, to_json
+from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import grouped
 from sam_pipeline.schema.records.classes import (
     BUILT_IN,
     DOWNTIME,
@@ -25,7 +27,6 @@ from sam_pipeline.sql.database.config import state_directory
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import Tally
 from sam_pipeline.sql.imports.input_file import refuse_missing
-from sam_pipeline.sql.imports.progress import Progress, grouped
 from sam_pipeline.sql.imports.records import MOST_PROBLEMS, Import, limits_of_history, usable_view
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -77,7 +78,7 @@ def run_records(args: argparse.Namespace) -> int:
             Catalogue(engine),
             args.message_class,
             limits_of_history(datetime.now(UTC), args.age_limit),
-            Progress(),
+            Progress(unit="records"),
             state_directory(),
             restart=args.restart,
             dry_run=args.dry_run,
@@ -209,7 +210,7 @@ def _tell_where_it_stopped(tally: Tally) -> None:
 
 
 def _tell(job: Import, args: argparse.Namespace) -> None:
-    tally, seconds = job.tally, job.progress.seconds
+    tally, seconds = job.tally, job.progress.elapsed_s
     if args.json:
         facts = {**asdict(tally), "seconds": round(seconds, 3), "dry_run": args.dry_run}
         print(to_json({"files": args.files, **facts, "problems": job.problems}))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.pruning.prune import prune
@@ -66,8 +66,9 @@ def run_prune(args: argparse.Namespace) -> int:
         args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or others")
     engine = open_database(args)
     bounds = bounds_of(datetime.now(UTC).date(), *ages)
-    pruned = prune(engine, bounds, dry_run=args.dry_run, told=show_progress)
-    show_progress("")
+    progress = Progress()
+    pruned = prune(engine, bounds, dry_run=args.dry_run, told=progress.draw)
+    progress.end()
     _warn(pruned)
     if args.json:
         print(to_json(_document(name_of(engine), bounds, pruned, args.dry_run)))
@@ -116,10 +117,3 @@ def _warn(pruned: Pruned) -> None:
     if pruned.not_dropped:
         names = ", ".join(pruned.not_dropped)
         logger.warning("emptied, but the table is in use; the next prune drops: %s", names)
-
-
-def show_progress(words: str) -> None:
-    """One line on a terminal, overwritten; elsewhere nothing."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{words[:79]}\x1b[K")
-        sys.stderr.flush()

@@ -22,6 +22,7 @@ from sam_pipeline.schema.messages.message import (
     TEXT,
     Message,
 )
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
@@ -29,7 +30,6 @@ from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sam_pipeline.sql.imports.checkpoint import Places, Tally, size_of
 from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.imports.splitter import Piece, Pieces, Place
 from sam_pipeline.sql.loading.audit import Audit, write_audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Failure, read_batch
@@ -93,6 +93,7 @@ class Import:
             places = None if self.dry_run else self._places(file)
             place, tally = self._left(places)
             pieces = Pieces(file, self.class_name, self._view.columns, place)
+            self.progress.name = file.name
             try:
                 for number, batch in enumerate(_batches(pieces), 1):
                     self._commit(batch, pieces, tally, places)
@@ -123,9 +124,8 @@ class Import:
             size = self._load(messages, pieces.file.name, tally)
             if places:
                 places.keep(batch[-1].end, tally, size)
-        done = self.tally.records + tally.records
-        fresh = done - self.tally.resumed - tally.resumed
-        self.progress.show(pieces.file.name, pieces.file.share, done, fresh)
+        done, resumed = self.tally.records + tally.records, self.tally.resumed + tally.resumed
+        self.progress.show(done, pieces.file.share, resumed)
 
     def _load(self, messages: Sequence[Message], file: str, tally: Tally) -> int:
         """Store and commit; the database's size then."""

@@ -11,10 +11,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import DatabaseAway
-from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.imports.records import Import, limits_of_history
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher.commands import spool as spool_command
-from sam_pipeline.publisher.progress import Progress
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool.bounded import SpoolRoom
 from sam_pipeline.schema.errors import ConfigError, SpoolError
@@ -320,36 +318,3 @@ def test_a_drain_loop_ends_with_0_when_it_is_terminated(
     assert "drained 1 messages" in text
     assert target.count() == 1
     assert signal.getsignal(signal.SIGTERM) == handler
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def progress_on(stream: io.StringIO, seconds: list[float]) -> Progress:
-    return Progress("drained", 100, stream, clock=iter(seconds).__next__)
-
-
-def test_a_terminal_sees_percent_and_rate_of_what_takes_longer_than_two_seconds() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0, 1, 3, 3, 4, 4])
-
-    progress.show(10)
-    quick = terminal.getvalue()
-    progress.show(50)
-    progress.end()
-
-    assert quick == ""
-    assert "50%  50 of 100, 17/s" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\n")
-
-
-def test_what_is_no_terminal_sees_no_progress() -> None:
-    file = io.StringIO()
-    progress = progress_on(file, [0, 3, 3])
-
-    progress.show(50)
-    progress.end()
-
-    assert file.getvalue() == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import sqlite3
@@ -23,11 +22,11 @@ from sam_pipeline.schema.program.command import (
     OK,
     USAGE,
 )
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.progress import Progress
 from sam_pipeline.sql.imports.records import content_id, limits_of_history
 from sam_pipeline.sql.imports.table import read_header
 from tests.support.builders import NOW, metric_result
@@ -263,21 +262,6 @@ def test_an_id_depends_on_class_and_record_alone() -> None:
     assert content_id("metricOutput", b"a\n") == content_id("METRICOUTPUT", b"\na")
     assert content_id("metricOutput", b"a") != content_id("metricOutput", b"b")
     assert content_id("metricOutput", b"a") != content_id("downtime", b"a")
-
-
-def test_progress_is_drawn_on_a_terminal_only() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal, pipe, times = Terminal(), io.StringIO(), iter([0.0, 2.0, 2.0])
-    shown = Progress(terminal, lambda: next(times))
-    shown.show("a.txt", 0.5, 3000, 2000)
-    shown.end()
-    Progress(pipe).show("a.txt", 0.5, 1, 1)
-
-    assert terminal.getvalue() == "\ra.txt  50%  3 000 records, 1 000 a second\x1b[K\r\x1b[K"
-    assert pipe.getvalue() == ""
 
 
 def test_a_table_becomes_rows(capsys: Capture) -> None:

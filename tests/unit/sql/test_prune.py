@@ -10,7 +10,6 @@ import pytest
 
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
-from sam_pipeline.sql.commands.prune import show_progress
 from sam_pipeline.sql.pruning.partitions import coming_days
 from sam_pipeline.sql.pruning.task import Bounds, Task, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
@@ -116,20 +115,6 @@ def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[s
     line, document = capsys.readouterr().out.splitlines()
     assert line == f"{database}: no partitions; SQLite keeps all days in one table"
     assert document == "[]"
-
-
-@pytest.mark.parametrize(("terminal", "shown"), [(True, "\r12 rows of x\x1b[K"), (False, "")])
-def test_progress_is_for_a_terminal(
-    terminal: bool,
-    shown: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-
-    show_progress("12 rows of x")
-
-    assert capsys.readouterr().err == shown
 
 
 def test_an_empty_database_has_nothing_to_prune(

@@ -1,0 +1,89 @@
+"""Progress of a long command, shown on a terminal; on anything else nothing is written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Callable, Optional, TextIO
+
+from sam_pipeline.schema.program.wording import grouped
+
+PATIENCE_S = 2.0
+"""A command that ends sooner shows no bar."""
+REDRAW_S = 0.2
+WIDTH = 24
+
+Stage = Callable[[str], None]
+"""Called with the name of each stage of a command as it begins: `Progress.stage`."""
+
+
+class Progress:
+    """One line that is redrawn in place (`show`, `draw`), or a line per stage (`stage`)."""
+
+    def __init__(
+        self,
+        name: str = "",
+        total: Optional[int] = None,
+        unit: str = "messages",
+        stream: Optional[TextIO] = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._total = total
+        self._unit = unit
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._is_terminal = self._stream.isatty()
+        self._started = clock()
+        self._redraw_at = self._started + PATIENCE_S if self._is_terminal else float("inf")
+        self._drawn = False
+        self._stage_began: Optional[float] = None
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._started
+
+    def show(self, done: int, share: Optional[float] = None, skipped: int = 0) -> None:
+        """Draw a bar with percent, count and rate.
+
+        `share` replaces `done / total` where no total is known; the rate leaves out the `skipped`,
+        which an earlier call did.
+        """
+        now = self._clock()
+        if now < self._redraw_at:
+            return
+        self._redraw_at = now + REDRAW_S
+        rate = round((done - skipped) / max(now - self._started, 1e-6))
+        count = grouped(done)
+        if self._total is not None:
+            count += f" of {grouped(self._total)}"
+            share = done / self._total if self._total else 1.0
+        bar = ""
+        if share is not None:
+            share = min(share, 1.0)
+            bar = f" [{'#' * int(share * WIDTH):.<{WIDTH}}] {share:4.0%}"
+        self.draw(f"{self.name}{bar}  {count} {self._unit}, {grouped(rate)} a second")
+
+    def draw(self, text: str) -> None:
+        if self._is_terminal:
+            self._stream.write(f"\r{text}\x1b[K")
+            self._stream.flush()
+            self._drawn = True
+
+    def stage(self, name: str) -> None:
+        """Begin a stage; the line of the previous one ends with its duration."""
+        self.end()
+        self._stage_began = self._clock()
+        if self._is_terminal:
+            self._stream.write(f"  {name} … ")
+            self._stream.flush()
+
+    def end(self) -> None:
+        """Erase the bar, so that a result can be printed, or end the line of the last stage."""
+        if self._drawn:
+            self.draw("")
+            self._drawn = False
+        if self._is_terminal and self._stage_began is not None:
+            self._stream.write(f"{self._clock() - self._stage_began:.1f} s\n")
+            self._stream.flush()
+        self._stage_began = None

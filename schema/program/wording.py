@@ -1,0 +1,45 @@
+"""How values are worded for people: on one line, with units, with the names that were meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_MAX_NAMES = 8
+
+
+def one_line(text: str, at_most: Optional[int] = None) -> str:
+    """The text without line breaks and control characters, cut to `at_most` characters."""
+    line = " ".join(text.translate(_CONTROLS).split())
+    return line if at_most is None or len(line) <= at_most else f"{line[: at_most - 1]}…"
+
+
+def duration(seconds: int) -> str:
+    """`3 h`, `2 d 5 h`, `40 s`: the two largest units, rounded down."""
+    counts = []
+    for size, unit in _UNITS:
+        counts.append((seconds // size, unit))
+        seconds %= size
+    first = next((at for at, (count, _) in enumerate(counts) if count), len(counts) - 1)
+    return " ".join(f"{n} {unit}" for n, unit in counts[first : first + 2] if n) or "0 s"
+
+
+def grouped(number: int) -> str:
+    """`1 234 567`."""
+    return f"{number:,}".replace(",", " ")
+
+
+def names_near(name: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name: the known names that resemble it, else a list."""
+    from difflib import get_close_matches  # slow to import, and needed for a mistake only
+
+    by_lower = {known_name.lower(): known_name for known_name in sorted(known)}
+    near = get_close_matches(name.lower(), by_lower, 3, 0.6)
+    if near:
+        return f"did you mean {', '.join(by_lower[lower] for lower in near)}?"
+    names = list(by_lower.values())
+    more = len(names) - _MAX_NAMES
+    ending = f" and {more} more" if more > 0 else ""
+    return f"there are {', '.join(names[:_MAX_NAMES]) or 'none'}{ending}"
