@@ -14,13 +14,13 @@ from typing import (
     NamedTuple,
     Optional,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.config_table import Table
 
 SECTIONS = ("database", "publisher", "consumer", "report")
 
@@ -86,7 +86,7 @@ def examine(
     """
     problems: list[str] = []
     file = find_file(path, environ)
-    table = Table(file, section, f"[{section}]")
+    table = _Table(file, (section,), f"[{section}]")
     found = _Reader(problems).section(table, parse_toml)
     values = _Reader(problems, file.parent if file else None).table(config_class, found, table)
     places: dict[str, str] = {}
@@ -136,6 +136,29 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "sam"
 
 
+class _Table(NamedTuple):
+    """A table of the file: its `path` in TOML, and its `name` in messages."""
+
+    file: Optional[Path]
+    path: tuple[Union[str, int], ...]
+    name: str
+
+    def at(self, key: str, word: str = "") -> str:
+        """File, line and name of a key, with `word` before the name; of the table if key is ""."""
+        what = f"{self.name} {word}{key}"
+        if self.file is None:
+            return what
+        from sam_pipeline.schema.program.toml_lines import lines_of
+
+        lines = lines_of(self.file.read_text(encoding="utf-8"))
+        line = lines.get((*self.path, key) if key else self.path)
+        return f"{self.file}:{line}: {what}" if line else f"{self.file}: {what}"
+
+    def item(self, key: str, number: int) -> _Table:
+        """A table of the array that is the value of a key."""
+        return _Table(self.file, (*self.path, key, number), f"{self.name} {key}[{number}]")
+
+
 class _Reader:
     """Reads values into the types of a dataclass, and collects what is wrong with them."""
 
@@ -143,8 +166,8 @@ class _Reader:
         self._problems = problems
         self._base = base or Path()
 
-    def section(self, table: Table, parse_toml: ParseToml) -> dict[str, Any]:
-        file, name = table.file, table.path
+    def section(self, table: _Table, parse_toml: ParseToml) -> dict[str, Any]:
+        file, name = table.file, str(table.path[0])
         if file is None:
             return {}
         try:
@@ -157,7 +180,7 @@ class _Reader:
             raise ConfigError([f"{where}: {error}"]) from None
         for other in document:
             if other not in SECTIONS:
-                where = Table(file, other, "unknown section").at("", f"[{other}]")
+                where = _Table(file, (other,), "unknown section").at("", f"[{other}]")
                 self._problems.append(f"{where}{_nearest(other, SECTIONS)}")
         found = document.get(name, {})
         if isinstance(found, dict):
@@ -165,7 +188,7 @@ class _Reader:
         self._problems.append(f"{file}: {name} is no section")
         return {}
 
-    def table(self, config_class: Any, found: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    def table(self, config_class: Any, found: Mapping[str, Any], table: _Table) -> dict[str, Any]:
         known = {_key(item): item for item in _keys(config_class)}
         hints = get_type_hints(config_class)
         values: dict[str, Any] = {}
@@ -191,7 +214,7 @@ class _Reader:
             self._problems.append(f"{variable}: {error}")
             return {}
 
-    def _value(self, hint: Any, value: Any, table: Table, key: str) -> Any:
+    def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
             return self._items(get_args(kind)[0], value, table, key)
@@ -205,7 +228,7 @@ class _Reader:
             raise ValueError(f"want {_words(kind)}, not {_shown(value)}")
         return value
 
-    def _items(self, kind: Any, value: Any, table: Table, key: str) -> tuple[Any, ...]:
+    def _items(self, kind: Any, value: Any, table: _Table, key: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise ValueError(f"want a list, not {_shown(value)}")
         if not _is_dataclass(kind):
@@ -214,7 +237,7 @@ class _Reader:
             self._nested(kind, item, table.item(key, at)) for at, item in enumerate(value, 1)
         )
 
-    def _nested(self, kind: Any, item: Any, table: Table) -> Any:
+    def _nested(self, kind: Any, item: Any, table: _Table) -> Any:
         if not isinstance(item, dict):
             raise ValueError(f"want a list of tables, not {_shown(item)}")
         before = len(self._problems)

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sam_pipeline.schema.program.toml_lines import lines_of
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.problems import Problems
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.profiles.reader import ProfileReader
-from sam_pipeline.spark_jobs.profiles.toml_lines import lines_of
 
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 _AT_END = " (at end of document)"

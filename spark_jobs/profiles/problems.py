@@ -7,8 +7,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.errors import ProfileError
-from sam_pipeline.spark_jobs.profiles.toml_lines import Place
 
 _HINTS, _NAMES = 20, 1000  # problems that get one, names to choose from: it takes time
 _SHOWN = 60  # characters of a wrong value
@@ -17,18 +17,18 @@ _SHOWN = 60  # characters of a wrong value
 class Problems:
     """Collects what is wrong with the profile of one file."""
 
-    def __init__(self, file: str, lines: Mapping[Place, int]) -> None:
+    def __init__(self, file: str, lines: Mapping[KeyPath, int]) -> None:
         self._file = file
         self._lines = lines
         self._found: list[tuple[int, str]] = []
 
-    def add(self, place: Place, words: str) -> None:
+    def add(self, place: KeyPath, words: str) -> None:
         line = self.line(place)
         where = f"{self._file}:{line}" if line else self._file
         key = _told(place)
         self._found.append((line, f"{where}: {key}: {words}" if key else f"{where}: {words}"))
 
-    def line(self, place: Place) -> int:
+    def line(self, place: KeyPath) -> int:
         """Where a place stands, or what it would stand in; 0 if the file doesn't have that."""
         around = (place[:length] for length in range(len(place), 0, -1))
         return next((self._lines[each] for each in around if each in self._lines), 0)
@@ -41,7 +41,7 @@ class Problems:
         if self._found:
             raise ProfileError([text for _, text in sorted(self._found, key=lambda each: each[0])])
 
-    def unknown_keys(self, table: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
+    def unknown_keys(self, table: Mapping[str, Any], known: Iterable[str], place: KeyPath) -> None:
         names = dict.fromkeys(known)
         for key in table:
             if key not in names:
@@ -71,7 +71,9 @@ class Problems:
                 self.add((key, name), "no name")
         return {name: table for name, table in found.items() if isinstance(table, dict)}
 
-    def names(self, table: Mapping[str, Any], key: str, place: Place, what: str) -> tuple[str, ...]:
+    def names(
+        self, table: Mapping[str, Any], key: str, place: KeyPath, what: str
+    ) -> tuple[str, ...]:
         """A list of names, each once."""
         found = table.get(key)
         if not isinstance(found, list) or not found:
@@ -82,7 +84,7 @@ class Problems:
                 self.add((*place, key, number), f"want a text, not {shown(name)}")
         return tuple(dict.fromkeys(filter(is_text, found)))
 
-    def text(self, table: Mapping[str, Any], key: str, place: Place, what: str) -> str:
+    def text(self, table: Mapping[str, Any], key: str, place: KeyPath, what: str) -> str:
         """A text that must be there; empty if it isn't."""
         found = table.get(key)
         if is_text(found):
@@ -93,7 +95,7 @@ class Problems:
         self.add((*place, key), words)
         return ""
 
-    def text_or_empty(self, table: Mapping[str, Any], key: str, place: Place = ()) -> str | None:
+    def text_or_empty(self, table: Mapping[str, Any], key: str, place: KeyPath = ()) -> str | None:
         """A text, which may be empty; None if there is none."""
         found = table.get(key)
         if found in (None, "") or is_text(found):
@@ -118,12 +120,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _told(place: Place) -> str:
+def _told(place: KeyPath) -> str:
     """`thresholds[2].warning`: items are counted from 1 on."""
     return "".join(_parts(place)).removeprefix(".")
 
 
-def _parts(place: Place) -> Iterator[str]:
+def _parts(place: KeyPath) -> Iterator[str]:
     for part in place:
         if isinstance(part, int):
             yield f"[{part}]"

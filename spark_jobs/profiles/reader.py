@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.problems import Problems, instead, is_text, shown
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile, Targets
 from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
-from sam_pipeline.spark_jobs.profiles.toml_lines import Place
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
 KEYS = (
@@ -73,7 +73,7 @@ class ProfileReader:
         self._problems.add(("validity_s",), words)
         return None
 
-    def _validity(self, value: Any, place: Place) -> int | None:
+    def _validity(self, value: Any, place: KeyPath) -> int | None:
         if value == OFF:
             return None
         if type(value) is int and 0 < value <= LONGEST_VALIDITY_S:
@@ -99,7 +99,7 @@ class ProfileReader:
         self._problems.add(("downtimes",), words)
         return ()
 
-    def _operation(self, table: Mapping[str, Any], key: str, place: Place, default: str) -> str:
+    def _operation(self, table: Mapping[str, Any], key: str, place: KeyPath, default: str) -> str:
         found = table.get(key, default)
         if isinstance(found, str) and found in self._operations:
             return found
@@ -119,7 +119,7 @@ class ProfileReader:
             own[name] = operation or Operation(name, AND.table)
         return own
 
-    def _own_operation(self, name: str, rows: Any, place: Place) -> Operation | None:
+    def _own_operation(self, name: str, rows: Any, place: KeyPath) -> Operation | None:
         if not isinstance(rows, list):
             self._problems.add(place, "want a list of triples [a, b, result]")
             return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.problems import Problems, instead
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Range, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import read_range
-from sam_pipeline.spark_jobs.profiles.toml_lines import Place
 
 ANY = ""  # host or flavour
 KEYS = ("metric", "label", "warning", "critical", "host", "flavour")
@@ -27,7 +27,7 @@ def read_thresholds(
         return ()
     metrics = {each.name: frozenset(each.metrics) for each in flavours}
     metrics[ANY] = frozenset().union(*metrics.values())
-    rules: dict[tuple[str, ...], tuple[Place, Threshold]] = {}
+    rules: dict[tuple[str, ...], tuple[KeyPath, Threshold]] = {}
     for number, table in enumerate(found, 1):
         place = ("thresholds", number)
         rule = _threshold(table, place, metrics, problems)
@@ -41,7 +41,7 @@ def read_thresholds(
 
 
 def _threshold(
-    table: Mapping[str, Any], place: Place, metrics: Metrics, problems: Problems
+    table: Mapping[str, Any], place: KeyPath, metrics: Metrics, problems: Problems
 ) -> Threshold:
     problems.unknown_keys(table, KEYS, place)
     if "warning" not in table and "critical" not in table:
@@ -62,7 +62,7 @@ def _threshold(
 
 
 def _metric(
-    table: Mapping[str, Any], place: Place, flavour: str, metrics: Metrics, problems: Problems
+    table: Mapping[str, Any], place: KeyPath, flavour: str, metrics: Metrics, problems: Problems
 ) -> str:
     """The metric; it must be of the profile, and of the flavour if the rule names one."""
     name = problems.text(table, "metric", place, "the metric's name")
@@ -74,14 +74,14 @@ def _metric(
     return name
 
 
-def _label(table: Mapping[str, Any], place: Place, problems: Problems) -> str:
+def _label(table: Mapping[str, Any], place: KeyPath, problems: Problems) -> str:
     label = problems.text(table, "label", place, "a label of the performance data")
     if len(label) > 1 and label[0] == label[-1] == "'":
         problems.add((*place, "label"), "want the label without its single quotes")
     return label
 
 
-def _range(table: Mapping[str, Any], key: str, place: Place, problems: Problems) -> Range | None:
+def _range(table: Mapping[str, Any], key: str, place: KeyPath, problems: Problems) -> Range | None:
     found = table.get(key)
     if isinstance(found, str):
         try:
