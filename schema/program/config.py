@@ -6,7 +6,7 @@ problems are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import (
     Any,
@@ -181,7 +181,7 @@ class _Reader:
         for other in document:
             if other not in SECTIONS:
                 where = _Table(file, (other,), "unknown section").at("", f"[{other}]")
-                self._problems.append(f"{where}{_nearest(other, SECTIONS)}")
+                self._problems.append(f"{where}{_meant(other, SECTIONS)}")
         found = document.get(name, {})
         if isinstance(found, dict):
             return found
@@ -195,7 +195,7 @@ class _Reader:
         for key, value in found.items():
             if key not in known:
                 where = table.at(key, "unknown key ")
-                self._problems.append(f"{where}{_nearest(key, known)}")
+                self._problems.append(f"{where}{_meant(key, known)}")
                 continue
             name = known[key].name
             try:
@@ -352,8 +352,8 @@ def _shown(value: Any) -> str:
     return "…@…" if "@" in repr(value) else repr(value)
 
 
-def _nearest(name: str, known: Any) -> str:
-    from difflib import get_close_matches  # who makes no mistake need not wait for it
+def _meant(name: str, known: Iterable[str]) -> str:
+    from sam_pipeline.schema.program.wording import did_you_mean
 
-    close = get_close_matches(name, list(known), 1, 0.5)
-    return f" (did you mean {close[0]}?)" if close else ""
+    meant = did_you_mean(name, known)
+    return f" ({meant})" if meant else ""

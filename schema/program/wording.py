@@ -31,15 +31,18 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def names_near(name: str, known: Iterable[str]) -> str:
-    """End of a message about an unknown name: the known names that resemble it, else a list."""
+def did_you_mean(name: str, known: Iterable[str], at_most: int = 1) -> str:
+    """`did you mean host, hosts?`: the known names that resemble it; empty if none does."""
     from difflib import get_close_matches  # slow to import, and needed for a mistake only
 
-    by_lower = {known_name.lower(): known_name for known_name in sorted(known)}
-    near = get_close_matches(name.lower(), by_lower, 3, 0.6)
-    if near:
-        return f"did you mean {', '.join(by_lower[lower] for lower in near)}?"
-    names = list(by_lower.values())
+    by_lower = {known_name.lower(): known_name for known_name in known}
+    near = get_close_matches(name.lower(), by_lower, at_most, 0.5)
+    return f"did you mean {', '.join(by_lower[lower] for lower in near)}?" if near else ""
+
+
+def did_you_mean_or_list(name: str, known: Iterable[str]) -> str:
+    """The known names that resemble it, else the first of all known names."""
+    names = sorted(known)
     more = len(names) - _MAX_NAMES
-    ending = f" and {more} more" if more > 0 else ""
-    return f"there are {', '.join(names[:_MAX_NAMES]) or 'none'}{ending}"
+    listed = ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return did_you_mean(name, names, 3) or f"there are {listed or 'none'}"

@@ -9,7 +9,7 @@ from datetime import date
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.wording import names_near
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Cause, causes
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
@@ -92,7 +92,9 @@ def read_site_days(
             for name in reports
             for segment in timeline(connection, name, period, level=SITE)
         }
-        raise ReportUsage(f"no site {question.site} on {day}: {names_near(question.site, sites)}")
+        raise ReportUsage(
+            f"no site {question.site} on {day}: {did_you_mean_or_list(question.site, sites)}"
+        )
     asked = [
         each
         for each in days
@@ -169,11 +171,11 @@ def _no_endpoint(question: Question, site_day: SiteDay) -> str:
     endpoints = [thing.names[1:] for thing in site_day.of_level(ENDPOINT)]
     wanted = " ".join(filter(None, (question.service_flavour, question.host_name)))
     if question.service_flavour is not None and question.host_name is None:
-        near = names_near(question.service_flavour, {flavour for flavour, _ in endpoints})
+        near = did_you_mean_or_list(question.service_flavour, {flavour for flavour, _ in endpoints})
     elif question.host_name is not None and question.service_flavour is None:
-        near = names_near(question.host_name, {host for _, host in endpoints})
+        near = did_you_mean_or_list(question.host_name, {host for _, host in endpoints})
     else:
-        near = names_near(wanted, {" ".join(each) for each in endpoints})
+        near = did_you_mean_or_list(wanted, {" ".join(each) for each in endpoints})
     return f"no endpoint {wanted} at {site_day.site} on {site_day.day}: {near}"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.spark_jobs.errors import ProfileError
 
 _HINTS, _NAMES = 20, 1000  # problems that get one, names to choose from: it takes time
@@ -51,8 +51,8 @@ class Problems:
         """The known name that was meant, perhaps."""
         if len(self._found) >= _HINTS or len(known) > _NAMES:
             return ""
-        near = difflib.get_close_matches(name, list(known), 1, 0.4)
-        return f", did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(name, known)
+        return f", {meant}" if meant else ""
 
     def table(self, document: Mapping[str, Any], key: str) -> dict[str, Any]:
         found = document.get(key, {})

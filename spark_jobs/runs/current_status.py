@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, text
 
 from sam_pipeline.schema.program import command
-from sam_pipeline.schema.program.wording import duration, names_near, one_line
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Membership, memberships
 from sam_pipeline.spark_jobs.inputs.expected import expect
@@ -100,7 +100,7 @@ def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile
     """
     chosen = [each for each in profiles if name in (None, each.name)]
     if name is not None and not chosen:
-        near = names_near(name, [each.name for each in profiles])
+        near = did_you_mean_or_list(name, [each.name for each in profiles])
         raise ReportUsage(f"no report {name}: {near}")
     return chosen
 
@@ -193,7 +193,7 @@ def _today(now: int) -> Period:
 def _require_site(connection: Connection, site: str) -> None:
     known = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
     if site not in known:
-        raise ReportUsage(f"no site {site}: {names_near(site, known)}")
+        raise ReportUsage(f"no site {site}: {did_you_mean_or_list(site, known)}")
 
 
 def _status(row: Any) -> Status:

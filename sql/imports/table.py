@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from sqlalchemy import Connection, Engine
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
@@ -199,10 +199,9 @@ def read_header(
 
 
 def _unknown(cell: str, names: Names) -> str:
-    near = difflib.get_close_matches(cell.lower(), [key.lower() for key in names], n=1)
-    if near:
-        return f"no column {cell[:60]!r}; nearest is {names[near[0]]}"
-    return f"no column {cell[:60]!r}; there are {', '.join(dict.fromkeys(names.values()))}"
+    columns = dict.fromkeys(names.values())
+    hint = did_you_mean(cell, columns) or f"there are {', '.join(columns)}"
+    return f"no column {cell[:60]!r}; {hint}"
 
 
 def _messages(table: Table) -> Iterator[Message]:

@@ -336,7 +336,7 @@ def test_everything_that_is_wrong_with_a_header_is_told() -> None:
 
     lines = [line.split(": ", 2)[2] for line in str(caught.value).splitlines()]
     assert lines == [
-        "no column 'group_name'; nearest is groupName",
+        "no column 'group_name'; did you mean groupName?",
         "no column 'x'; there are siteName, groupName, groupType, weight, validFrom, validTo",
         "column siteName stands there twice",
         "missing: groupName, groupType, validFrom",
