@@ -36,8 +36,8 @@ demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQ
 test: test-services lint ## everything: formatter, linter, types, then all tests against real servers
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-check: lint ## formatter, linter, types and the quick tests
-	$(BIN)/python -m pytest -q tests/unit
+check: lint ## formatter, linter, types and unit tests, in less than a minute
+	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff format --check .

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,7 +24,6 @@ from tests.support.builders import metric_message
 
 SOON_S = 10.0
 DEPLOY = Path(__file__).parents[3] / "deploy"
-UNITS = ("sam-consume.service", "sam-consume@.service")
 
 
 @pytest.fixture
@@ -233,33 +228,3 @@ def test_the_end_is_told_with_its_reason(
     ended = read_state([tmp_path], "site-a")
     assert ended.ended_at is not None
     assert ended.ended_because == "the disk is gone"
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_a_unit_tells_systemd_what_the_daemon_does(name: str) -> None:
-    unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#")
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / name)
-
-    service = dict(unit["Service"])
-    assert service["Type"] == "notify"
-    assert service["Restart"] == "on-failure"
-    assert service["WatchdogSec"] == "180s"
-    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
-    assert service["StateDirectory"] == "sam"
-    assert ("--instance %i" in service["ExecStart"]) == (name == UNITS[1])
-    assert "#LoadCredential=" in (DEPLOY / name).read_text()
-
-
-@pytest.mark.parametrize("name", UNITS)
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-def test_a_unit_is_one_for_systemd(name: str, tmp_path: Path) -> None:
-    text = (DEPLOY / name).read_text().replace("/opt/sam/bin/sam-consume", sys.executable)
-    (tmp_path / name).write_text(text)
-
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +28,6 @@ from sam_pipeline.consumer.monitoring.snapshot import (
 from sam_pipeline.consumer.monitoring.state_file import (
     StateFile,
     is_alive,
-    process_start,
     read_state,
 )
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
@@ -122,20 +118,6 @@ def test_no_readable_state_is_told_with_its_place(
 def test_a_process_is_known_by_its_start_too() -> None:
     assert is_alive(snapshot())
     assert not is_alive(snapshot(process_start=1))
-
-
-def test_a_process_that_is_gone_or_waits_to_be_buried_is_dead() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    start = process_start(child.pid)
-    said = snapshot(pid=child.pid, process_start=start)
-    assert is_alive(said)
-
-    child.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
-    assert not is_alive(said)
-
-    child.wait()
-    assert not is_alive(said)
 
 
 class Home:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -196,26 +193,6 @@ def test_each_thread_may_have_its_own(spool: DirectoryQueue) -> None:
     assert len(set(broker.ids)) == 80
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_can_neither_use_nor_close_it(spool: DirectoryQueue) -> None:
-    with FakeBroker() as broker, Publisher(config_for(spool, broker.url)) as publisher:
-        publisher.add_message(metric_message())
-        publisher.flush()
-        child = os.fork()
-        if child == 0:
-            try:
-                publisher.__exit__(None, None, None)
-            except RuntimeError:
-                os._exit(7)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        publisher.add_message(metric_message())
-        publisher.flush()
-
-        assert os.waitstatus_to_exitcode(status) == 7
-        assert (len(broker.taken), broker.connections) == (2, 1)
-
-
 def test_settings_beat_the_configuration(spool: DirectoryQueue) -> None:
     with FakeBroker() as broker:
         config = config_for(spool, dead_url())
@@ -248,16 +225,3 @@ def test_a_bad_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ConfigError, match="order: want listed or shuffled"):
         Publisher(order="random")
-
-
-def test_every_exported_name_is_there_and_importing_the_package_alone_loads_nothing() -> None:
-    script = (
-        "import sys; from sam_pipeline import publisher;"
-        "loaded = [n for n in sys.modules if n.startswith('sam_pipeline.publisher.')];"
-        "[getattr(publisher, name) for name in publisher.__all__];"
-        "print(loaded)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

@@ -266,28 +266,3 @@ def test_the_memory_stays_small(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / FILE).read_text())
     assert len(facts) == MAX_FACTS
     assert all(len(fact["reason"]) <= 200 for fact in facts.values())
-
-
-def test_many_processes_at_once_leave_a_whole_file(tmp_path: Path) -> None:
-    children = {_writer(tmp_path, BrokerAddress(FIRST, f"192.0.2.{n}")) for n in range(6)}
-
-    reads = 0
-    while children:
-        children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
-        if (tmp_path / FILE).exists():
-            json.loads((tmp_path / FILE).read_text())  # raises if it is half written
-            reads += 1
-
-    assert reads > 0
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
-
-
-def _writer(state: Path, address: BrokerAddress) -> int:
-    child = os.fork()
-    if child == 0:
-        for _ in range(50):
-            known = memory(state)
-            known.failed(address, "refused")
-            known.save()
-        os._exit(0)
-    return child

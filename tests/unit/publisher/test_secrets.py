@@ -25,6 +25,8 @@ from tests.support.brokers.fake_broker import HOST, FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 
 BROKER = parse_broker("stomp://sam@msg.example.org")
+PASSWORD = "canary-of-the-brokers"
+PROXY_PASSWORD = "canary-of-the-proxy"
 
 
 @pytest.fixture(autouse=True)
@@ -304,3 +306,38 @@ def test_what_secrets_there_are_is_told_without_them(
     )
 
     assert config.has_secrets() == {"password": True, "token": False, "proxy password": True}
+
+
+def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
+    urls = (f"stomp://sam:{PASSWORD}@msg.example.org:61613", f"sam:{PASSWORD}@msg", "stomp://b")
+    config = PublisherConfig(urls, proxy=f"http://u:{PROXY_PASSWORD}@p:3128")
+
+    for text in (repr(config), str(config), f"{config}"):
+        assert PASSWORD not in text
+        assert PROXY_PASSWORD not in text
+        assert "'stomp://msg.example.org:61613'" in text
+        assert "'stomp://b'" in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"stomp://sam:{PASSWORD}@msg.example.org",
+        f"stomp://sam:{PASSWORD}/x@msg.example.org",
+        f"stomp://sam:7/{PASSWORD}@msg.example.org",
+        f"activemq-rest+http://sam:7/{PASSWORD}@msg.example.org/api/message",
+        f"stomp://sam:7#{PASSWORD}@msg.example.org",
+        f"stomp://sam:{PASSWORD}\u2100@msg.example.org",
+        f"stomp://sam:[{PASSWORD}]@msg.example.org",
+        f"stomp://sam@msg.example.org:{PASSWORD}",
+        f"stomp:/sam:{PASSWORD}@msg.example.org",
+        f"sam:{PASSWORD}@msg.example.org",
+        f"//{PASSWORD}@msg",
+        f"spool://sam:{PASSWORD}@msg.example.org/spool",
+    ],
+)
+def test_a_broker_url_that_is_refused_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="broker URL") as refusal:
+        parse_broker(url)
+
+    assert PASSWORD[:8] not in str(refusal.value)

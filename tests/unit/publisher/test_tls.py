@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress
@@ -133,17 +130,6 @@ def test_a_message_is_published_over_tls(
 
     assert broker.ids == [publication.receipts[0].message.message_id]
     assert not publication.failures
-
-
-def test_the_authorities_may_be_a_hashed_directory(
-    files: TlsFiles, config: PublisherConfig
-) -> None:
-    config = config._replace(ca_file=files.ca_directory())
-
-    with FakeBroker(tls=files.server()) as broker:
-        publish_one(config, broker.url)
-
-    assert len(broker.taken) == 1
 
 
 def test_without_a_ca_file_the_authorities_of_the_system_are_trusted(
@@ -544,90 +530,3 @@ def test_a_file_of_ours_that_went_away_meanwhile_is_told(
         publication = publish_one(config, broker.url)
 
     assert why(publication) == f"{config.key_file}: no such file or directory"
-
-
-@pytest.mark.parametrize(
-    "form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS#8", "traditional"]
-)
-def test_a_key_with_a_passphrase_is_told_and_nobody_is_asked_for_it(
-    files: TlsFiles, spool: DirectoryQueue, form: PrivateFormat
-) -> None:
-    client = files.client()
-    certificate = files.certificate_file(client)
-    options = {"key_file": files.locked_key_file(client, form), "certificate_file": certificate}
-
-    with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, shown):
-        done = sam_publish(files, broker.url, options, *ON_A_TERMINAL, stdin=end)
-        seen = shown()
-
-    assert done.returncode == 0
-    assert f"{certificate}: no certificate and its unencrypted key in PEM form" in done.stderr
-    assert seen == b""
-    assert (len(broker.logins), spool.count()) == (0, 1)
-
-
-@pytest.mark.parametrize("key", ["key_file", "certificate_file", "password_file"])
-def test_a_secret_that_others_may_read_is_refused_at_the_start(
-    files: TlsFiles, spool: DirectoryQueue, key: str
-) -> None:
-    client = files.client()
-    exposed = {
-        "key_file": lambda: files.key_file(client, mode=0o644),
-        "certificate_file": lambda: files.x509_proxy(client, mode=0o644),
-        "password_file": lambda: files.file("password", b"canary\n", mode=0o644),
-    }
-    path = exposed[key]()
-
-    with FakeBroker(tls=files.server()) as broker:
-        done = sam_publish(files, broker.url, {key: path})
-
-    assert done.returncode == 78
-    assert f"{path}: others may use it (mode 0644): chmod 600" in done.stderr
-    assert "canary" not in done.stderr + done.stdout
-    assert (broker.connections, spool.count()) == (0, 0)
-
-
-ON_A_TERMINAL = ("setsid", "--ctty", "--wait")
-"""The command that follows has its standard input as its terminal: /dev/tty leads there."""
-
-
-@contextmanager
-def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
-    """A terminal nobody types on, and what was shown on it."""
-    ours, theirs = os.openpty()
-    os.set_blocking(ours, False)
-
-    def shown() -> bytes:
-        with suppress(BlockingIOError):
-            return os.read(ours, 65536)
-        return b""
-
-    try:
-        yield theirs, shown
-    finally:
-        os.close(theirs)
-        os.close(ours)
-
-
-def sam_publish(
-    files: TlsFiles,
-    url: str,
-    options: Mapping[str, Path],
-    *before: str,
-    stdin: int = subprocess.DEVNULL,
-) -> subprocess.CompletedProcess[str]:
-    """One result published by the program, configured by a file."""
-    keys = {"ca_file": files.ca_file, "spool": files.directory / "spool", **options}
-    lines = ["[publisher]", f'brokers = ["{url}"]', *(f'{k} = "{v}"' for k, v in keys.items())]
-    (files.directory / "sam.toml").write_text("\n".join(lines))
-    result = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
-    return subprocess.run(
-        [*before, sys.executable, "-m", "sam_pipeline.publisher", *result],
-        stdin=stdin,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        cwd=files.directory,
-        env={"PATH": os.environ["PATH"], "STATE_DIRECTORY": str(files.directory / "state")},
-        check=False,
-    )

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.commands import run as run_command
-from sam_pipeline.publisher.commands.outcome import publish_and_tell
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, closed_port, wait_for
-from tests.support.builders import metric_message, metric_result
+from tests.support.builders import metric_result
 
 OK_RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
 
@@ -395,20 +389,6 @@ def test_run_that_is_terminated_while_it_publishes_keeps_the_result(
     assert spool.count() == 1
 
 
-def test_run_does_not_wait_for_a_reader_that_has_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(run_command, "READER_PATIENCE_S", 0.1)
-    reading, writing = os.pipe()
-    with open(reading, "rb"), open(writing, "w") as output:
-        monkeypatch.setattr(sys, "stdout", output)
-
-        run_command._pass_on(b"x" * 1_000_000)
-
-        os.set_blocking(reading, False)
-        assert 0 < len(os.read(reading, 1_000_000)) < 1_000_000
-
-
 @pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check"])
 def test_every_command_is_in_the_help_and_has_its_own(sam_publish: Publish, command: str) -> None:
     overall, own = sam_publish("--help"), sam_publish(command, "--help")
@@ -569,19 +549,3 @@ def test_send_publishes_while_it_reads(
     assert process.returncode == 0
     assert taken_before_the_end > 50
     assert b"(40001 records)" in output
-
-
-def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) -> None:
-    args = argparse.Namespace(dry_run=False, json=False)
-    said: list[str] = []
-
-    def read_slowly() -> Iterator[Message]:
-        time.sleep(0.3)
-        yield metric_message()
-
-    with FakeBroker() as broker:
-        config = PublisherConfig(brokers=(broker.url,), timeout_s=0.25, spool=tmp_path / "spool")
-        code = publish_and_tell(read_slowly(), config, args, say=said.append)
-
-    assert code == 0
-    assert said[0].startswith("published ")

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "services" / "apt-need.sh"
+SCRIPT = Path(__file__).parents[1] / "services" / "apt-need.sh"
 
 
 def need(path: Path, *needs: str) -> subprocess.CompletedProcess[str]:

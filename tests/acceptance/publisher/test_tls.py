@@ -1,0 +1,121 @@
+"""`sam-publish` with certificates and keys in files: what it accepts, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import PrivateFormat
+
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.tls_files import TlsFiles
+
+ON_A_TERMINAL = ("setsid", "--ctty", "--wait")
+"""The command that follows has its standard input as its terminal: /dev/tty leads there."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DirectoryQueue:
+    return DirectoryQueue(tmp_path / "spool")
+
+
+def test_the_authorities_may_be_a_hashed_directory(files: TlsFiles) -> None:
+    with FakeBroker(tls=files.server()) as broker:
+        done = sam_publish(files, broker.url, {"ca_file": files.ca_directory()})
+
+    assert done.returncode == 0
+    assert len(broker.taken) == 1
+
+
+@pytest.mark.parametrize(
+    "form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS#8", "traditional"]
+)
+def test_a_key_with_a_passphrase_is_told_and_nobody_is_asked_for_it(
+    files: TlsFiles, spool: DirectoryQueue, form: PrivateFormat
+) -> None:
+    client = files.client()
+    certificate = files.certificate_file(client)
+    options = {"key_file": files.locked_key_file(client, form), "certificate_file": certificate}
+
+    with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, shown):
+        done = sam_publish(files, broker.url, options, *ON_A_TERMINAL, stdin=end)
+        seen = shown()
+
+    assert done.returncode == 0
+    assert f"{certificate}: no certificate and its unencrypted key in PEM form" in done.stderr
+    assert seen == b""
+    assert (len(broker.logins), spool.count()) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["key_file", "certificate_file", "password_file"])
+def test_a_secret_that_others_may_read_is_refused_at_the_start(
+    files: TlsFiles, spool: DirectoryQueue, key: str
+) -> None:
+    client = files.client()
+    exposed = {
+        "key_file": lambda: files.key_file(client, mode=0o644),
+        "certificate_file": lambda: files.x509_proxy(client, mode=0o644),
+        "password_file": lambda: files.file("password", b"canary\n", mode=0o644),
+    }
+    path = exposed[key]()
+
+    with FakeBroker(tls=files.server()) as broker:
+        done = sam_publish(files, broker.url, {key: path})
+
+    assert done.returncode == 78
+    assert f"{path}: others may use it (mode 0644): chmod 600" in done.stderr
+    assert "canary" not in done.stderr + done.stdout
+    assert (broker.connections, spool.count()) == (0, 0)
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
+    """A terminal nobody types on, and what was shown on it."""
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+
+    def shown() -> bytes:
+        with suppress(BlockingIOError):
+            return os.read(ours, 65536)
+        return b""
+
+    try:
+        yield theirs, shown
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def sam_publish(
+    files: TlsFiles,
+    url: str,
+    options: Mapping[str, Path],
+    *before: str,
+    stdin: int = subprocess.DEVNULL,
+) -> subprocess.CompletedProcess[str]:
+    """One result published by the program, configured by a file."""
+    keys = {"ca_file": files.ca_file, "spool": files.directory / "spool", **options}
+    lines = ["[publisher]", f'brokers = ["{url}"]', *(f'{k} = "{v}"' for k, v in keys.items())]
+    (files.directory / "sam.toml").write_text("\n".join(lines))
+    result = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
+    return subprocess.run(
+        [*before, sys.executable, "-m", "sam_pipeline.publisher", *result],
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        cwd=files.directory,
+        env={"PATH": os.environ["PATH"], "STATE_DIRECTORY": str(files.directory / "state")},
+        check=False,
+    )

@@ -1,0 +1,190 @@
+"""Running a monitoring plugin: what is passed on, and what the record says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from sam_pipeline.publisher.probe.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of, run_plugin
+from tests.support.brokers.fake_broker import wait_for
+
+
+def run(script: str, timeout_s: float = 10.0) -> tuple[PluginRun, bytes]:
+    """The run of a shell script, and what was passed on."""
+    passed_on: list[bytes] = []
+    outcome = run_plugin(["sh", "-c", script], timeout_s, passed_on.append)
+    return outcome, b"".join(passed_on)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(0, "OK"), (1, "WARNING"), (2, "CRITICAL"), (3, "UNKNOWN")]
+)
+def test_the_exit_code_of_a_plugin_is_its_status(code: int, status: str) -> None:
+    outcome, passed_on = run(f"echo fine; exit {code}")
+
+    record = record_of(outcome, "check_it")
+
+    assert outcome.exit_code == code
+    assert passed_on == b"fine\n"
+    assert (record["metricStatus"], record["summaryData"]) == (status, "fine")
+
+
+def test_output_is_summary_performance_data_and_details() -> None:
+    outcome, _ = run("printf 'LOAD OK - 0.1 | load1=0.1;9;12;0\\nline one\\nline | two\\n'")
+
+    record = record_of(outcome, "check_load")
+
+    assert record["summaryData"] == "LOAD OK - 0.1"
+    assert record["performanceData"] == "load1=0.1;9;12;0"
+    assert record["detailsData"] == "line one\nline | two"
+
+
+def test_a_plugin_without_output_keeps_its_status() -> None:
+    outcome, _ = run("exit 1")
+
+    record = record_of(outcome, "check_it")
+
+    assert (record["metricStatus"], record["summaryData"]) == ("WARNING", "no output")
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code", "reason"),
+    [
+        ("echo bad; exit 17", 17, "ended with exit code 17, which is no status"),
+        ("exit 126", 126, "can't be executed (exit code 126)"),
+        ("exit 127", 127, "was not found, or something it needs was not (exit code 127)"),
+        ("kill -9 $$", 137, "was killed by signal 9"),
+        ("printf '\\377'", 0, "wrote what is not UTF-8"),
+    ],
+)
+def test_what_is_no_answer_of_a_plugin_is_unknown_with_the_reason(
+    script: str, exit_code: int, reason: str
+) -> None:
+    outcome, _ = run(script)
+
+    record = record_of(outcome, "check_it")
+
+    assert outcome.exit_code == exit_code
+    assert (record["metricStatus"], record["summaryData"]) == ("UNKNOWN", f"check_it {reason}")
+
+
+@pytest.mark.parametrize(("name", "code"), [("/no/such/plugin", 127), ("/", 126)])
+def test_a_plugin_that_cannot_be_run_ends_as_in_a_shell(name: str, code: int) -> None:
+    outcome = run_plugin([name], 1.0, lambda chunk: None)
+
+    record = record_of(outcome, name)
+
+    assert outcome.exit_code == code
+    assert record["metricStatus"] == "UNKNOWN"
+    assert "cannot be run" in record["summaryData"]
+
+
+def test_huge_output_is_passed_on_whole_and_kept_in_part() -> None:
+    outcome, passed_on = run(f"head -c {3 * MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' x")
+
+    record = record_of(outcome, "check_it")
+
+    assert len(passed_on) == 3 * MAX_OUTPUT_BYTES
+    assert record["metricStatus"] == "UNKNOWN"
+    assert "wrote more than" in record["summaryData"]
+    assert len(record["detailsData"]) == MAX_OUTPUT_BYTES
+
+
+def test_a_plugin_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    children = tmp_path / "children"
+    started = time.monotonic()
+
+    outcome, passed_on = run(
+        f"echo begun; sleep 60 & echo $! > {children}; trap '' TERM; wait; sleep 60", timeout_s=0.5
+    )
+
+    assert time.monotonic() - started < 5
+    assert outcome.exit_code == 3
+    assert outcome.trouble == "was killed: it took longer than 0.5 s"
+    assert (outcome.output, passed_on) == (b"begun\n", b"begun\n")
+    child = int(children.read_text())
+    wait_for(lambda: not running(child))
+
+
+def test_a_plugin_that_writes_for_ever_ends_at_its_timeout() -> None:
+    started = time.monotonic()
+
+    outcome = run_plugin(["yes"], 0.5, lambda chunk: None)
+
+    assert time.monotonic() - started < 5
+    assert "took longer" in outcome.trouble
+
+
+def test_a_child_that_is_left_behind_with_the_output_open_is_not_waited_for() -> None:
+    started = time.monotonic()
+
+    outcome, _ = run("sleep 20 & echo fine")
+
+    assert time.monotonic() - started < 5
+    assert (outcome.exit_code, outcome.output) == (0, b"fine\n")
+
+
+def test_a_child_that_is_left_behind_and_writes_for_ever_is_not_listened_to() -> None:
+    started = time.monotonic()
+
+    outcome, _ = run("(while echo x; do :; done) & echo fine")
+
+    assert time.monotonic() - started < 5
+    assert outcome.exit_code == 0
+    assert b"fine\n" in outcome.output
+
+
+def test_the_last_words_of_a_plugin_that_is_terminated_are_passed_on() -> None:
+    outcome, passed_on = run("trap 'echo sorry; exit 2' TERM; sleep 20 & wait", timeout_s=0.2)
+
+    assert (outcome.exit_code, outcome.output, passed_on) == (3, b"sorry\n", b"sorry\n")
+    assert "took longer" in outcome.trouble
+
+
+def test_binary_output_is_passed_on_byte_for_byte() -> None:
+    passed_on = bytearray()
+    script = "import os; os.write(1, bytes(range(256)) * 300)"
+
+    outcome = run_plugin([sys.executable, "-c", script], 10.0, passed_on.extend)
+
+    assert passed_on == outcome.output == bytes(range(256)) * 300
+    assert record_of(outcome, "check_it")["metricStatus"] == "UNKNOWN"
+
+
+def running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_signal_that_comes_while_the_plugin_starts_still_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def start_and_be_terminated(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*words, **settings))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[0]
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_terminated)
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit):
+            run_plugin(["sleep", "60"], 60.0, lambda chunk: None)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert started[0].returncode is not None
