@@ -10,6 +10,7 @@ from pathlib import Path
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot, from_document, to_document
 from sam_pipeline.schema.program.command import to_json
+from sam_pipeline.schema.program.replacing import replacing
 
 MODE = 0o644
 """Whoever watches may read it: there is no secret in it."""
@@ -20,7 +21,6 @@ class StateFile:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.path = directory / file_name(name)
-        self._temporary = self.path.with_suffix(".tmp")
 
     def write(self, snapshot: Snapshot) -> None:
         """Not fsynced: it is news, and old a second later.
@@ -28,11 +28,8 @@ class StateFile:
         Raises:
             OSError
         """
-        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(self._temporary, flags, MODE), "w", encoding="utf-8") as file:
-            file.write(to_json(to_document(snapshot)))
-        os.replace(self._temporary, self.path)
+        with replacing(self.path, MODE, directory_mode=0o755) as file:
+            file.write(to_json(to_document(snapshot)).encode())
 
 
 def file_name(name: str) -> str:

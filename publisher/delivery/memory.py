@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any, Callable, NamedTuple
@@ -191,18 +190,11 @@ def _fact(found: dict[str, Any]) -> Fact:
 def _write(path: Path, facts: Mapping[str, Fact]) -> None:
     from json import dumps
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told = {
+    from sam_pipeline.schema.program.replacing import replacing
+
+    document = {
         key: {name: value for name, value in fact._asdict().items() if value}
         for key, fact in facts.items()
     }
-    temporary = path.with_name(f"{FILE}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(dumps(told, indent=1) + "\n")
-        os.replace(temporary, path)
-    except OSError:  # a leftover of the same name goes, too: the next time it works
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    with replacing(path, 0o600, directory_mode=0o700) as file:
+        file.write(dumps(document, indent=1).encode() + b"\n")

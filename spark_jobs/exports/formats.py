@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.exports import argo, openmetrics
-from sam_pipeline.spark_jobs.exports.replacing import path_part, replacing
+from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines
 from sam_pipeline.spark_jobs.exports.tables import TABLES, Table, batches
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -60,7 +60,7 @@ def as_parquet(request: Request, stage: Stage) -> Iterator[Written]:
         place = (f"report={path_part(request.report)}", f"day={run.day}")
         path = request.out.joinpath(table.name, *place, "part-0.parquet")
         with (
-            replacing(path) as file,
+            output_file(path) as file,
             pq.ParquetWriter(file, table.schema, compression="zstd") as writer,
         ):
             rows = 0
@@ -87,7 +87,7 @@ def as_openmetrics(request: Request, stage: Stage) -> Iterator[Written]:
     name = f"openmetrics-{request.period.first}-to-{request.period.last}.txt"
     path = request.file(name)
     samples = 0
-    with replacing(path) as file:
+    with output_file(path) as file:
         file.write(openmetrics.HEADER.encode())
         for line in openmetrics.samples(request.report, days):
             file.write(line.encode())
@@ -133,7 +133,7 @@ def _as_text(
     for run, table in _tables(request, stage):
         path = request.file(f"{run.day}", f"{table.name}.{ending}")
         names = ["report", "day", *table.schema.names]
-        with replacing(path) as file:
+        with output_file(path) as file:
             rows = write(file, names, _rows(request, table, run))
         yield Written(path, request.report, run.day, run.day, rows)
 
@@ -180,7 +180,7 @@ def _answers(
     for answer in answers:
         stage(f"{request.report} {period}: {answer.name}")
         path = request.file(date, f"{answer.name}.json")
-        with replacing(path) as file:
+        with output_file(path) as file:
             file.write(f'{{"{answer.root}": '.encode())
             items = answer.items(
                 argo.Question(request.connection, request.report, period, date, until)

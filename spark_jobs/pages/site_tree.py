@@ -44,7 +44,7 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     """Write the pages into `out`; their paths there, the start page first.
 
     Raises:
-        CannotMakeFile, CannotWriteFile: see files.replacing.
+        CannotMakeFile, CannotWriteFile: see output_file.
     """
     files = PageFiles(out)
     reports = []

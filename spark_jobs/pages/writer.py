@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sam_pipeline.spark_jobs.exports.replacing import replacing
+from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing import LEGEND as BARS
 from sam_pipeline.spark_jobs.pages.verdict import LEGEND
@@ -28,10 +28,10 @@ class PageFiles:
         """Fill in a template; `up` in it leads back to the directory.
 
         Raises:
-            CannotMakeFile, CannotWriteFile: see files.replacing.
+            CannotMakeFile, CannotWriteFile: see output_file.
         """
         text = self._environment.get_template(template).render(up="../" * path.count("/"), **values)
-        with replacing(self._out / path) as file:
+        with output_file(self._out / path) as file:
             file.write(text.encode())
         self.written.append(path)
 

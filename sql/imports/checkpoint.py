@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.program.replacing import replacing
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseRefused, StatementFailed
 from sam_pipeline.sql.imports.input_file import InputFile
@@ -110,17 +111,13 @@ class Places:
             "place": place,
             "tally": asdict(tally),
         }
-        beside = self.path.with_suffix(f".{os.getpid()}")
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.write_text(json.dumps(document))
-            beside.replace(self.path)
+            with replacing(self.path, directory_mode=0o700) as file:
+                file.write(json.dumps(document).encode())
         except OSError as error:
             self._usable = False
             logger.warning("%s: %s", AT_THE_FRONT, error)
             self.forget()  # an older place is true as well, but may be long ago
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """The next import of the file begins at its front."""

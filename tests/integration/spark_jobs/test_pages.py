@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
-from sam_pipeline.spark_jobs.exports import replacing as files
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import name_of, reading, writing
@@ -250,15 +250,15 @@ def test_a_full_disk_exits_74_and_leaves_the_old_pages(
     before = written(grid, out)
     config = tmp_path / "sam.toml"
     config.write_text(f'[database]\nurl = "{name_of(grid.engine)}"\n')
-    opened = Path.open
+    opened = os.open
     room = iter(range(7))
 
-    def full(path: Path, *arguments: Any, **more: Any) -> IO[Any]:
-        if path.suffix == ".new" and next(room, None) is None:
+    def full(path: Any, *arguments: Any, **more: Any) -> int:
+        if str(path).endswith(".new") and next(room, None) is None:
             raise OSError(errno.ENOSPC, "No space left on device")
         return opened(path, *arguments, **more)
 
-    monkeypatch.setattr(files.Path, "open", full)
+    monkeypatch.setattr("os.open", full)
     command = ["--config", str(config), "site", "--from", str(FIRST), "--to", str(LAST)]
 
     code = main([*command, "--out", str(out)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Syst
 def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (daemon.directory / "consume-site-a.state.tmp").mkdir()
+    (daemon.directory / f".consume-site-a.state.json.{os.getpid()}.new").mkdir()
 
     daemon.tick()
     daemon.tick()

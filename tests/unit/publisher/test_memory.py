@@ -246,7 +246,7 @@ def test_a_file_that_is_not_plainly_ours_is_neither_read_nor_followed(
 
 
 def test_a_leftover_of_a_killed_writer_does_not_stop_the_next_for_long(tmp_path: Path) -> None:
-    (tmp_path / f"{FILE}.{os.getpid()}.tmp").write_text("half")
+    (tmp_path / f".{FILE}.{os.getpid()}.new").write_text("half")
 
     worked(tmp_path)
     worked(tmp_path)

@@ -13,8 +13,8 @@ from sam_pipeline.spark_jobs.commands.export import FORMATS
 from sam_pipeline.spark_jobs.commands.export_run import covered_months
 from sam_pipeline.spark_jobs.commands.trends import _number
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
+from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.formats import WRITERS
-from sam_pipeline.spark_jobs.exports.replacing import path_part, replacing
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines, csv_table
 from sam_pipeline.spark_jobs.rules.days import Period
 
@@ -52,10 +52,10 @@ def test_a_name_becomes_one_part_of_a_path_and_comes_back(name: str) -> None:
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "below" / "file"
-    with replacing(path) as file:
+    with output_file(path) as file:
         file.write(b"old")
 
-    with pytest.raises(ValueError, match="in the middle"), replacing(path) as file:
+    with pytest.raises(ValueError, match="in the middle"), output_file(path) as file:
         file.write(b"half")
         raise ValueError("in the middle")
 
@@ -64,7 +64,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(CannotWriteFile, match="make room"), replacing(tmp_path / "file"):
+    with pytest.raises(CannotWriteFile, match="make room"), output_file(tmp_path / "file"):
         raise OSError(28, "No space left on device")
 
 
