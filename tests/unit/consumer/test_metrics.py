@@ -70,7 +70,9 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    # A connection that does not fit the queue is tried again by the kernel, seconds later.
+    monkeypatch.setattr(metrics._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
     with serving(0, daemon.say, daemon.state) as daemon.port:
         yield daemon
