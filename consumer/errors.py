@@ -6,7 +6,8 @@
     ├── SourceTaken          another process consumes, or reads this spool, under the same name
     ├── NoState              no daemon of that name has told how it does
     └── EditorFailed         a person's editor is not there, or gave up
-    SessionLost              one connection is over: connect again; what was not acked comes again
+    SessionLost              (schema.net.stomp_session) one connection is over: connect again; what
+    │                        was not acked comes again
     └── SubscriptionRefused  because of one destination: go on without it
 
 The database's errors are those of `sql.errors`: `DatabaseAway` is waited for, others end the
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
 from sam_pipeline.schema.times import format_time
 
@@ -65,10 +67,6 @@ class EditorFailed(ConsumerError):
     """Nothing was changed."""
 
     exit_code = USAGE
-
-
-class SessionLost(Exception):
-    """The connection, or the attempt to make it, is over; the text says why."""
 
 
 class SubscriptionRefused(SessionLost):

@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
 from sam_pipeline.consumer.sources.make import stomp_settings
-from sam_pipeline.consumer.sources.round_trip import Trip, round_trips
+from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
+from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.sql.checks.check import loader_problems
@@ -38,7 +38,7 @@ def handle(args: argparse.Namespace) -> int:
     problems += [trip.problem for trip in trips if trip.problem]
     problems = list(dict.fromkeys(problems))  # both sections are of one file
     if args.json:
-        print(to_json({"problems": problems, "brokers": list(map(asdict, trips))}))
+        print(to_json({"problems": problems, "brokers": [trip._asdict() for trip in trips]}))
     else:
         _tell(trips, problems)
     sys.stdout.flush()  # what was proven stands before what was not
@@ -47,14 +47,14 @@ def handle(args: argparse.Namespace) -> int:
     return OK
 
 
-def _tell(trips: Sequence[Trip], problems: Sequence[str]) -> None:
+def _tell(trips: Sequence[RoundTrip], problems: Sequence[str]) -> None:
     if trips:
         print(text_table(COLUMNS, map(_row, trips)))
     if not problems:
         print("no problem found")
 
 
-def _row(trip: Trip) -> tuple[str, ...]:
+def _row(trip: RoundTrip) -> tuple[str, ...]:
     seconds = f"{trip.seconds:.3f}"
     return trip.broker, trip.address, trip.destination, trip.proven or "failed", seconds
 
@@ -117,7 +117,7 @@ def _missing_classes(catalogue: Catalogue, config: ConsumerConfig | None) -> Ite
             yield f"class {view.name}: {view.problem}"
 
 
-def _trips(config: ConsumerConfig) -> list[Trip]:
+def _trips(config: ConsumerConfig) -> list[RoundTrip]:
     settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
     network = [broker for broker in config.parsed_brokers() if broker.kind == STOMP]
     return [trip for broker in network for trip in round_trips(broker, settings)]

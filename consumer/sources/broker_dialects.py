@@ -1,8 +1,8 @@
-"""What each kind of broker wants in its frames: a table to be read, and added to.
+"""The STOMP dialect of each kind of broker: a table to read, and to add to.
 
-The `server` header of the CONNECTED frame tells the kind. Measured on ActiveMQ 5 and 6, Artemis
+The `server` header of the CONNECTED frame names the kind. Measured on ActiveMQ 5 and 6, Artemis
 2.56 and RabbitMQ 3.10. `{name}` stands for the name of the subscription, `{prefetch}` for the
-number of messages that may be on their way, `{window}` for as much in bytes.
+number of messages that may be unacknowledged, `{window}` for the same in bytes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sam_pipeline.consumer.errors import SessionLost
-
-QUEUES = ("/queue/", "/amq/queue/")
-"""Destinations that keep messages by themselves and share them out: nothing to ask for."""
+from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost
 
 VIRTUAL_TOPIC = "/topic/VirtualTopic."
 """A topic of ActiveMQ Classic that fills a queue for each name that shares it."""
 
 MESSAGE_BYTES = 1024
-"""What a message of one record takes in Artemis's count of bytes on their way."""
+"""What a message of one record takes in Artemis's count of unacknowledged bytes."""
 
 
 @dataclass(frozen=True)
-class BrokerHabits:
+class BrokerDialect:
     """`server` is how the header begins; `durable` and `shared` apply to all but queues.
 
     `ack_id` is the header of a MESSAGE that its ACK repeats; acks are cumulative everywhere.
@@ -34,23 +31,23 @@ class BrokerHabits:
     durable: Mapping[str, str]
     shared: Mapping[str, str]
     shared_as: str = "{destination}"
-    """Where those subscribe who share the messages of a topic among them."""
+    """The destination for processes that share the messages of a topic."""
     ack_id: str = "ack"
     acks_in_transaction: bool = True
-    """At ten times the rate of bare ones on ActiveMQ, and a little quicker on RabbitMQ."""
+    """Ten times the rate of bare acks on ActiveMQ, and a little quicker on RabbitMQ."""
 
 
 _QUEUE_OF_RABBITMQ = {"durable": "true", "auto-delete": "false", "x-queue-name": "{name}"}
 
-HABITS = (
-    BrokerHabits(
+DIALECTS = (
+    BrokerDialect(
         server="ActiveMQ/",
         always={"activemq.prefetchSize": "{prefetch}"},
         durable={"activemq.subscriptionName": "{name}"},  # with the client-id of CONNECT
         shared={},
         shared_as="/queue/Consumer.{short_name}.{topic}",
     ),
-    BrokerHabits(
+    BrokerDialect(
         server="ActiveMQ-Artemis/",
         always={"consumer-window-size": "{window}"},
         durable={"durable-subscription-name": "{name}"},
@@ -58,9 +55,9 @@ HABITS = (
         shared_as="{destination}::{name}",
         # A publisher's own `ack` header would replace the broker's; this one it can't.
         ack_id="message-id",
-        acks_in_transaction=False,  # it takes no notice of them
+        acks_in_transaction=False,  # it acks at once, whatever the transaction
     ),
-    BrokerHabits(
+    BrokerDialect(
         server="RabbitMQ/",
         always={"prefetch-count": "{prefetch}"},
         durable=_QUEUE_OF_RABBITMQ,
@@ -69,9 +66,16 @@ HABITS = (
 )
 
 
-def habits_of(server: str) -> BrokerHabits | None:
-    """The habits of the broker that names itself so; None for a kind unknown here."""
-    return next((habits for habits in HABITS if server.startswith(habits.server)), None)
+def dialect_of(server: str) -> BrokerDialect:
+    """The dialect of the broker that names itself so in its `server` header.
+
+    Raises:
+        SessionLost: a kind that is unknown here.
+    """
+    for dialect in DIALECTS:
+        if server.startswith(dialect.server):
+            return dialect
+    raise SessionLost(f"a broker of a kind unknown here: {server or 'no server header'}")
 
 
 def subscription_name(consumer: str, destination: str) -> str:
@@ -83,7 +87,7 @@ def subscription_name(consumer: str, destination: str) -> str:
 
 
 def subscribe_headers(
-    habits: BrokerHabits,
+    dialect: BrokerDialect,
     consumer: str,
     destination: str,
     prefetch: int,
@@ -97,13 +101,13 @@ def subscribe_headers(
         SessionLost: the broker can't share that destination.
     """
     is_queue = destination.startswith(QUEUES)
-    wanted = dict(habits.always)
+    wanted = dict(dialect.always)
     if durable and not is_queue:
-        wanted |= habits.shared if shared else habits.durable
+        wanted |= dialect.shared if shared else dialect.durable
     wanted["destination"] = "{destination}"
     if shared and not is_queue:
-        wanted["destination"] = habits.shared_as
-        if "{short_name}" in habits.shared_as and not destination.startswith(VIRTUAL_TOPIC):
+        wanted["destination"] = dialect.shared_as
+        if "{short_name}" in dialect.shared_as and not destination.startswith(VIRTUAL_TOPIC):
             raise SessionLost(f"shared = true: here only {VIRTUAL_TOPIC}… and queues can be shared")
     values: dict[str, object] = {
         "name": subscription_name(consumer, destination),

@@ -8,8 +8,8 @@ from sam_pipeline.consumer.config import ConsumerConfig, password
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Address, Subscription
+from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp_session import Subscription
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 from sam_pipeline.schema.net.tls import TlsFiles
 

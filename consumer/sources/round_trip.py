@@ -1,4 +1,4 @@
-"""Prove the way from a STOMP broker to us: send a check message, and see it come.
+"""Prove the way from a STOMP broker to us: send a check message, and wait until it arrives.
 
 The subscription is our own and ends with the connection, so nothing is taken from the consumer,
 which may be running. It gets the check message as well, counts it and loads nothing.
@@ -8,109 +8,99 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 
-from sam_pipeline.consumer.core.inbox import BatchRule, Inbox, acknowledge
-from sam_pipeline.consumer.errors import SessionLost
-from sam_pipeline.consumer.sources.broker_dialects import QUEUES
+from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.stomp import resolve
-from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Address, StompSession
-from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp_session import (
+    MAX_BODY_BYTES,
+    RECEIVE_BYTES,
+    Subscription,
+)
+from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import words_of
-from sam_pipeline.schema.net.tls import secure
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.round_trip import RoundTrip, timed
+from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 ANSWER_S = 5.0
 """How long a broker may take for each step."""
-LOOK_S = 0.05
-AT_ONCE = BatchRule(size=1000, age_s=0.0)
 
 _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 
 
-@dataclass(frozen=True)
-class Trip:
-    """What became of a check of one destination at one address: `proven` in words, or why not."""
-
-    broker: str
-    address: str
-    destination: str
-    proven: str | None
-    seconds: float
-    problem: str | None = None
-
-
-def round_trips(broker: Broker, settings: StompSettings) -> Iterator[Trip]:
+def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     """One for each destination at each address behind the broker's name."""
     try:
-        addresses: Sequence[Address] = resolve(broker.host, broker.port)
+        addresses = resolve(broker.host, broker.port)
     except OSError as error:
-        yield Trip(str(broker), "", "", None, 0.0, f"broker {broker}: {words_of(error)}")
+        yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {words_of(error)}")
         return
     for address in addresses:
-        for number in range(len(settings.subscriptions)):
-            yield _trip(broker, address, settings, number)
+        for subscription in settings.subscriptions:
+            prove = partial(_prove, broker, address, settings, subscription)
+            yield timed(broker, address[0], subscription.destination, prove, SessionLost)
 
 
-def _trip(broker: Broker, address: Address, settings: StompSettings, number: int) -> Trip:
-    began = time.monotonic()
-    destination = settings.subscriptions[number].destination
-    proven, problem = None, None
+def _prove(
+    broker: Broker, address: Address, settings: StompSettings, subscription: Subscription
+) -> str:
+    """What was proven; raises SessionLost."""
+    destination = subscription.destination
     try:
-        proven = _proven(broker, address, settings, number)
-    except SessionLost as loss:
-        words = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"
-        problem = f"broker {broker}: {words}"
-    seconds = round(time.monotonic() - began, 3)
-    return Trip(str(broker), address[0], destination, proven, seconds, problem)
-
-
-def _proven(broker: Broker, address: Address, settings: StompSettings, number: int) -> str:
-    """In words; raises SessionLost where nothing is."""
-    subscription = settings.subscriptions[number]._replace(durable=False, shared=False)
-    inbox = Inbox(subscription.prefetch)
-    session = StompSession(str(broker), inbox, ANSWER_S, settings.heart_beat_s)
-    secure_it = partial(secure, broker=broker, files=settings.tls_files)
-    with closing(session):
-        session.open(address, settings.login(broker.user), secure_it if broker.tls else None)
-        if subscription.destination.startswith(QUEUES):
-            session.subscribe(settings.consumer, [subscription._replace(prefetch=1)])
-            session.unsubscribe()  # what came is back in its place, and was never delivered
-            return "subscribed; what is in a queue is for its consumers"
-        session.subscribe(settings.consumer, [subscription])
-        message = _check_message()
+        login = settings.login(broker.user).headers()
+        channel = settings.open_channel(broker, address)
+        session = StompSession(channel, RECEIVE_BYTES, MAX_BODY_BYTES)
         try:
-            session.send(message, sent_to(subscription.destination))
-        except SessionLost as loss:
-            if not session.refused:
-                raise
-            return f"subscribed; may not send a message to see it come ({loss})"
-        _see_it_come(session, inbox, message)
-        return "round trip"
+            return _round_trip(session, login, settings.consumer, subscription)
+        finally:
+            session.close()
+    except SessionLost as loss:
+        reason = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"
+        raise SessionLost(f"broker {broker}: {reason}") from loss
+
+
+def _round_trip(
+    session: StompSession,
+    login: dict[str, str | None],
+    consumer: str,
+    subscription: Subscription,
+) -> str:
+    def soon() -> Deadline:
+        return Deadline.after(ANSWER_S)
+
+    dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
+    destination, prefetch = subscription.destination, subscription.prefetch
+    if destination.startswith(QUEUES):
+        headers = subscribe_headers(dialect, consumer, destination, prefetch=1, durable=False)
+        session.ask("SUBSCRIBE", {**headers, "id": "0", "ack": "client"}, soon())
+        # What was delivered returns to its place, and counts as never delivered.
+        session.ask("UNSUBSCRIBE", {"id": "0"}, soon())
+        return "subscribed; what is in a queue is for its consumers"
+    headers = subscribe_headers(dialect, consumer, destination, prefetch, durable=False)
+    session.ask("SUBSCRIBE", {**headers, "id": "0", "ack": "auto"}, soon())
+    message = new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
+    try:
+        sent = {**message.headers, "destination": sent_to(destination)}
+        session.ask("SEND", sent, soon(), message.body)
+    except SessionLost as loss:
+        if not loss.by_error:
+            raise
+        return f"subscribed; may not send a message to see it come ({loss})"
+    deadline = soon()
+    try:
+        while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
+            pass
+    except TimeoutError:
+        lost = f"what was sent and confirmed did not come within {ANSWER_S:g} s"
+        raise SessionLost(lost) from None
+    return "round trip"
 
 
 def sent_to(destination: str) -> str:
     """A destination that a subscription to `destination`, which may hold wildcards, covers."""
     return _WILDCARD.sub(CHECK_CLASS, destination)
-
-
-def _check_message() -> Message:
-    return new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
-
-
-def _see_it_come(session: StompSession, inbox: Inbox, message: Message) -> None:
-    deadline = time.monotonic() + ANSWER_S
-    while time.monotonic() < deadline:
-        session.serve(threading.Event(), LOOK_S)
-        batch = inbox.take(AT_ONCE, wait_s=0.0)
-        acknowledge(batch)  # of our own subscription: others have theirs
-        if any(each.message.message_id == message.message_id for each in batch):
-            return
-    raise SessionLost(f"what was sent and confirmed did not come within {ANSWER_S:g} s")

@@ -6,12 +6,12 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import start_worker
-from sam_pipeline.consumer.sources.stomp_link import Place, StompLink, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Address
+from sam_pipeline.consumer.sources.stomp_link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
 
 LOOK_UP_S = 10.0
@@ -89,11 +89,10 @@ class StompSource:
         self._forget_ended()
 
     def _start(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
-        name = self.name if address[0] == self._broker.host else f"{self.name} at {address[0]}"
-        place = Place(self._broker, name, address)
-        link = StompLink(place, self._settings, self._delays, lambda: self._exists(address))
+        exists = partial(self._exists, address)
+        link = StompLink(self._broker, address, self._settings, self._delays, exists)
         self._links[address] = link
-        self._threads[address] = start_worker(lambda: link.run(inbox, stop), name, inbox)
+        self._threads[address] = start_worker(lambda: link.run(inbox, stop), link.name, inbox)
 
     def _forget_ended(self) -> None:
         alive = {address for address, thread in self._threads.items() if thread.is_alive()}

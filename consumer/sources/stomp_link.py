@@ -1,4 +1,4 @@
-"""One address of a broker: a session, and after it the next one, until told to stop."""
+"""One address of a broker: session after session, until stopped."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
-from sam_pipeline.consumer.sources.stomp_session import Address, Login, StompSession, Subscription
+from sam_pipeline.consumer.errors import SubscriptionRefused
+from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.net.tls import TlsFiles, secure
 
+CONNECT_S = 5.0
 ASK_AGAIN_S = 300.0
-"""For a destination that was refused: somebody may have changed the broker's mind."""
+"""After a destination was refused: the broker's permissions may have changed."""
+
+Address = tuple[str, int]
 
 logger = logging.getLogger(__name__)
 
@@ -33,35 +38,41 @@ class StompSettings:
     """Of this process, where several share the name; without it, the name."""
     user: str = ""
     password: Callable[[], str | None] = lambda: None
-    """Asked anew for each connection: passwords change while we run."""
+    """Read again for each connection: passwords change while we run."""
     tls_files: TlsFiles = field(default_factory=TlsFiles)
     heart_beat_s: float = 10.0
 
     def login(self, user: str | None) -> Login:
+        """Raises SessionLost."""
         try:
             password = self.password()
         except ConfigError as error:
             raise SessionLost(str(error)) from error
         return Login(self.client_id or self.consumer, user or self.user or None, password)
 
-
-@dataclass(frozen=True)
-class Place:
-    """An address, under the name that people know it by."""
-
-    broker: Broker
-    name: str
-    address: Address
+    def open_channel(self, broker: Broker, address: Address) -> Channel:
+        """A connection, under TLS where the broker's URL says so; raises SessionLost."""
+        try:
+            channel = connect(*address, Deadline.after(CONNECT_S))
+            return secure(channel, broker, self.tls_files) if broker.tls else channel
+        except (OSError, ConfigError) as error:
+            raise SessionLost(words_of(error)) from error
 
 
 class StompLink:
     """One address, for as long as its broker's name leads there."""
 
     def __init__(
-        self, place: Place, settings: StompSettings, delays: Delays, exists: Callable[[], bool]
+        self,
+        broker: Broker,
+        address: Address,
+        settings: StompSettings,
+        delays: Delays,
+        exists: Callable[[], bool],
     ) -> None:
-        self.name = place.name
-        self._place = place
+        self.name = str(broker) if address[0] == broker.host else f"{broker} at {address[0]}"
+        self._broker = broker
+        self._address = address
         self._settings = settings
         self._delays = delays
         self._exists = exists
@@ -75,7 +86,7 @@ class StompLink:
         return self._loss or "; ".join(map(str, self._refused.values()))
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Ends when told to, or when a lost broker's name no longer leads to this address."""
+        """Ends when stopped, or when a lost broker's name no longer leads to this address."""
         waits = self._delays()
         while not stop.is_set():
             try:
@@ -88,31 +99,25 @@ class StompLink:
                     return
 
     def _one_session(self, inbox: Inbox, stop: threading.Event) -> None:
-        broker, settings = self._place.broker, self._settings
-        session = StompSession(str(broker), inbox, heart_beat_s=settings.heart_beat_s)
-        secure_it = partial(secure, broker=broker, files=settings.tls_files)
+        broker, settings = self._broker, self._settings
+        login = settings.login(broker.user)
+        channel = settings.open_channel(broker, self._address)
+        session = ConsumingSession(
+            channel, str(broker), inbox, login, heart_beat_s=settings.heart_beat_s
+        )
         try:
-            login = settings.login(broker.user)
-            session.open(self._place.address, login, secure_it if broker.tls else None)
-            session.subscribe(settings.consumer, self._wanted())
-            self._up()
+            wanted = [sub for sub in settings.subscriptions if sub.destination not in self._refused]
+            session.subscribe(settings.consumer, wanted or settings.subscriptions)
+            self._loss = ""
+            logger.info("broker %s: subscribed as %s", self.name, settings.consumer)
             session.serve(stop, ASK_AGAIN_S if self._refused else math.inf)
             self._refused.clear()
         finally:
             session.close()
             inbox.discard(session)
 
-    def _wanted(self) -> list[Subscription]:
-        """Those that were not refused; all of them if there would be none."""
-        wanted = self._settings.subscriptions
-        return [each for each in wanted if each.destination not in self._refused] or list(wanted)
-
-    def _up(self) -> None:
-        self._loss = ""
-        logger.info("broker %s: subscribed as %s", self.name, self._settings.consumer)
-
     def _down(self, loss: SessionLost) -> None:
-        """One line per change of state, not per attempt."""
+        """Log one line per change of state, not per attempt."""
         if isinstance(loss, SubscriptionRefused):
             if str(self._refused.get(loss.destination)) != str(loss):
                 logger.error("broker %s: %s; the others go on", self.name, loss)

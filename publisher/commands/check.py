@@ -6,37 +6,26 @@ import argparse
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
+from sam_pipeline.publisher.brokers.address import addresses_of
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
-from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.program.config import Findings
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
-
-
-@dataclass(frozen=True)
-class Trip:
-    """What became of a check message to one address: `proven` in words, or the `problem`."""
-
-    broker: str
-    address: str
-    proven: Optional[str]
-    seconds: float
-    problem: Optional[str] = None
 
 
 def handle(args: argparse.Namespace, flags: Mapping[str, Any]) -> int:
@@ -51,7 +40,11 @@ def handle(args: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     trips = list(_round_trips(config)) if args.connect else []
     problems += [f"{found.place('brokers')}: {trip.problem}" for trip in trips if trip.problem]
     if args.json:
-        document = {"problems": problems, "notes": notes, "brokers": list(map(asdict, trips))}
+        document = {
+            "problems": problems,
+            "notes": notes,
+            "brokers": [trip._asdict() for trip in trips],
+        }
         print(to_json({**document, "secrets": config.has_secrets()}))
     else:
         _tell(config.has_secrets(), trips, notes, problems)
@@ -63,7 +56,7 @@ def handle(args: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 def _tell(
     secrets: Mapping[str, bool],
-    trips: Sequence[Trip],
+    trips: Sequence[RoundTrip],
     notes: Sequence[str],
     problems: Sequence[str],
 ) -> None:
@@ -76,7 +69,7 @@ def _tell(
         print("no problem found")
 
 
-def _row(trip: Trip) -> tuple[str, ...]:
+def _row(trip: RoundTrip) -> tuple[str, ...]:
     return trip.broker, trip.address, trip.proven or "failed", f"{trip.seconds:.3f}"
 
 
@@ -168,40 +161,23 @@ def _login(
         return None, None
 
 
-def _round_trips(config: PublisherConfig) -> Iterator[Trip]:
+def _round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
     """One for each address of each broker, in equal shares of the time."""
-    message = _check_message(config)
+    # It goes where results would go; consumers count its class and load nothing.
+    destination = config.destination_of(config.message_class)
+    message = new_message(CHECK_CLASS, f"sam-publish check on {socket.gethostname()}\n")
+    message = Message({**message.headers, DESTINATION: destination}, message.body)
     deadline = Deadline.after(config.timeout_s)
     brokers = config.broker_list
     for position, broker in enumerate(brokers):
         later = len(brokers) - position - 1
         try:
             via_proxy = config.proxy_for(broker) is not None
-            found = addresses_of(broker, deadline.share(later + 1), via_proxy)
+            addresses = addresses_of(broker, deadline.share(later + 1), via_proxy)
         except BrokerUnavailable as failure:
-            yield Trip(str(broker), "", None, 0.0, str(failure))
+            yield RoundTrip(str(broker), "", destination, None, 0.0, str(failure))
             continue
-        for at, address in enumerate(found):
-            share = deadline.share(len(found) - at + later)
-            yield _round_trip(address, config, message, share)
-
-
-def _round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> Trip:
-    started = time.monotonic()
-    proven, problem = None, None
-    try:
-        proven = kind_of(address.broker).round_trip(address, config, message, deadline)
-    except PublishError as error:
-        problem = str(error)
-    seconds = round(time.monotonic() - started, 3)
-    return Trip(str(address.broker), address.ip, proven, seconds, problem)
-
-
-def _check_message(config: PublisherConfig) -> Message:
-    """Travels where results would; consumers count its class and load nothing."""
-    destination = config.destination_of(config.message_class)
-    body = f"sam-publish check on {socket.gethostname()}\n"
-    message = new_message(CHECK_CLASS, body)
-    return Message({**message.headers, "destination": destination}, message.body)
+        for at, address in enumerate(addresses):
+            share = deadline.share(len(addresses) - at + later)
+            prove = partial(kind_of(broker).round_trip, address, config, message, share)
+            yield timed(broker, address.ip, destination, prove, PublishError)

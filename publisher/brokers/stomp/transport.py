@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.headers import RECEIPT, TRANSACTION, send_headers
-from sam_pipeline.publisher.brokers.stomp.session import SessionEnded, StompSession
-from sam_pipeline.publisher.brokers.stomp.stomp_refusal import FORBIDDEN, judged, says
+from sam_pipeline.publisher.brokers.stomp.session import FORBIDDEN, PublishingSession, judged, says
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import MessageRejected, PublishError
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
@@ -16,6 +15,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import encode
+from sam_pipeline.schema.net.stomp_session import SessionLost
 
 WRITE_BYTES = 64 * 1024
 """Frames are joined up to this: one write for many."""
@@ -61,7 +61,7 @@ class StompTransport:
         self._receipts = map(str, itertools.count(1))
         self._forbidden: dict[str, list[str]] = {}
         """By destination, the words of the broker that refused us there."""
-        self._session = StompSession(address, config, deadline)
+        self._session = PublishingSession(address, config, deadline)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         self._refuse_what_is_forbidden(messages)
@@ -81,10 +81,10 @@ class StompTransport:
             try:
                 yield from self._until_it_ends(messages, units, waiting, most // size, deadline)
                 return
-            except SessionEnded as end:
+            except SessionLost as loss:
                 doubtful = [position for unit in waiting.values() for position in unit]
-                if most == 1 or (end.by_error and len(doubtful) == 1):
-                    raise self._judged(messages, doubtful[0], end, deadline) from end
+                if most == 1 or (loss.by_error and len(doubtful) == 1):
+                    raise self._judged(messages, doubtful[0], loss, deadline) from loss
             # Perhaps for one of them, and the broker's words may be lost with the connection.
             self._reopen(deadline)
             yield from self._confirmed(messages, doubtful, max(1, most // FEWER), deadline)
@@ -128,10 +128,10 @@ class StompTransport:
         self._session.send(b"".join(frames), deadline)
 
     def _judged(
-        self, messages: Sequence[Message], position: int, end: SessionEnded, deadline: Deadline
+        self, messages: Sequence[Message], position: int, loss: SessionLost, deadline: Deadline
     ) -> PublishError:
         """The same, with a connection for the other messages if it is the message's fault."""
-        error = judged(self._address, position, end)
+        error = judged(self._address, position, loss)
         if isinstance(error, MessageRejected):
             self._reopen(deadline)
             if says(FORBIDDEN, error.reason):
@@ -148,7 +148,7 @@ class StompTransport:
 
     def _reopen(self, deadline: Deadline) -> None:
         self._session.drop()
-        self._session = StompSession(self._address, self._config, deadline)
+        self._session = PublishingSession(self._address, self._config, deadline)
 
 
 def _frames(messages: Sequence[Message], unit: Unit, receipt: str) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ import sam_pipeline.sql.cli
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
 from sam_pipeline.consumer.monitoring.snapshot import STATES
 from sam_pipeline.consumer.sources.broker_dialects import (
-    HABITS,
+    DIALECTS,
     subscribe_headers,
     subscription_name,
 )
@@ -247,19 +247,19 @@ def test_the_limits_are_those_of_the_program(place: Workplace) -> None:
 def test_the_table_of_brokers_says_what_they_are_asked() -> None:
     rows = {name: cells for name, *cells in table("Brokers")}
     destination = f"/topic/{TOPIC}"
-    for number, habits in enumerate(HABITS):
-        durable = {*habits.durable, *({"client-id"} if number < 2 else ())}
-        (prefetch,) = habits.always
+    for number, dialect in enumerate(DIALECTS):
+        durable = {*dialect.durable, *({"client-id"} if number < 2 else ())}
+        (prefetch,) = dialect.always
         name = code(rows["messages are kept in"][number])[0]
         shared = code(rows["`shared = true`"][number])
 
         assert set(code(rows["asked for by"][number])) == durable
         assert code(rows["`prefetch` becomes"][number]) == [prefetch]
         assert name.endswith(subscription_name("site-a", destination))
-        assert ("transaction" in rows["acknowledged"][number]) == habits.acks_in_transaction
+        assert ("transaction" in rows["acknowledged"][number]) == dialect.acks_in_transaction
         topic = shared[-1] if number == 0 else "/topic/X"
         if shared:
-            wanted = subscribe_headers(habits, "site-a", topic, 1, shared=True)
+            wanted = subscribe_headers(dialect, "site-a", topic, 1, shared=True)
             assert shared[0] == wanted["destination"]
 
 

@@ -135,6 +135,7 @@ class _Conversation:
         self._connection = connection
         self._open: dict[str, list[Frame]] = {}
         self._subscription = ""
+        self._auto_ack = False
         self._delivered = False
 
     def answer(self, frame: Frame) -> None:
@@ -196,12 +197,13 @@ class _Conversation:
             self._say(Frame("ERROR", headers, self._broker.explains.encode()))
             raise StopIteration
         self._subscription = frame.headers["id"]
+        self._auto_ack = frame.headers.get("ack", "auto") == "auto"
         self._broker.subscriptions.append(frame)
 
     def _deliver(self) -> None:
         if self._subscription and self._broker.queue and not self._delivered:
-            self._delivered = True
-            sent = self._broker.queue[0]
+            self._delivered = not self._auto_ack
+            sent = self._broker.queue.pop(0) if self._auto_ack else self._broker.queue[0]
             headers = {"subscription": self._subscription, "message-id": "m-1", "ack": "a-1"}
             self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
 

@@ -17,9 +17,11 @@ from typing import Any, Protocol
 from sqlalchemy import text
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.channel import connect
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
@@ -154,8 +156,8 @@ class = "metricOutput"
 
 def subscribe(server: Broker, consumer: str, destination: str) -> None:
     """What the first run of a consumer does: from here on the broker keeps what comes."""
-    session = StompSession(server.url, Inbox(1))
-    session.open((server.host, server.port), Login(consumer))
+    channel = connect(server.host, server.port, Deadline.after(WAIT_S))
+    session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer))
     session.subscribe(consumer, [Subscription(destination, Stamp(), 1)])
     session.close()
 

@@ -10,12 +10,15 @@ import pytest
 
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.errors import SessionLost, SubscriptionRefused
+from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Login, StompSession, Subscription
+from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.channel import connect
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_session import SessionLost
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
 
 ACTIVEMQ = "ActiveMQ/6.3.1"
@@ -23,10 +26,11 @@ METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutpu
 
 
 @contextmanager
-def session_with(broker: FakeBroker, reply_s: float = 5.0) -> Iterator[StompSession]:
+def session_with(broker: FakeBroker, reply_s: float = 5.0) -> Iterator[ConsumingSession]:
     parsed = parse_broker(broker.url)
-    with closing(StompSession(broker.url, Inbox(10), reply_s)) as session:
-        session.open((parsed.host, parsed.port), Login("site-a"))
+    channel = connect(parsed.host, parsed.port, Deadline.after(5))
+    session = ConsumingSession(channel, broker.url, Inbox(10), Login("site-a"), reply_s)
+    with closing(session):
         yield session
 
 

@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.errors import SessionLost
 from sam_pipeline.consumer.sources import stomp_session
-from sam_pipeline.consumer.sources.broker_dialects import habits_of, subscribe_headers
+from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Address, Login, StompSession, Subscription
+from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import connect
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
 
 SOON_S = 10.0
 METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
+SITE_A = Login("site-a")
 SITES = Subscription("/topic/grid.probe.siteGroup", make_stamp("siteGroup"), 100)
 
 
@@ -140,14 +143,20 @@ def inbox() -> Inbox:
     return Inbox(1000)
 
 
+def logged_in(
+    broker: FakeBroker, inbox: Inbox, login: Login = SITE_A, **settings: float
+) -> ConsumingSession:
+    channel = connect(*broker.address, Deadline.after(SOON_S))
+    return ConsumingSession(channel, "stomp://a:1", inbox, login, **settings)
+
+
 @contextmanager
 def served(
     broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, heart_beat_s: float = 10.0
 ) -> Iterator[None]:
     """A session that is open, subscribed and served inside the block."""
-    session = StompSession("stomp://a:1", inbox, heart_beat_s=heart_beat_s)
+    session = logged_in(broker, inbox, heart_beat_s=heart_beat_s)
     stop = threading.Event()
-    session.open(broker.address, Login("site-a"))
     session.subscribe("site-a", subscriptions)
     thread = threading.Thread(target=session.serve, args=(stop,))
     thread.start()
@@ -224,48 +233,42 @@ def test_acks_given_before_the_stop_are_sent(broker: FakeBroker, inbox: Inbox) -
 
 
 def test_a_broker_that_refuses_the_login_is_quoted(inbox: Inbox) -> None:
-    with FakeBroker(refusal="User name [sam] or password is invalid.") as broker:
-        session = StompSession("stomp://a:1", inbox)
-
-        with pytest.raises(SessionLost, match=r"User name \[sam\] or password is invalid"):
-            session.open(broker.address, Login("site-a", "sam", "wrong"))
-        session.close()
+    with (
+        FakeBroker(refusal="User name [sam] or password is invalid.") as broker,
+        pytest.raises(SessionLost, match=r"User name \[sam\] or password is invalid"),
+    ):
+        logged_in(broker, inbox, Login("site-a", "sam", "wrong"))
 
 
 def test_a_broker_that_never_answers_is_left_after_a_while(inbox: Inbox) -> None:
-    with FakeBroker(mute=True) as broker:
-        session = StompSession("stomp://a:1", inbox, reply_s=0.2)
-
-        with pytest.raises(SessionLost, match=r"no CONNECTED within 0\.2 s"):
-            session.open(broker.address, Login("site-a"))
-        session.close()
+    with (
+        FakeBroker(mute=True) as broker,
+        pytest.raises(SessionLost, match=r"no CONNECTED within 0\.2 s"),
+    ):
+        logged_in(broker, inbox, reply_s=0.2)
 
 
 def test_a_broker_of_an_unknown_kind_is_refused_rather_than_subscribed_undurably(
     inbox: Inbox,
 ) -> None:
-    with FakeBroker(server="apollo/1.7") as broker:
-        session = StompSession("stomp://a:1", inbox)
+    with (
+        FakeBroker(server="apollo/1.7") as broker,
+        pytest.raises(SessionLost, match="unknown here: apollo"),
+    ):
+        logged_in(broker, inbox)
 
-        with pytest.raises(SessionLost, match="unknown here: apollo"):
-            session.open(broker.address, Login("site-a"))
-        session.close()
 
-
-def test_a_port_nobody_listens_on_is_named_as_such(inbox: Inbox) -> None:
+def test_a_port_nobody_listens_on_is_named_as_such() -> None:
     with FakeBroker() as broker:
         nobody = broker.address
-    session = StompSession("stomp://a:1", inbox)
 
     with pytest.raises(SessionLost, match="connection refused"):
-        session.open(nobody, Login("site-a"))
-    session.close()
+        StompSettings("site-a", (METRICS,)).open_channel(Broker("stomp", *nobody), nobody)
 
 
 def test_a_broker_that_fell_silent_is_lost(inbox: Inbox) -> None:
     with FakeBroker(heart_beat="100,100") as broker:
-        session = StompSession("stomp://a:1", inbox, heart_beat_s=0.1)
-        session.open(broker.address, Login("site-a"))
+        session = logged_in(broker, inbox, heart_beat_s=0.1)
 
         with pytest.raises(SessionLost, match="no sign of life"):
             session.serve(threading.Event())
@@ -290,8 +293,7 @@ def test_a_session_without_room_does_not_call_the_broker_silent() -> None:
 
 def test_a_message_of_no_subscription_of_ours_ends_the_session(inbox: Inbox) -> None:
     with FakeBroker() as broker:
-        session = StompSession("stomp://a:1", inbox)
-        session.open(broker.address, Login("site-a"))
+        session = logged_in(broker, inbox)
         session.subscribe("site-a", [METRICS])
         broker.deliver("never-subscribed", "a1")
 
@@ -367,7 +369,7 @@ def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
         assert broker.heard("ACK").headers["id"] == "a2"
     subscribed, lost, again = caplog.messages
     assert "subscribed as site-a" in subscribed
-    assert "the broker closed the connection; trying again" in lost
+    assert f"{CLOSED}; trying again" in lost
     assert again == subscribed
 
 
@@ -420,19 +422,17 @@ def test_a_broker_that_left_its_name_is_not_tried_again(broker: FakeBroker, inbo
 
 
 def test_queues_are_subscribed_without_the_headers_of_durable_topics() -> None:
-    habits = habits_of("RabbitMQ/3.10.8")
-    assert habits is not None
+    dialect = dialect_of("RabbitMQ/3.10.8")
 
-    headers = subscribe_headers(habits, "site-a", "/queue/results", 100)
+    headers = subscribe_headers(dialect, "site-a", "/queue/results", 100)
 
     assert headers == {"destination": "/queue/results", "prefetch-count": "100"}
 
 
 def test_artemis_is_not_taken_for_activemq_classic() -> None:
-    habits = habits_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine")
+    dialect = dialect_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine")
 
-    assert habits is not None
-    assert habits.ack_id == "message-id"
+    assert dialect.ack_id == "message-id"
 
 
 def test_an_address_that_two_urls_lead_to_is_consumed_once(
@@ -514,19 +514,17 @@ def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, in
 def test_a_shared_subscription_is_asked_for_as_each_broker_has_it(
     server: str, destination: str, wanted: Mapping[str, str]
 ) -> None:
-    habits = habits_of(server)
-    assert habits is not None
+    dialect = dialect_of(server)
 
-    assert subscribe_headers(habits, "site.a", destination, 10, shared=True) == wanted
+    assert subscribe_headers(dialect, "site.a", destination, 10, shared=True) == wanted
 
 
 def test_activemq_shares_virtual_topics_and_queues_alone() -> None:
-    habits = habits_of("ActiveMQ/6.3.1")
-    assert habits is not None
+    dialect = dialect_of("ActiveMQ/6.3.1")
 
     with pytest.raises(SessionLost, match=r"only /topic/VirtualTopic\.… and queues can be shared"):
-        subscribe_headers(habits, "site-a", "/topic/grid.results", 10, shared=True)
+        subscribe_headers(dialect, "site-a", "/topic/grid.results", 10, shared=True)
     assert (
-        subscribe_headers(habits, "site-a", "/queue/a", 10, shared=True)["destination"]
+        subscribe_headers(dialect, "site-a", "/queue/a", 10, shared=True)["destination"]
         == "/queue/a"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.session import StompSession
+from sam_pipeline.publisher.brokers.stomp.session import PublishingSession
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -263,9 +263,9 @@ def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path)
 
     with FakeBroker() as fake:
         address = BrokerAddress(parse_broker(fake.url), HOST)
-        StompSession(address, config, Deadline.after(5)).close()
+        PublishingSession(address, config, Deadline.after(5)).close()
         file.write_text("new\n")
-        StompSession(address, config, Deadline.after(5)).close()
+        PublishingSession(address, config, Deadline.after(5)).close()
 
     assert [login.headers["passcode"] for login in fake.logins] == ["old", "new"]
 

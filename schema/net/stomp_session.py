@@ -1,0 +1,214 @@
+"""A STOMP 1.2 session from CONNECT on: what the publisher and the consumer have in common.
+
+Sending never waits for replies. Incoming frames are sorted as they arrive, and a wait for one of
+them ends at its deadline. A session ends once: every later wait raises the same SessionLost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Callable, Optional
+
+from sam_pipeline.schema.net.channel import RECEIVE_BYTES, Channel, words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp_frame import (
+    MAX_BODY_BYTES,
+    Frame,
+    FrameError,
+    FrameReader,
+    encode,
+)
+
+VERSION = "1.2"
+VIRTUAL_HOST = "/"
+"""RabbitMQ refuses the name of the host here; the others ignore the header."""
+QUEUES = ("/queue/", "/amq/queue/")
+"""Destinations that store messages by themselves and share them out among their consumers."""
+GOODBYE_S = 2.0
+CLOSED = "it closed the connection"
+
+
+class SessionLost(Exception):
+    """The connection, or the attempt to open it, is over.
+
+    `by_error`: the broker gave the reason in an ERROR frame.
+    """
+
+    def __init__(self, reason: str, by_error: bool = False) -> None:
+        super().__init__(reason)
+        self.by_error = by_error
+
+
+class StompSession:
+    """A session on an open channel, for one thread."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        receive_bytes: int = RECEIVE_BYTES,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._channel = channel
+        # A broker may take no bytes until we have read what it sent.
+        channel.arrived = self._take_while_sending
+        self._receive_bytes = receive_bytes
+        self._reader = FrameReader(max_body_bytes=max_body_bytes)
+        self._connected: Optional[Frame] = None
+        self._receipts: list[str] = []
+        self._messages: deque[Frame] = deque()
+        self._loss: Optional[SessionLost] = None
+        self._send_failure = ""
+
+    def log_in(self, login: Mapping[str, Optional[str]], deadline: Deadline) -> dict[str, str]:
+        """Send CONNECT with these headers, except those that are None; return those of CONNECTED.
+
+        Raises:
+            SessionLost: no answer in time, refused, or another version of STOMP.
+        """
+        given = {name: value for name, value in login.items() if value is not None}
+        self._send_one(
+            "CONNECT", {"accept-version": VERSION, "host": VIRTUAL_HOST, **given}, deadline
+        )
+        self._wait_for("CONNECTED", lambda: self._connected, deadline)
+        headers = self._connected.headers if self._connected else {}
+        version = headers.get("version", "1.0")
+        if version != VERSION:
+            raise self.lose(f"it speaks STOMP {version}, not {VERSION}")
+        return headers
+
+    def ask(
+        self, command: str, headers: Mapping[str, str], deadline: Deadline, body: bytes = b""
+    ) -> None:
+        """Send a frame and wait for its receipt.
+
+        Raises:
+            SessionLost: there was none in time.
+        """
+        self._send_one(command, {**headers, "receipt": command}, deadline, body)
+        self._wait_for("RECEIPT", lambda: command in self._receipts, deadline)
+        self._receipts.remove(command)
+
+    def send(self, frames: bytes, deadline: Deadline) -> None:
+        """Pass complete frames to the kernel.
+
+        A failure is raised by the next wait, since receipts for earlier frames may still arrive.
+        Nothing is sent after it: half a frame would swallow the next one.
+        """
+        if self._send_failure or self._loss:
+            return
+        self._channel.deadline = deadline
+        try:
+            self._channel.send(frames)
+        except OSError as error:
+            self._send_failure = words_of(error)
+
+    def message(self, deadline: Deadline) -> Frame:
+        """The next MESSAGE.
+
+        Raises:
+            TimeoutError: none arrived in time.
+            SessionLost: none will.
+        """
+        while not self._messages:
+            self.receive(deadline)
+        return self._messages.popleft()
+
+    def receive(self, deadline: Deadline) -> None:
+        """Read and sort whatever arrives next.
+
+        Raises:
+            TimeoutError: nothing arrived in time.
+            SessionLost: nothing will.
+        """
+        if self._loss:
+            raise self._loss
+        self._channel.deadline = deadline
+        try:
+            data = self._channel.receive(self._receive_bytes)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self.lose(words_of(error)) from error
+        self._take(data)
+
+    def close(self, timeout_s: float = GOODBYE_S) -> None:
+        """DISCONNECT, wait a little for its receipt, and close the connection in any case."""
+        with suppress(SessionLost):
+            self.ask("DISCONNECT", {}, Deadline.after(timeout_s))
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connection without DISCONNECT."""
+        self.lose("we closed the connection")
+        self._channel.close()
+
+    def lose(self, reason: str, by_error: bool = False) -> SessionLost:
+        """End the session, for the first reason that was given."""
+        self._loss = self._loss or SessionLost(reason, by_error)
+        return self._loss
+
+    def _wait_for(self, reply: str, arrived: Callable[[], object], deadline: Deadline) -> None:
+        timeout_s = deadline.remaining()
+        try:
+            while not arrived():
+                self.receive(deadline)
+        except TimeoutError as error:
+            silence = f"no {reply} within {round(timeout_s, 1):g} s"
+            raise self.lose(self._send_failure or silence) from error
+
+    def _send_one(
+        self, command: str, headers: Mapping[str, str], deadline: Deadline, body: bytes = b""
+    ) -> None:
+        try:
+            self.send(encode(command, headers, body), deadline)
+        except ValueError as error:  # such as a login that STOMP can't carry
+            raise self.lose(str(error)) from error
+
+    def _take_while_sending(self, data: bytes) -> None:
+        self._take(data)
+        if self._loss:
+            raise ConnectionAbortedError(str(self._loss))
+
+    def _take(self, data: bytes) -> None:
+        """Sort the frames that are complete now: what came before the end still counts."""
+        if not data:
+            self.lose(self._send_failure or CLOSED)
+            return
+        messages = []
+        try:
+            for frame in self._reader.feed(data):
+                if frame.command == "MESSAGE":
+                    messages.append(frame)
+                elif frame.command == "RECEIPT":
+                    self._receipts.append(frame.headers.get("receipt-id", ""))
+                elif frame.command == "ERROR":
+                    # Nothing after it counts: a COMMIT may get its receipt although one of its
+                    # messages got an ERROR.
+                    self.lose(_message_of(frame), by_error=True)
+                    break
+                else:
+                    self._connected = frame
+        except FrameError as error:
+            self.lose(str(error))
+        if messages:
+            self._deliver(messages)
+
+    def _deliver(self, messages: Sequence[Frame]) -> None:
+        self._messages.extend(messages)
+
+
+def _message_of(error: Frame) -> str:
+    """The header `message` of an ERROR, with the first line of the body where that adds to it.
+
+    RabbitMQ's does; ActiveMQ's is a stack trace, and Artemis repeats itself there.
+    """
+    message = " ".join(error.headers.get("message", "").split())
+    detail = error.body.decode("utf-8", "replace").strip("\0\r\n ").partition("\n")[0].rstrip()
+    repeats = "Exception" in detail or detail.replace(":", "") in message.replace(":", "")
+    parts = [message] if message and repeats else [message, detail]
+    versions = error.headers.get("version", VERSION)
+    if VERSION not in versions.split(","):
+        parts.append(f"it speaks STOMP {versions}, not {VERSION}")
+    return ": ".join(filter(None, parts)) or "ERROR without a message"
