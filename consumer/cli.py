@@ -21,8 +21,8 @@ from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SourceUnreachable
-from sam_pipeline.consumer.monitoring.observer import Watched
-from sam_pipeline.consumer.monitoring.reporter import watching
+from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.clock import require_set_clock
 from sam_pipeline.consumer.process.name_lock import name_held
 from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
@@ -175,8 +175,10 @@ def _run(
         rule = BatchRule(
             config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
         )
-        watched = Watched(who, state, sources, inbox, wishes)
-        with nullcontext() if drain else watching(config, args.instance, watched):
+        brokers = config.parsed_brokers()
+        spools = {str(each): Path(each.path) for each in brokers if each.kind == SPOOL}
+        observer = Observer(who, state, inbox, sources, spools)
+        with nullcontext() if drain else reporting(observer, wishes, config, args.instance):
             tally = consume(sink, sources, inbox, attempts, rule, wishes.stop, drain, state)
         return tally, drain
     finally:

@@ -1,16 +1,17 @@
-"""`sam-consume status`: how the daemon does, as it says itself and as the process shows."""
+"""`sam-consume status`: how the daemon does, by its state file and its process."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.consumer.config import load_who, state_places
 from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Snapshot, Verdict, judge, to_document
+from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, text_table, to_json
 from sam_pipeline.schema.times import format_time
@@ -68,55 +69,50 @@ def run_status(args: argparse.Namespace) -> int:
         print(to_json({"name": name, "state": STOPPED, "why": str(error), "healthy": False}))
         return UNAVAILABLE
     now = datetime.now(UTC)
-    verdict = judge(snapshot, now, is_alive(snapshot))
+    health = snapshot.health(now, is_alive(snapshot))
     if args.json:
-        print(to_json(document(snapshot, verdict)))
+        judged = {**asdict(health), "healthy": health.healthy, "backlog": snapshot.backlog}
+        print(to_json({"name": snapshot.name, **judged, **to_document(snapshot)}))
     else:
-        print("\n".join(_lines(snapshot, verdict, now)))
-    return OK if verdict.healthy else UNAVAILABLE
+        print("\n".join(_lines(snapshot, health, now)))
+    return OK if health.healthy else UNAVAILABLE
 
 
-def document(snapshot: Snapshot, verdict: Verdict) -> dict[str, object]:
-    """The verdict first."""
-    judged = {"state": verdict.state, "why": verdict.why, "healthy": verdict.healthy}
-    told = to_document(snapshot)
-    return {"name": told["name"], **judged, "backlog": snapshot.backlog, **told}
-
-
-def _lines(said: Snapshot, verdict: Verdict, now: datetime) -> Iterator[str]:
-    yield f"{said.name}: {verdict}"
-    width = 14
-    for name, value in _facts(said, now):
-        yield f"{name:<{width}}{value}"
-    brokers = [
-        (each.broker, each.messages, each.held, each.spool_elements, "; ".join(each.missing))
-        for each in said.brokers
-    ]
+def _lines(snapshot: Snapshot, health: Health, now: datetime) -> Iterator[str]:
+    yield f"{snapshot.name}: {health}"
+    for name, value in _facts(snapshot, now):
+        yield f"{name:<14}{value}"
     yield ""
-    yield text_table(("broker", "messages", "held", "waiting", "missing"), brokers)
-    if said.rows_by_class:
+    yield text_table(
+        ("broker", "messages", "held", "waiting", "missing"),
+        [
+            (one.broker, one.messages, one.held, one.spool_elements, "; ".join(one.missing))
+            for one in snapshot.brokers
+        ],
+    )
+    if snapshot.rows_by_class:
         yield ""
-        yield text_table(("class", "rows"), list(said.rows_by_class.items()))
+        yield text_table(("class", "rows"), list(snapshot.rows_by_class.items()))
 
 
-def _facts(said: Snapshot, now: datetime) -> Iterator[tuple[str, str]]:
-    yield "process", f"{said.pid}, since {format_time(said.since)}"
-    yield "last commit", _ago(said.last_commit, now) if said.last_commit else "none yet"
-    yield "lag", "unknown" if said.lag_s is None else f"{said.lag_s:.1f} s"
-    yield "backlog", f"{said.backlog} messages; {said.held_bytes} bytes are held"
-    yield "rates", f"{said.messages_per_s:.1f} messages/s, {said.rows_per_s:.1f} rows/s"
-    yield "loaded", f"{said.messages} messages, {said.rows} rows, {said.checks} checks"
-    yield "dead letters", f"{sum(said.dead_letters.values())} new{listed(said.dead_letters)}"
-    waiting = said.open_dead_letters
+def _facts(of: Snapshot, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "process", f"{of.pid}, since {format_time(of.since)}"
+    commit = "none yet"
+    if of.last_commit:
+        age_s = max((now - of.last_commit).total_seconds(), 0)
+        commit = f"{format_time(of.last_commit)}, {age_s:.0f} s ago"
+    yield "last commit", commit
+    yield "lag", "unknown" if of.lag_s is None else f"{of.lag_s:.1f} s"
+    yield "backlog", f"{of.backlog} messages; {of.held_bytes} bytes are held"
+    yield "rates", f"{of.messages_per_s:.1f} messages/s, {of.rows_per_s:.1f} rows/s"
+    yield "loaded", f"{of.messages} messages, {of.rows} rows, {of.checks} checks"
+    yield "dead letters", f"{sum(of.dead_letters.values())} new{listed(of.dead_letters)}"
+    waiting = of.open_dead_letters
     if waiting is not None:
         yield "", f"{sum(waiting.values())} open in the database{listed(waiting)}"
-    if said.ignored_keys:
-        yield "ignored keys", listed(said.ignored_keys).strip(" ()")
-    if said.damaged_elements:
-        yield "damaged", f"{said.damaged_elements} spool elements were put aside"
-    if said.log_lines_dropped:
-        yield "log", f"{said.log_lines_dropped} lines could not be written"
-
-
-def _ago(moment: datetime, now: datetime) -> str:
-    return f"{format_time(moment)}, {max((now - moment).total_seconds(), 0):.0f} s ago"
+    if of.ignored_keys:
+        yield "ignored keys", listed(of.ignored_keys).strip(" ()")
+    if of.damaged_elements:
+        yield "damaged", f"{of.damaged_elements} spool elements were put aside"
+    if of.log_lines_dropped:
+        yield "log", f"{of.log_lines_dropped} lines could not be written"

@@ -1,36 +1,28 @@
-"""How values are distributed, in a handful of numbers that Prometheus adds up."""
+"""How values are distributed, as Prometheus counts them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """`counts[i]` values were at most `edges[i]`, the last is of all; `total` is their sum."""
-
-    edges: Sequence[float]
-    counts: Sequence[int]
-    total: float
-
-
 class Histogram:
-    """Counts values between edges; many at once cost little."""
+    """Counts values between edges; adding many at once costs little."""
 
-    def __init__(self, edges: Sequence[float]) -> None:
-        self._edges = tuple(edges)
+    def __init__(self, edges: Sequence[float] = ()) -> None:
+        self.edges = edges
+        self.total = 0.0
+        """The sum of all values."""
         self._counts = [0] * (len(edges) + 1)
-        self._total = 0.0
 
     def add(self, values: Sequence[float], times: int = 1) -> None:
         ordered = sorted(values)
-        ends = [0, *(bisect_right(ordered, edge) for edge in self._edges), len(ordered)]
+        ends = [0, *(bisect_right(ordered, edge) for edge in self.edges), len(ordered)]
         for at, (start, end) in enumerate(pairwise(ends)):
             self._counts[at] += times * (end - start)
-        self._total += times * sum(ordered)
+        self.total += times * sum(ordered)
 
-    def distribution(self) -> Distribution:
-        return Distribution(self._edges, tuple(accumulate(self._counts)), self._total)
+    def cumulative(self) -> list[int]:
+        """How many values were at most each edge; the last number counts all values."""
+        return list(accumulate(self._counts))

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` on a loopback port, for whoever asks there."""
+"""`/metrics`, `/healthz` and `/readyz`, over HTTP on a loopback port."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -16,55 +16,52 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-    StateSetMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, Metric, StateSetMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from sam_pipeline.consumer.core.histogram import Distribution
-from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring.snapshot import STATES, STUCK, Snapshot, judge
+from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
 from sam_pipeline.schema.errors import ConfigError
 
 HOST = "127.0.0.1"
 PREFIX = "sam_consume"
 REQUEST_S = 10.0
-"""A client that takes longer to ask and to read is let go."""
+"""A client that takes longer to ask and to read is disconnected."""
 POLL_S = 0.2
 CLIENTS = 8
-"""So many at a time; the others are refused."""
+"""At most this many at a time; others are refused."""
 TEXT = "text/plain; charset=utf-8"
+LAG = "From sending a message to the commit of its rows."
 
-Say = Callable[[], Snapshot]
+Response = tuple[HTTPStatus, str, bytes]
+"""Status, content type and body."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def serving(port: int, say: Say, state: State) -> Iterator[int]:
-    """The questions are answered inside the block; gives the port (0: any that is free).
+def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
+    """Requests are answered inside the block; yields the port (0: any that is free).
 
     Raises:
-        ConfigError: the port can't be had.
+        ConfigError: the port can't be used.
     """
     registry = CollectorRegistry()
-    registry.register(_Collector(say, state))
+    registry.register(_Collector(observe))
     ProcessCollector(registry=registry)
-    answers = {
+    pages: Mapping[str, Callable[[], Response]] = {
         "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
-        "/healthz": lambda: _health(say()),
-        "/readyz": lambda: _readiness(say()),
+        # Not OK if a restart would help; if it can't commit, or a broker is missing.
+        "/healthz": lambda: _health(observe(), [state for state in STATES if state != STUCK]),
+        "/readyz": lambda: _health(observe(), [RUNNING]),
     }
     try:
-        server = _Server(port, answers)
+        server = _Server(port, pages)
     except (OSError, OverflowError) as error:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        words = "another program has that port" if taken else str(error)
-        raise ConfigError([f"[consumer] metrics_port: {HOST}:{port}: {words}"]) from error
+        problem = "another program has that port" if taken else str(error)
+        raise ConfigError([f"[consumer] metrics_port: {HOST}:{port}: {problem}"]) from error
     thread = threading.Thread(
         target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True
     )
@@ -76,41 +73,30 @@ def serving(port: int, say: Say, state: State) -> Iterator[int]:
         server.server_close()
 
 
-Answer = tuple[HTTPStatus, str, bytes]
+def _health(snapshot: Snapshot, good_states: Collection[str]) -> Response:
+    health = snapshot.health(datetime.now(UTC))
+    good = health.state in good_states
+    return _text(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, str(health))
 
 
-def _health(snapshot: Snapshot) -> Answer:
-    """Restarting would help, or it would not."""
-    verdict = judge(snapshot, datetime.now(UTC))
-    bad = verdict.state == STUCK
-    return _words(HTTPStatus.SERVICE_UNAVAILABLE if bad else HTTPStatus.OK, str(verdict))
-
-
-def _readiness(snapshot: Snapshot) -> Answer:
-    """Whether it can commit, and every broker delivers."""
-    verdict = judge(snapshot, datetime.now(UTC))
-    good = verdict.healthy
-    return _words(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, str(verdict))
-
-
-def _words(status: HTTPStatus, text: str) -> Answer:
+def _text(status: HTTPStatus, text: str) -> Response:
     return status, TEXT, f"{text}\n".encode("utf-8", "replace")
 
 
 class _Server(ThreadingMixIn, HTTPServer):
-    """A thread for each of a few clients, none of which may stay for long."""
+    """A thread per client; their number and their time are limited."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, port: int, answers: Mapping[str, Callable[[], Answer]]) -> None:
-        self.answers = answers
+    def __init__(self, port: int, pages: Mapping[str, Callable[[], Response]]) -> None:
+        self.pages = pages
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__((HOST, port), _Handler)
 
     def server_bind(self) -> None:
-        """Without the look-up of our own name that HTTPServer makes."""
+        """HTTPServer would look up the host's own name."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -124,12 +110,12 @@ class _Server(ThreadingMixIn, HTTPServer):
             return True
 
     def service_actions(self) -> None:
-        """Some times a second: end what has lasted too long, whatever it waits for."""
+        """Several times a second: disconnect clients that have taken too long."""
         with self._lock:
-            late = [each for each, at in self._since.items() if time.monotonic() - at > REQUEST_S]
-            for client in late:
-                with suppress(OSError):
-                    client.shutdown(socket.SHUT_RDWR)
+            for client, since in self._since.items():
+                if time.monotonic() - since > REQUEST_S:
+                    with suppress(OSError):
+                        client.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
@@ -146,17 +132,18 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "sam-consume", ""
 
     def do_GET(self) -> None:
-        answer = self.server.answers.get(self.path.partition("?")[0])
-        if answer is None:
-            self._send(*_words(HTTPStatus.NOT_FOUND, f"here are {', '.join(self.server.answers)}"))
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if page is None:
+            text = f"here are {', '.join(self.server.pages)}"
+            self._send(*_text(HTTPStatus.NOT_FOUND, text))
             return
         try:
-            self._send(*answer())
+            self._send(*page())
         except OSError:
             raise
-        except Exception as error:  # a bug in what is told must not end what is done
+        except Exception as error:  # a bug in a report must not end the daemon
             logger.exception("%s was not answered", self.path[:80])
-            self._send(*_words(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__))
+            self._send(*_text(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__))
 
     def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         self.send_response(status)
@@ -170,80 +157,70 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Collector:
-    """Asks when it is asked: nothing is kept twice."""
+    """Takes a snapshot for each scrape."""
 
-    def __init__(self, say: Say, state: State) -> None:
-        self._say = say
-        self._state = state
+    def __init__(self, observe: Callable[[], Snapshot]) -> None:
+        self._observe = observe
 
     def collect(self) -> Iterator[Metric]:
-        snapshot, standing = self._say(), self._state.standing()
-        yield from _counters(snapshot)
-        yield from _gauges(snapshot)
-        text = "From sending a message to the commit of its rows."
-        yield _histogram("publish_to_commit_seconds", text, standing.lags)
-        yield _histogram("batch_messages", "Messages of a batch.", standing.batches)
+        snapshot = self._observe()
+        for kind, name, text, label, value in _numbers(snapshot):
+            family = kind(f"{PREFIX}_{name}", text, labels=[label] if label else [])
+            for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+                family.add_metric([key] if label else [], number)
+            yield family
+        current = snapshot.health(datetime.now(UTC)).state
+        states = {state: state == current for state in STATES}
+        yield StateSetMetricFamily(f"{PREFIX}_state", "How the daemon does.", states)
+        for name, text, histogram in (
+            ("publish_to_commit_seconds", LAG, snapshot.lags),
+            ("batch_messages", "Messages of a batch.", snapshot.batches),
+        ):
+            edges = [*(f"{float(edge)}" for edge in histogram.edges), "+Inf"]
+            buckets = list(zip(edges, map(float, histogram.cumulative()), strict=True))
+            yield HistogramMetricFamily(
+                f"{PREFIX}_{name}", text, buckets=buckets, sum_value=histogram.total
+            )
 
 
-def _counters(said: Snapshot) -> Iterator[Metric]:
-    by_broker = {broker.broker: broker.messages for broker in said.brokers}
-    yield _counter("messages", "Messages committed and acked.", by_broker, "broker")
-    yield _counter("rows", "Rows stored, or there already.", said.rows_by_class, "class")
-    yield _counter("dead_letters", "New dead letters.", said.dead_letters, "reason")
-    yield _counter("ignored_keys", "Keys for which a view has no column.", said.ignored_keys, "key")
-    yield _counter("checks", "Messages that only prove a path.", said.checks)
-    yield _counter("damaged_elements", "Spool elements put aside unread.", said.damaged_elements)
+def _numbers(
+    snapshot: Snapshot,
+) -> Iterator[tuple[type[Counter] | type[Gauge], str, str, str, Mapping[str, float] | float]]:
+    """Kind, name, text, label, and a value per value of the label; or without label, one value."""
+    brokers = snapshot.brokers
+    by_broker: dict[str, float] = {one.broker: one.messages for one in brokers}
+    yield Counter, "messages", "Messages committed and acked.", "broker", by_broker
+    yield Counter, "rows", "Rows stored, or there already.", "class", snapshot.rows_by_class
+    yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
+    text = "Keys for which a view has no column."
+    yield Counter, "ignored_keys", text, "key", snapshot.ignored_keys
+    yield Counter, "checks", "Messages that only prove a path.", "", snapshot.checks
+    text = "Spool elements put aside unread."
+    yield Counter, "damaged_elements", text, "", snapshot.damaged_elements
     text = "Lines of the log that could not be written."
-    yield _counter("log_lines_dropped", text, said.log_lines_dropped)
+    yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
 
-
-def _gauges(said: Snapshot) -> Iterator[Metric]:
-    now = judge(said, datetime.now(UTC)).state
-    text = "How the daemon does."
-    yield StateSetMetricFamily(f"{PREFIX}_state", text, {each: each == now for each in STATES})
-    connected = {broker.broker: float(not broker.missing) for broker in said.brokers}
-    yield _gauge("broker_connected", "Whether all of a broker delivers.", connected, "broker")
-    text = "Whether what was given to the database last could be stored."
-    yield _gauge("can_commit", text, float(said.waiting_since is None))
-    held = {broker.broker: float(broker.held) for broker in said.brokers}
-    yield _gauge("held_messages", "Taken from a broker and not acked.", held, "broker")
-    yield _gauge("held_bytes", "Bodies of the messages held.", said.held_bytes)
-    spools = {each.broker: each.spool_elements for each in said.brokers}
-    waiting = {name: float(count) for name, count in spools.items() if count is not None}
-    yield _gauge("spool_elements", "Elements that wait in a spool untaken.", waiting, "broker")
-    if said.lag_s is not None:
-        yield _gauge("lag_seconds", "From sending to commit, of the newest message.", said.lag_s)
-    if said.open_dead_letters is not None:
-        found = {reason: float(count) for reason, count in said.open_dead_letters.items()}
-        yield _gauge("open_dead_letters", "Dead letters that wait for somebody.", found, "reason")
-    text = "When the process began its work."
-    yield _gauge("start_timestamp_seconds", text, said.since.timestamp())
-    text = "When the main loop turned last."
-    yield _gauge("turn_timestamp_seconds", text, said.turned_at.timestamp())
-    if said.last_commit:
-        text = "When the last batch was committed."
-        yield _gauge("last_commit_timestamp_seconds", text, said.last_commit.timestamp())
-
-
-def _counter(name: str, text: str, value: Mapping[str, int] | int, label: str = "") -> Metric:
-    if not isinstance(value, Mapping):
-        return CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=[label])
-    for key, count in value.items():
-        family.add_metric([key], count)
-    return family
-
-
-def _gauge(name: str, text: str, value: Mapping[str, float] | float, label: str = "") -> Metric:
-    if not isinstance(value, Mapping):
-        return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
-    family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=[label])
-    for key, number in value.items():
-        family.add_metric([key], number)
-    return family
-
-
-def _histogram(name: str, text: str, found: Distribution) -> Metric:
-    edges = [*(f"{float(edge)}" for edge in found.edges), "+Inf"]
-    buckets = [(edge, float(count)) for edge, count in zip(edges, found.counts, strict=True)]
-    return HistogramMetricFamily(f"{PREFIX}_{name}", text, buckets=buckets, sum_value=found.total)
+    by_broker = {one.broker: not one.missing for one in brokers}
+    yield Gauge, "broker_connected", "Whether all of a broker delivers.", "broker", by_broker
+    text = "Whether the last attempt to store something succeeded."
+    yield Gauge, "can_commit", text, "", snapshot.waiting_since is None
+    by_broker = {one.broker: one.held for one in brokers}
+    yield Gauge, "held_messages", "Taken from a broker and not acked.", "broker", by_broker
+    yield Gauge, "held_bytes", "Bodies of the messages held.", "", snapshot.held_bytes
+    text = "Elements of a spool that are not yet taken."
+    elements = {one.broker: one.spool_elements for one in brokers}
+    by_broker = {name: count for name, count in elements.items() if count is not None}
+    yield Gauge, "spool_elements", text, "broker", by_broker
+    if snapshot.lag_s is not None:
+        text = "From sending to commit, of the newest message."
+        yield Gauge, "lag_seconds", text, "", snapshot.lag_s
+    if snapshot.open_dead_letters is not None:
+        text = "Open dead letters in the database."
+        yield Gauge, "open_dead_letters", text, "reason", snapshot.open_dead_letters
+    for name, text, moment in (
+        ("start_timestamp_seconds", "When the process began its work.", snapshot.since),
+        ("turn_timestamp_seconds", "When the main loop turned last.", snapshot.turned_at),
+        ("last_commit_timestamp_seconds", "Of the last batch.", snapshot.last_commit),
+    ):
+        if moment:
+            yield Gauge, name, text, "", moment.timestamp()

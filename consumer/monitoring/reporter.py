@@ -1,29 +1,30 @@
-"""Tells others how the daemon does: a state file, systemd, and the metrics port."""
+"""Reports how the daemon does: by its state file, to systemd, and on the metrics port."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, notify_address, state_directory
 from sam_pipeline.consumer.core.state import NOT_TRIED
-from sam_pipeline.consumer.monitoring.observer import ElementCounts, Speaker, Watched
-from sam_pipeline.consumer.monitoring.snapshot import Snapshot, judge
-from sam_pipeline.consumer.monitoring.state_file import StateFile
+from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.snapshot import Snapshot
+from sam_pipeline.consumer.monitoring.state_file import state_path, write_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
+from sam_pipeline.consumer.process.signals import Wishes
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import SPOOL
 
 TICK_S = 1.0
 FIRST_TICK_S = 0.1
-"""Until we are ready: systemd starts others after us."""
+"""Until READY is sent: systemd starts other services after us."""
 STATUS_TICKS = 5
-"""A new state is told to systemd at once, new numbers after so many ticks."""
+"""systemd gets a new state at once, new numbers only every so many ticks."""
 END_S = 2.0
 """A thread that hangs on a disk must not keep the process."""
 MAX_PORT = 65535
@@ -32,31 +33,30 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def watching(config: ConsumerConfig, instance: int | None, watched: Watched) -> Iterator[None]:
-    """Others are told inside the block, about once a second; at its end, how it ended.
+def reporting(
+    observer: Observer, wishes: Wishes, config: ConsumerConfig, instance: int | None
+) -> Iterator[None]:
+    """Report inside the block, about once a second; at its end, how it ended.
 
     Raises:
-        ConfigError: the metrics port can't be had.
+        ConfigError: the metrics port can't be used.
     """
-    notifier = Notifier(notify_address())
-    spools = {str(each): Path(each.path) for each in config.parsed_brokers() if each.kind == SPOOL}
-    speaker = Speaker(watched, ElementCounts(spools))
-    watch = Watch(speaker, StateFile(state_directory(), watched.name), notifier)
     with ExitStack() as stack:
-        stack.callback(notifier.close)
+        notifier = stack.enter_context(closing(Notifier(notify_address())))
         if config.metrics_port:
             from sam_pipeline.consumer.monitoring.metrics import serving
 
             port = port_of(config.metrics_port, instance)
-            stack.enter_context(serving(port, speaker.say, watched.state))
-        thread = threading.Thread(target=watch.run, name="watch", daemon=True)
+            stack.enter_context(serving(port, observer.snapshot))
+        reporter = Reporter(observer, wishes, state_directory(), notifier)
+        thread = threading.Thread(target=reporter.run, name="reporter", daemon=True)
         thread.start()
         try:
             yield
         except BaseException as error:
-            watch.end(thread, str(error) or type(error).__name__)
+            reporter.end(thread, str(error) or type(error).__name__)
             raise
-        watch.end(thread, "")
+        reporter.end(thread, "")
 
 
 def port_of(base: int, instance: int | None) -> int:
@@ -67,88 +67,86 @@ def port_of(base: int, instance: int | None) -> int:
     """
     port = base + (instance or 0)
     if port > MAX_PORT:
-        words = f"{base} and instance {instance} make {port}, ports end at {MAX_PORT}"
-        raise ConfigError([f"[consumer] metrics_port: {words}"])
+        problem = f"{base} and instance {instance} make {port}, ports end at {MAX_PORT}"
+        raise ConfigError([f"[consumer] metrics_port: {problem}"])
     return port
 
 
-class Watch:
-    """The body of the thread that tells; it only looks, and so can tell that the loop is stuck."""
+class Reporter:
+    """Runs in a thread of its own, so it can also report that the main loop is stuck."""
 
-    def __init__(self, speaker: Speaker, file: StateFile, notifier: Notifier) -> None:
-        self._speaker = speaker
-        self._file = file
+    def __init__(
+        self, observer: Observer, wishes: Wishes, directory: Path, notifier: Notifier
+    ) -> None:
+        self._observer = observer
+        self._wishes = wishes
+        self._directory = directory
         self._notifier = notifier
         self._closing = threading.Event()
-        self._ready = self._ends = False
-        self._turns_told = 0
-        self._told = ("", 0)
-        self._ticks = 0
-        self._trouble = ""
+        self._ticks = self._turns = 0
+        self._reported: tuple[str, int] | None = None
+        """The state last sent to systemd, and in which run of STATUS_TICKS; None before READY."""
+        self._end_announced = False
+        self._write_problem = ""
 
     def run(self) -> None:
-        while not self._closing.wait(TICK_S if self._ready else FIRST_TICK_S):
+        while not self._closing.wait(TICK_S if self._reported else FIRST_TICK_S):
             self.tick()
 
-    def end(self, thread: threading.Thread, because: str) -> None:
-        """Say how it ended, unless it begins anew at once."""
+    def end(self, thread: threading.Thread, reason: str) -> None:
+        """Report how the daemon ended, unless it only stops to reload."""
         self._closing.set()
         thread.join(END_S)
-        self._tell_of_the_end()
-        if because or not self._speaker.watched.wishes.only_reloads:
+        self._announce_end()
+        if reason or not self._wishes.only_reloads:
             now = datetime.now(UTC)
-            self._write(replace(self._speaker.say(), ended_at=now, ended_because=because))
+            self._write(replace(self._observer.snapshot(), ended_at=now, ended_because=reason))
 
     def tick(self) -> None:
-        self._speaker.count_spools()
-        snapshot = self._speaker.say()
+        self._observer.count_spools()
+        snapshot = self._observer.snapshot()
         self._write(snapshot)
-        self._tell_systemd(snapshot)
-
-    def _tell_systemd(self, said: Snapshot) -> None:
         self._ticks += 1
-        verdict = judge(said, said.written_at)
-        text = f"{verdict}; {summary(said)}"
-        told = (verdict.state, self._ticks // STATUS_TICKS)
-        if self._speaker.watched.wishes.stop.is_set():
-            self._tell_of_the_end()
-        elif not self._ready and said.waiting_for != NOT_TRIED:
-            self._ready = True
-            self._told = told
-            self._notifier.ready(text)
-        elif self._ready and told != self._told:
-            self._told = told
-            self._notifier.status(text)
-        turns = self._speaker.watched.state.turns
-        if turns != self._turns_told:
-            self._turns_told = turns
-            self._notifier.turned()
+        health = snapshot.health(snapshot.written_at)
+        report = (health.state, self._ticks // STATUS_TICKS)
+        if self._wishes.stop.is_set():
+            self._announce_end()
+        elif snapshot.waiting_for != NOT_TRIED and report != self._reported:
+            status = f"STATUS={health}; {summary(snapshot)}"
+            self._notifier.send(*(["READY=1"] if self._reported is None else []), status)
+            self._reported = report
+        if self._observer.state.turns != self._turns:
+            self._turns = self._observer.state.turns
+            self._notifier.send("WATCHDOG=1")
 
-    def _tell_of_the_end(self) -> None:
-        if self._ends:
+    def _announce_end(self) -> None:
+        if self._end_announced:
             return
-        self._ends = True
-        if self._speaker.watched.wishes.only_reloads:
-            self._notifier.reloading()
+        self._end_announced = True
+        if self._wishes.only_reloads:
+            microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
         else:
-            self._notifier.stopping()
+            status = "STATUS=stopping: committing the present batch"
+            self._notifier.send("STOPPING=1", status)
 
     def _write(self, snapshot: Snapshot) -> None:
         try:
-            self._file.write(snapshot)
-            self._trouble = ""
+            write_state(self._directory, snapshot)
+            self._write_problem = ""
         except OSError as error:
-            trouble = f"{self._file.path}: {error.strerror}"
-            if trouble != self._trouble:
-                logger.warning("%s: `sam-consume status` will not know how we do", trouble)
-            self._trouble = trouble
+            path = state_path(self._directory, snapshot.name)
+            problem = f"{path}: {error.strerror}"
+            if problem != self._write_problem:
+                logger.warning("%s: `sam-consume status` will be out of date", problem)
+            self._write_problem = problem
 
 
-def summary(said: Snapshot) -> str:
+def summary(snapshot: Snapshot) -> str:
     """`3 messages held, 12 elements in spools, lag 0.2 s, 15.0 messages/s`"""
-    parts = [f"{said.held_messages} messages held"]
-    if any(each.spool_elements is not None for each in said.brokers):
-        parts.append(f"{said.spool_elements} elements in spools")
-    if said.lag_s is not None:
-        parts.append(f"lag {said.lag_s:.1f} s")
-    return ", ".join([*parts, f"{said.messages_per_s:.1f} messages/s"])
+    parts = [f"{snapshot.held_messages} messages held"]
+    if any(broker.spool_elements is not None for broker in snapshot.brokers):
+        parts.append(f"{snapshot.spool_elements} elements in spools")
+    if snapshot.lag_s is not None:
+        parts.append(f"lag {snapshot.lag_s:.1f} s")
+    return ", ".join([*parts, f"{snapshot.messages_per_s:.1f} messages/s"])

@@ -1,12 +1,13 @@
-"""What the daemon says of itself to others: numbers, and what they amount to."""
+"""The daemon at one moment: what status, metrics, systemd and monitoring systems read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.schema.times import format_time, parse_time
 
 RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"
@@ -17,36 +18,54 @@ TIMES = (
     *("since", "written_at", "turned_at", "ended_at"),
     *("waiting_since", "last_commit", "behind_since"),
 )
+HISTOGRAMS = ("lags", "batches")
+"""For /metrics alone: they are not in the document."""
 
 STUCK_AFTER = timedelta(seconds=120)
-"""A turn of the main loop may take as long as a lock timeout of the database, some times over."""
+"""A turn of the main loop may take several lock timeouts of the database."""
 SILENT_AFTER = timedelta(seconds=30)
-"""The daemon writes every second; on a busy machine some seconds late."""
+"""The daemon writes every second, on a busy machine some seconds late."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """One of STATES, and the reason when it is not `running`."""
+
+    state: str
+    why: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return self.state == RUNNING
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}" if self.why else self.state
 
 
 @dataclass(frozen=True)
 class BrokerState:
-    """One configured broker; `missing` has a line for each part that does not deliver."""
+    """One configured broker."""
 
     broker: str
     messages: int
     held: int
-    """Taken, and not acked yet."""
+    """Taken from it and not yet acked."""
     missing: tuple[str, ...]
+    """A line for each part that does not deliver, with the reason."""
     spool_elements: int | None
-    """Of a spool: how many wait there untaken; None for a network broker."""
+    """Elements of a spool that are not yet taken; None for a network broker."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state file of a daemon, as an object; counts are of the process since its start."""
+    """Counts are those of the process since its start."""
 
     name: str
-    """Of the consumer, and the number of one that shares it."""
+    """Of the consumer, with the number of the instance if it is one of several."""
     version: str
     pid: int
     process_start: int
-    """In the kernel's ticks: with the pid it names the process for ever."""
+    """In the kernel's ticks: with the pid it identifies the process, even after a restart."""
     since: datetime
     written_at: datetime
     turned_at: datetime
@@ -72,71 +91,55 @@ class Snapshot:
     dead_letters: Mapping[str, int]
     open_dead_letters: Mapping[str, int] | None
     ignored_keys: Mapping[str, int]
+    lags: Histogram = field(default_factory=Histogram, compare=False)
+    """Seconds from sending to commit."""
+    batches: Histogram = field(default_factory=Histogram, compare=False)
+    """Messages in a batch."""
 
     @property
     def backlog(self) -> int:
         """Messages that are here and not yet rows: taken from brokers, or waiting in spools.
 
-        What waits at a network broker only that broker knows.
+        Only a network broker knows how many wait there.
         """
         return self.held_messages + self.spool_elements
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """One of STATES, and why it is no better."""
-
-    state: str
-    why: str = ""
-
-    @property
-    def healthy(self) -> bool:
-        return self.state == RUNNING
-
-    def __str__(self) -> str:
-        return f"{self.state}: {self.why}" if self.why else self.state
-
-
-def judge(snapshot: Snapshot, now: datetime, alive: bool = True) -> Verdict:
-    """How the daemon that said this does, seen at `now`."""
-    if snapshot.ended_at:
-        why = f"({snapshot.ended_because}) " if snapshot.ended_because else ""
-        return Verdict(STOPPED, f"ended {why}at {format_time(snapshot.ended_at)}")
-    if not alive:
-        said = format_time(snapshot.written_at)
-        return Verdict(STOPPED, f"process {snapshot.pid} is gone, last heard of at {said}")
-    if now - snapshot.written_at > SILENT_AFTER:
-        said = format_time(snapshot.written_at)
-        return Verdict(
-            STUCK, f"process {snapshot.pid} is there, and has written nothing since {said}"
-        )
-    if now - snapshot.turned_at > STUCK_AFTER:
-        return Verdict(STUCK, f"no turn of the main loop since {format_time(snapshot.turned_at)}")
-    if snapshot.waiting_since:
-        since = format_time(snapshot.waiting_since)
-        return Verdict(WAITING, f"nothing can be stored since {since}: {snapshot.waiting_for}")
-    missing = [text for broker in snapshot.brokers for text in broker.missing]
-    return (
-        Verdict(DEGRADED, f"not connected: {', '.join(missing)}") if missing else Verdict(RUNNING)
-    )
+    def health(self, now: datetime, alive: bool = True) -> Health:
+        """How the daemon does, seen at `now`; `alive`: whether its process exists."""
+        written = format_time(self.written_at)
+        missing = [text for broker in self.brokers for text in broker.missing]
+        if self.ended_at:
+            why = f"({self.ended_because}) " if self.ended_because else ""
+            return Health(STOPPED, f"ended {why}at {format_time(self.ended_at)}")
+        if not alive:
+            return Health(STOPPED, f"process {self.pid} is gone, last heard of at {written}")
+        if now - self.written_at > SILENT_AFTER:
+            why = f"process {self.pid} is there, and has written nothing since {written}"
+            return Health(STUCK, why)
+        if now - self.turned_at > STUCK_AFTER:
+            return Health(STUCK, f"no turn of the main loop since {format_time(self.turned_at)}")
+        if self.waiting_since:
+            since = format_time(self.waiting_since)
+            return Health(WAITING, f"nothing can be stored since {since}: {self.waiting_for}")
+        if missing:
+            return Health(DEGRADED, f"not connected: {', '.join(missing)}")
+        return Health(RUNNING)
 
 
 def to_document(snapshot: Snapshot) -> dict[str, object]:
-    return asdict(snapshot)
+    document = asdict(snapshot)
+    return {name: value for name, value in document.items() if name not in HISTOGRAMS}
 
 
 def from_document(document: Mapping[str, Any]) -> Snapshot:
-    """What `to_document` gave, after a way through JSON.
+    """The inverse of `to_document`, after a round trip through JSON.
 
     Raises:
-        KeyError, TypeError, ValueError: another version wrote it, or it is none.
+        KeyError, TypeError, ValueError: another version wrote it, or it is not a snapshot.
     """
-    times = {name: _moment(document[name]) for name in TIMES}
+    times = {name: document[name] and parse_time(document[name]) for name in TIMES}
     brokers = tuple(
-        BrokerState(**{**each, "missing": tuple(each["missing"])}) for each in document["brokers"]
+        BrokerState(**{**broker, "missing": tuple(broker["missing"])})
+        for broker in document["brokers"]
     )
     return Snapshot(**{**document, **times, "brokers": brokers})
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else parse_time(text)

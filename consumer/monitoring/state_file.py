@@ -1,4 +1,4 @@
-"""The file in which a running daemon says how it does, once a second; others read it."""
+"""The file that a running daemon replaces every second, and other processes read."""
 
 from __future__ import annotations
 
@@ -13,50 +13,43 @@ from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.schema.program.replacing import replacing
 
 MODE = 0o644
-"""Whoever watches may read it: there is no secret in it."""
+"""Every account may read it: there is no secret in it."""
 
 
-class StateFile:
-    """The file of one daemon, replaced at each writing."""
-
-    def __init__(self, directory: Path, name: str) -> None:
-        self.path = directory / file_name(name)
-
-    def write(self, snapshot: Snapshot) -> None:
-        """Not fsynced: it is news, and old a second later.
-
-        Raises:
-            OSError
-        """
-        with replacing(self.path, MODE, directory_mode=0o755) as file:
-            file.write(to_json(to_document(snapshot)).encode())
+def state_path(directory: Path, name: str) -> Path:
+    return directory / f"consume-{name}.state.json"
 
 
-def file_name(name: str) -> str:
-    return f"consume-{name}.state.json"
+def write_state(directory: Path, snapshot: Snapshot) -> None:
+    """Replace the state file. It is not fsynced: a second later it is out of date.
+
+    Raises:
+        OSError
+    """
+    path = state_path(directory, snapshot.name)
+    with replacing(path, MODE, directory_mode=0o755) as file:
+        file.write(to_json(to_document(snapshot)).encode())
 
 
 def read_state(directories: Sequence[Path], name: str) -> Snapshot:
-    """What the daemon of that name said last; of several, the one that lives, or else the newest.
+    """The last snapshot of the daemon; of several, the one of a live process, or the newest.
 
     Raises:
-        NoState: nobody of that name has said anything there, or nothing that we understand.
+        NoState: no directory has a state file of that name that can be read.
     """
-    paths = [directory / file_name(name) for directory in directories]
-    found, problems = [], []
-    for path in paths:
+    snapshots, problems = [], []
+    for path in (state_path(directory, name) for directory in directories):
         try:
-            found.append(from_document(json.loads(path.read_text(encoding="utf-8"))))
+            snapshots.append(from_document(json.loads(path.read_text(encoding="utf-8"))))
         except FileNotFoundError:
             problems.append(f"{path}: no such file")
         except OSError as error:
             problems.append(f"{path}: {error.strerror}")
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{path}: not written by this version")
-    if not found:
-        words = f"no daemon {name!r} has told its state"
-        raise NoState(f"{words} ({'; '.join(problems)})")
-    return max(found, key=lambda each: (is_alive(each), each.written_at))
+    if not snapshots:
+        raise NoState(f"no daemon {name!r} has written its state ({'; '.join(problems)})")
+    return max(snapshots, key=lambda snapshot: (is_alive(snapshot), snapshot.written_at))
 
 
 def is_alive(snapshot: Snapshot) -> bool:
@@ -65,17 +58,17 @@ def is_alive(snapshot: Snapshot) -> bool:
         os.kill(snapshot.pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's, but there
+    except PermissionError:  # another user's, but it exists
         pass
     start = process_start(snapshot.pid)
     return start is None or start == snapshot.process_start
 
 
 def process_start(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; -1 for a dead one, None if it is not told."""
+    """When a process began, in the kernel's ticks; -1 for a dead one, None if unknown."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name of the program may hold anything
+    fields = text.rpartition(")")[2].split()  # the program's name may contain anything
     return -1 if fields[0] in "ZX" else int(fields[19])

@@ -32,7 +32,7 @@ class OpenLetters:
         if self._clock() < self._next:
             return
         try:
-            self._state.open_dead_letters(self._count())
+            self._state.open_dead_letters = self._count()
             self._state.can_commit()
         except DatabaseAway as error:
             self._state.cannot_commit(str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from itertools import count, repeat
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
-from sam_pipeline.consumer.core.state import NOT_TRIED, Standing, State
+from sam_pipeline.consumer.core.state import NOT_TRIED, State
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
 from sam_pipeline.sql.loading.load import Loaded
 from tests.support.builders import metric_message
@@ -171,19 +172,17 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
 
 def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
     state = State()
-    seen: list[Standing] = []
+    seen: list[tuple[datetime | None, str]] = []
     fails_twice = failing(2)
 
     def action() -> str:
-        seen.append(state.standing())
+        seen.append((state.waiting_since, state.waiting_for))
         return fails_twice()
 
     Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
 
-    first, second, third = (standing.waiting for standing in seen)
-    assert first and first.reason == NOT_TRIED
-    assert second == third and second and second.reason == str(AWAY)
-    assert state.standing().waiting is None
+    assert seen == [(state.since, NOT_TRIED), (state.since, str(AWAY)), (state.since, str(AWAY))]
+    assert state.waiting_since is None
     assert state.turns == 2
 
 
@@ -192,11 +191,12 @@ def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
     scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
     with pytest.raises(SchemaMismatch):
         scene.run()
-    assert scene.loop.state.standing().in_hand == {"spool:///in": 2, "stomp://a:1": 1}
+    brokers = [delivery.session.broker for delivery in scene.loop.state.pending]
+    assert sorted(brokers) == ["spool:///in", "spool:///in", "stomp://a:1"]
 
     scene = Scene(tmp_path, 3)
     scene.run()
-    assert not scene.loop.state.standing().in_hand
+    assert not scene.loop.state.pending
 
 
 def test_patience_ends_when_told_to_stop() -> None:

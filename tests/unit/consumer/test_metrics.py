@@ -38,7 +38,6 @@ class Daemon:
     """Says what it is told to say, on a port of its own."""
 
     def __init__(self) -> None:
-        self.state = State()
         self.changes: dict[str, object] = {}
         self.port = 0
 
@@ -74,7 +73,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     # A connection that does not fit the queue is tried again by the kernel, seconds later.
     monkeypatch.setattr(metrics._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
-    with serving(0, daemon.say, daemon.state) as daemon.port:
+    with serving(0, daemon.say) as daemon.port:
         yield daemon
 
 
@@ -107,8 +106,10 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
 def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
     batch = [Delivery(metric_message(), Connection(), None)] * 3
 
-    daemon.state.taken(batch)
-    daemon.state.committed(batch, Loaded({}, {}, 0, {}))
+    state = State()
+    state.taken(batch)
+    state.committed(batch, Loaded({}, {}, 0, {}))
+    daemon.changes = {"lags": state.lags, "batches": state.batches}
 
     values = daemon.values()
     assert values["sam_consume_publish_to_commit_seconds_bucket['60.0']"] == 3
@@ -220,7 +221,7 @@ def test_garbage_is_refused_and_the_next_client_is_served(daemon: Daemon, garbag
 
 
 def test_a_port_in_use_is_a_problem_of_the_configuration(daemon: Daemon) -> None:
-    with pytest.raises(ConfigError) as caught, serving(daemon.port, daemon.say, daemon.state):
+    with pytest.raises(ConfigError) as caught, serving(daemon.port, daemon.say):
         pass
 
     assert caught.value.exit_code == 78

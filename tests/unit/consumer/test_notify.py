@@ -13,9 +13,9 @@ from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring.observer import ElementCounts, Speaker, Watched
-from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Watch, watching
-from sam_pipeline.consumer.monitoring.state_file import StateFile, read_state
+from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter, reporting
+from sam_pipeline.consumer.monitoring.state_file import read_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import Wishes
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -39,16 +39,15 @@ class Daemon:
     def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
         self.state, self.wishes = State(), Wishes()
         self.directory = directory
-        watched = Watched("site-a", self.state, sources, Inbox(10), self.wishes)
         self.notifier = Notifier(systemd.address)
         spools = {source.name: directory / "spool" for source in sources}
-        speaker = Speaker(watched, ElementCounts(spools))
-        self.watch = Watch(speaker, StateFile(directory, "site-a"), self.notifier)
+        observer = Observer("site-a", self.state, Inbox(10), sources, spools)
+        self.reporter = Reporter(observer, self.wishes, directory, self.notifier)
         self.systemd = systemd
 
     def tick(self) -> list[str]:
         """What it makes systemd hear."""
-        self.watch.tick()
+        self.reporter.tick()
         return self.systemd.heard()
 
 
@@ -74,28 +73,27 @@ def daemon(tmp_path: Path, systemd: Systemd) -> Iterator[Daemon]:
 def test_an_abstract_address_is_spoken_to() -> None:
     with Systemd("@sam-test-abstract") as systemd:
         notifier = Notifier(systemd.address)
-        notifier.reloading()
-        notifier.ready("running")
+        notifier.send("RELOADING=1", "MONOTONIC_USEC=17")
+        notifier.send("READY=1", "STATUS=running")
         notifier.close()
 
         reloading, ready = systemd.heard()
 
-    assert reloading.startswith("RELOADING=1\nMONOTONIC_USEC=")
+    assert reloading == "RELOADING=1\nMONOTONIC_USEC=17"
     assert ready == "READY=1\nSTATUS=running"
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
 def test_without_systemd_nothing_is_told_and_nothing_fails(address: str | None) -> None:
     notifier = Notifier(address)
-    notifier.ready("running")
-    notifier.turned()
+    notifier.send("READY=1", "STATUS=running")
     notifier.close()
 
 
 def test_a_status_is_one_line(systemd: Systemd) -> None:
     notifier = Notifier(systemd.address)
 
-    notifier.status("waiting\nREADY=1\nMAINPID=1")
+    notifier.send("STATUS=waiting\nREADY=1\nMAINPID=1")
     notifier.close()
 
     assert systemd.heard() == ["STATUS=waiting READY=1 MAINPID=1"]
@@ -105,7 +103,7 @@ def test_systemd_that_does_not_listen_keeps_nobody_waiting(systemd: Systemd) -> 
     notifier = Notifier(systemd.address)
 
     for _ in range(10_000):  # more than its socket holds
-        notifier.turned()
+        notifier.send("WATCHDOG=1")
 
     notifier.close()
 
@@ -177,18 +175,19 @@ def test_a_reload_is_told_and_then_that_it_is_ready_again(
     monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
     config, wishes, state = ConsumerConfig(("spool:///in",), "site-a"), Wishes(), State()
     state.can_commit()
-    watched = Watched("site-a", state, [], Inbox(1), wishes)
+    observer = Observer("site-a", state, Inbox(1), [], {})
 
-    with watching(config, None, watched):
+    with reporting(observer, wishes, config, None):
         wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
         wishes.reload()
     assert read_state([tmp_path], "site-a").ended_at is None
     assert wishes.begins_anew()
-    with watching(config, None, watched):
+    with reporting(observer, wishes, config, None):
         wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
         wishes.end()
 
     heard = [line.split("\n")[0] for line in systemd.all_heard()]
+    assert "RELOADING=1\nMONOTONIC_USEC=" in "".join(systemd.all_heard())
     assert heard == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
     assert read_state([tmp_path], "site-a").ended_at is not None
 
@@ -212,7 +211,7 @@ def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
     daemon.tick()
     daemon.tick()
 
-    assert caplog.text.count("sam-consume status` will not know") == 1
+    assert caplog.text.count("sam-consume status` will be out of date") == 1
 
 
 def test_the_end_is_told_with_its_reason(
@@ -221,9 +220,9 @@ def test_the_end_is_told_with_its_reason(
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
     config = ConsumerConfig(("spool:///in",), "site-a")
-    watched = Watched("site-a", State(), [], Inbox(1), Wishes())
+    observer = Observer("site-a", State(), Inbox(1), [], {})
 
-    with pytest.raises(OSError, match="disk"), watching(config, 3, watched):
+    with pytest.raises(OSError, match="disk"), reporting(observer, Wishes(), config, 3):
         raise OSError("the disk is gone")
 
     ended = read_state([tmp_path], "site-a")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import pytest
 
 from sam_pipeline.consumer.core.histogram import Histogram
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.core.state import NOT_TRIED, State, sent_at
 from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
+from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.sinks.open_letters import EVERY_S, OpenLetters
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
 from sam_pipeline.sql.loading.load import Loaded
 
 NOON = 1_795_262_400.0
+"""Seconds since the epoch."""
 BROKER = "stomp://a:61613"
 
 
@@ -25,11 +29,26 @@ class Scene:
 
     def __init__(self) -> None:
         self.now = NOON
-        self.state = State(lambda: self.now)
+        self.state = State(lambda: moment(self.now))
 
     def commit(self, batch: Sequence[Delivery], rows: int | None = None) -> None:
         self.state.taken(batch)
         self.state.committed(batch, loaded(len(batch) if rows is None else rows))
+
+    def snapshot(self) -> Snapshot:
+        return Observer("site-a", self.state, Inbox(10), [SilentSource()], {}).snapshot()
+
+
+class SilentSource:
+    """Delivers nothing."""
+
+    name = BROKER
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        raise NotImplementedError
+
+    def missing(self) -> Sequence[str]:
+        return []
 
 
 class Connection:
@@ -37,6 +56,10 @@ class Connection:
 
     def ack(self, tokens: Sequence[object]) -> None:
         raise NotImplementedError
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def loaded(rows: int, ignored: Mapping[str, int] | None = None) -> Loaded:
@@ -78,7 +101,7 @@ def test_the_lag_is_that_of_the_newest_message_of_the_last_commit() -> None:
 
     scene.commit([delivery(NOON - 5), delivery(NOON - 2), delivery(None)])
 
-    assert scene.state.standing().lag_s == pytest.approx(2)
+    assert scene.state.lag_s() == pytest.approx(2)
 
 
 def test_the_lag_grows_while_a_batch_is_in_hand() -> None:
@@ -88,17 +111,17 @@ def test_the_lag_grows_while_a_batch_is_in_hand() -> None:
     scene.state.taken([delivery(NOON - 1)])
     scene.now += 60
 
-    assert scene.state.standing().lag_s == pytest.approx(61)
+    assert scene.state.lag_s() == pytest.approx(61)
 
 
 def test_a_quiet_daemon_does_not_lag() -> None:
     scene = Scene()
     scene.commit([delivery(NOON - 7200)])
-    assert scene.state.standing().lag_s == pytest.approx(7200)
+    assert scene.state.lag_s() == pytest.approx(7200)
 
     scene.now += 60
 
-    assert scene.state.standing().lag_s == 0
+    assert scene.state.lag_s() == 0
 
 
 def test_a_clock_ahead_of_ours_is_no_negative_lag() -> None:
@@ -106,7 +129,7 @@ def test_a_clock_ahead_of_ours_is_no_negative_lag() -> None:
 
     scene.commit([delivery(NOON + 30)])
 
-    assert scene.state.standing().lag_s == 0
+    assert scene.state.lag_s() == 0
 
 
 def test_the_lag_of_messages_that_do_not_say_when_they_were_sent_is_unknown() -> None:
@@ -114,7 +137,7 @@ def test_the_lag_of_messages_that_do_not_say_when_they_were_sent_is_unknown() ->
 
     scene.commit([delivery(None)])
 
-    assert scene.state.standing().lag_s is None
+    assert scene.state.lag_s() is None
 
 
 def test_what_is_in_hand_is_held_until_it_is_committed() -> None:
@@ -122,13 +145,14 @@ def test_what_is_in_hand_is_held_until_it_is_committed() -> None:
     batch = [delivery(), delivery(body=b"123")]
 
     scene.state.taken(batch)
-    held = scene.state.standing()
+    held = scene.snapshot()
     scene.state.committed(batch, loaded(2))
-    done = scene.state.standing()
+    done = scene.snapshot()
 
-    assert (dict(held.in_hand), held.in_hand_bytes) == ({BROKER: 2}, 8)
-    assert (held.behind_since, held.last_commit) == (NOON, None)
-    assert (dict(done.in_hand), done.behind_since, done.last_commit) == ({}, None, NOON)
+    assert (held.held_messages, held.brokers[0].held, held.held_bytes) == (2, 2, 8)
+    assert (held.behind_since, held.last_commit) == (moment(NOON), None)
+    assert (done.held_messages, done.brokers[0].held, done.held_bytes) == (0, 0, 0)
+    assert (done.behind_since, done.last_commit) == (None, moment(NOON))
 
 
 def test_a_batch_may_be_committed_in_parts() -> None:
@@ -139,8 +163,8 @@ def test_a_batch_may_be_committed_in_parts() -> None:
     scene.now += 3
     scene.state.committed(first, loaded(1))
 
-    standing = scene.state.standing()
-    assert (dict(standing.in_hand), standing.behind_since) == ({BROKER: 2}, NOON + 3)
+    snapshot = scene.snapshot()
+    assert (snapshot.brokers[0].held, snapshot.behind_since) == (2, moment(NOON + 3))
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
@@ -148,13 +172,11 @@ def test_rates_are_those_of_the_last_minute() -> None:
     for _ in range(60):
         scene.commit([delivery()] * 15, rows=30)
         scene.now += 1
-    standing = scene.state.standing()
-    assert standing.messages_per_s == pytest.approx(15, rel=0.05)
-    assert standing.rows_per_s == pytest.approx(30, rel=0.05)
+    assert scene.state.rates() == pytest.approx((15, 30), rel=0.05)
 
     scene.now += 60
 
-    assert scene.state.standing().messages_per_s == 0
+    assert scene.state.rates() == (0, 0)
 
 
 def test_rates_of_a_young_process_are_those_of_its_life() -> None:
@@ -162,28 +184,28 @@ def test_rates_of_a_young_process_are_those_of_its_life() -> None:
     scene.now += 10
     scene.commit([delivery()] * 100)
 
-    assert scene.state.standing().messages_per_s == pytest.approx(10)
+    assert scene.state.rates()[0] == pytest.approx(10)
 
 
 def test_it_waits_for_the_database_since_the_first_failure_and_for_the_last_reason() -> None:
     scene = Scene()
-    assert scene.state.standing().waiting
+    assert scene.state.waiting_since
     scene.state.can_commit()
-    assert scene.state.standing().waiting is None
+    assert (scene.state.waiting_since, scene.state.waiting_for) == (None, "")
 
     scene.now += 5
     scene.state.cannot_commit("connection refused")
     scene.now += 5
     scene.state.cannot_commit("starting up")
 
-    waiting = scene.state.standing().waiting
-    assert waiting and (waiting.since, waiting.reason) == (NOON + 5, "starting up")
+    assert scene.state.waiting_since == moment(NOON + 5)
+    assert scene.state.waiting_for == "starting up"
 
 
 def test_at_first_the_database_was_not_reached_yet() -> None:
-    waiting = State().standing().waiting
+    state = State()
 
-    assert waiting and waiting.reason == NOT_TRIED
+    assert (state.waiting_since, state.waiting_for) == (state.since, NOT_TRIED)
 
 
 def test_a_pause_turns_the_loop_and_ends_in_time() -> None:
@@ -238,8 +260,7 @@ def test_a_histogram_counts_up_to_and_with_each_edge() -> None:
     histogram.add([100])
     histogram.add([])
 
-    found = histogram.distribution()
-    assert (found.counts, found.total) == ((2, 4, 6), pytest.approx(124.5))
+    assert (histogram.cumulative(), histogram.total) == ([2, 4, 6], pytest.approx(124.5))
 
 
 class Asked:
@@ -263,8 +284,8 @@ def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
 
     scene.commit([delivery(NOON - 3)] * 1000)
 
-    lags = scene.state.standing().lags
-    assert lags.counts[-1] == pytest.approx(1000, rel=0.05)
+    lags = scene.snapshot().lags
+    assert lags.cumulative()[-1] == pytest.approx(1000, rel=0.05)
     assert lags.total == pytest.approx(3000, rel=0.05)
 
 
@@ -272,26 +293,26 @@ def test_open_dead_letters_are_asked_every_half_minute() -> None:
     asked = Asked({"bad-status": 1}, {"bad-status": 2})
     for _ in range(100):
         asked.ask()
-    assert asked.state.standing().open_dead_letters == {"bad-status": 1}
+    assert asked.state.open_dead_letters == {"bad-status": 1}
 
     asked.now += EVERY_S
     asked.ask()
 
-    assert asked.state.standing().open_dead_letters == {"bad-status": 2}
+    assert asked.state.open_dead_letters == {"bad-status": 2}
 
 
 def test_a_daemon_without_messages_notices_that_the_database_went_and_came() -> None:
     asked = Asked({}, DatabaseAway("connection refused"), {})
     asked.ask()
-    assert asked.state.standing().waiting is None
+    assert asked.state.waiting_since is None
 
     asked.now += EVERY_S
     asked.ask()
-    assert asked.state.standing().waiting is not None
+    assert asked.state.waiting_since is not None
 
     asked.now += EVERY_S
     asked.ask()
-    assert asked.state.standing().waiting is None
+    assert asked.state.waiting_since is None
 
 
 def test_dead_letters_that_cannot_be_counted_stop_nothing() -> None:
@@ -299,4 +320,4 @@ def test_dead_letters_that_cannot_be_counted_stop_nothing() -> None:
 
     asked.ask()
 
-    assert asked.state.standing().open_dead_letters is None
+    assert asked.state.open_dead_letters is None

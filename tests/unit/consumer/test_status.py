@@ -23,12 +23,11 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     STUCK_AFTER,
     WAITING,
     Snapshot,
-    judge,
 )
 from sam_pipeline.consumer.monitoring.state_file import (
-    StateFile,
     is_alive,
     read_state,
+    write_state,
 )
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 
@@ -49,46 +48,46 @@ SECOND = timedelta(seconds=1)
     ],
 )
 def test_a_daemon_is_in_one_of_five_states(said: Snapshot, alive: bool, state: str) -> None:
-    assert judge(said, NOW, alive).state == state
+    assert said.health(NOW, alive).state == state
 
 
 def test_only_a_running_daemon_is_healthy() -> None:
-    verdicts = [judge(snapshot(), NOW), judge(snapshot(brokers=(AWAY,)), NOW)]
+    healths = [snapshot().health(NOW), snapshot(brokers=(AWAY,)).health(NOW)]
 
-    assert [verdict.healthy for verdict in verdicts] == [True, False]
+    assert [health.healthy for health in healths] == [True, False]
 
 
-def test_a_verdict_says_since_when_and_why() -> None:
-    waiting = judge(snapshot(waiting_since=NOW, waiting_for="db: connection refused"), NOW)
-    ended = judge(snapshot(ended_at=NOW, ended_because="schema 7, want 8"), NOW)
+def test_the_health_says_since_when_and_why() -> None:
+    waiting = snapshot(waiting_since=NOW, waiting_for="db: connection refused").health(NOW)
+    ended = snapshot(ended_at=NOW, ended_because="schema 7, want 8").health(NOW)
 
     assert str(waiting) == (
         "waiting: nothing can be stored since 2026-11-20T12:30:00Z: db: connection refused"
     )
     assert str(ended) == "stopped: ended (schema 7, want 8) at 2026-11-20T12:30:00Z"
-    assert "stomp://b:61613 (connection refused)" in str(judge(snapshot(brokers=(AWAY,)), NOW))
+    assert "stomp://b:61613 (connection refused)" in str(snapshot(brokers=(AWAY,)).health(NOW))
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     said = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
 
-    StateFile(tmp_path / "new", "site-a@2").write(said)
+    write_state(tmp_path / "new", said)
 
     assert read_state([tmp_path / "new"], "site-a@2") == said
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a@2.state.json"]
 
 
 def test_a_state_file_is_for_everybody_to_read(tmp_path: Path) -> None:
-    StateFile(tmp_path, "site-a").write(snapshot())
+    write_state(tmp_path, snapshot())
 
     assert (tmp_path / "consume-site-a.state.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
-    StateFile(old, "site-a").write(snapshot(messages=1))
+    write_state(old, snapshot(messages=1))
     dead = snapshot(process_start=1, written_at=NOW + SECOND)
-    StateFile(new, "site-a").write(dead)
+    write_state(new, dead)
 
     assert read_state([new, old], "site-a").messages == 1
 
@@ -131,7 +130,7 @@ class Home:
     def says(self, **changes: Any) -> None:
         now = datetime.now(UTC)
         said = snapshot(**{"written_at": now, "turned_at": now, "last_commit": now, **changes})
-        StateFile(self._directory, said.name).write(said)
+        write_state(self._directory, said)
 
     def status(self, *arguments: str) -> int:
         return cli.main(["--config", str(self.config), "status", *arguments])
@@ -174,7 +173,7 @@ def test_status_of_a_daemon_that_cannot_commit_exits_69(
     assert "site-a: waiting: nothing can be stored since" in capsys.readouterr().out
 
 
-def test_status_as_json_has_the_verdict_and_all_numbers(
+def test_status_as_json_has_the_state_and_all_numbers(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home.says(brokers=(BROKER, AWAY), spool_elements=5)
@@ -196,7 +195,7 @@ def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixt
 
 def test_status_without_a_daemon_exits_69(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert home.status() == 69
-    assert "no daemon 'site-a' has told its state" in capsys.readouterr().err
+    assert "no daemon 'site-a' has written its state" in capsys.readouterr().err
 
     assert home.status("--json") == 69
     assert json.loads(capsys.readouterr().out)["state"] == "stopped"
@@ -238,7 +237,7 @@ def test_the_plugin_tells_a_monitoring_system(
 
     assert home.check() == code
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"SAM CONSUMER {nagios.WORDS[code]} - ")
+    assert line.startswith(f"SAM CONSUMER {nagios.NAMES[code]} - ")
     assert words in line
 
 
