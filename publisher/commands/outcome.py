@@ -8,6 +8,7 @@ import time
 from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.settings.config import DESTINATION
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER
 
@@ -150,7 +151,7 @@ def _publish(
     """All of them, batch by batch, all within the time that was given for publishing."""
     meanwhile = messages.work if isinstance(messages, ReadAhead) else None
     with Courier(config, meanwhile) as courier:
-        for batch in _batches(messages):
+        for batch in chunks(messages, lambda message: len(message.body), BATCH, BATCH_BYTES):
             started = time.monotonic()
             deadline = Deadline.after(config.timeout_s - report.elapsed_s)
             try:
@@ -164,19 +165,6 @@ def _publish(
         deadline = Deadline.after(config.timeout_s - report.elapsed_s)
         report.drained = courier.drain(deadline)
     return None
-
-
-def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
-    batch: list[Message] = []
-    size = 0
-    for message in messages:
-        batch.append(message)
-        size += len(message.body)
-        if len(batch) == BATCH or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _preview(messages: Iterable[Message], config: PublisherConfig, output: BinaryIO) -> None:

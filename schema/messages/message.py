@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.records.text import write_wlcg
 
 CLASS = "messageClass"
@@ -98,25 +99,15 @@ def pack(
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[Message]:
-    """Messages of at most so many records or bytes; one above the bytes travels alone."""
-    texts: list[str] = []
-    size = 0
-    for record in records:
-        text = write_wlcg(record)
-        length = len(text.encode("utf-8", "replace"))
-        if texts and (len(texts) == max_records or size + length > max_bytes):
-            yield _packed(texts, message_class, headers)
-            texts, size = [], 0
-        texts.append(text)
-        size += length
-    if texts:
-        yield _packed(texts, message_class, headers)
+    """Messages of at most `max_records` and `max_bytes`; a larger record travels alone."""
+    for texts in chunks(map(write_wlcg, records), _utf8_length, max_records, max_bytes):
+        yield new_message(message_class, "".join(texts), record_count=len(texts), headers=headers)
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def default_destination(message_class: str) -> str:
     """Where a class travels unless told: `/topic/grid.probe.<class>`."""
     return f"/topic/grid.probe.{message_class}"
-
-
-def _packed(texts: list[str], message_class: str, headers: Mapping[str, str] | None) -> Message:
-    return new_message(message_class, "".join(texts), record_count=len(texts), headers=headers)

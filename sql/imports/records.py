@@ -6,13 +6,14 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -94,8 +95,9 @@ class Import:
             place, tally = self._left(places)
             pieces = Pieces(file, self.class_name, self._view.columns, place)
             self.progress.name = file.name
+            batches = chunks(pieces, lambda piece: len(piece.raw), BATCH_RECORDS, BATCH_BYTES)
             try:
-                for number, batch in enumerate(_batches(pieces), 1):
+                for number, batch in enumerate(batches, 1):
                     self._commit(batch, pieces, tally, places)
                     if number % FOLD_EVERY == 0 and not self.dry_run:
                         fold_all(self.engine)
@@ -236,16 +238,3 @@ def content_id(class_name: str, raw: bytes) -> str:
 def place_of(failure: Failure) -> str:
     headers = failure.message.headers
     return f"{headers[FILE]}:{headers[LINE]}"
-
-
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    batch: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        batch.append(piece)
-        size += len(piece.raw)
-        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from typing import BinaryIO
 
 from sqlalchemy import Connection, Engine
 
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
 from sam_pipeline.schema.program.wording import did_you_mean
@@ -24,7 +24,13 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.records import FILE, LINE, content_id, refuse_broken_class
+from sam_pipeline.sql.imports.records import (
+    BATCH_BYTES,
+    FILE,
+    LINE,
+    content_id,
+    refuse_broken_class,
+)
 from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
 from sam_pipeline.sql.loading.batch import Failure, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -253,6 +259,4 @@ def _bad_lines(failures: Iterable[Failure]) -> list[BadLine]:
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    rest = iter(messages)
-    while batch := list(islice(rest, BATCH_LINES)):
-        yield batch
+    return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, text
 
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.decode import WHOLE
 from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
 from sam_pipeline.schema.records.classes import folded
@@ -172,20 +174,16 @@ def _replay_class(
 
 def _chunks(engine: Engine, ids: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
     """The letters in portions for a transaction each; without those that are none."""
-    chunk: list[int] = []
-    left = most_bytes
-    for start in range(0, len(ids), MOST_LETTERS):
-        with reading(engine) as connection:
-            some = {"ids": ids[start : start + MOST_LETTERS]}
-            sizes = connection.execute(_SIZES, some).all()
-        for number, size in sizes:
-            if chunk and (len(chunk) == MOST_LETTERS or size > left):
-                yield chunk
-                chunk, left = [], most_bytes
-            chunk.append(number)
-            left -= size
-    if chunk:
-        yield chunk
+
+    def sizes() -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(ids), MOST_LETTERS):
+            with reading(engine) as connection:
+                some = {"ids": ids[start : start + MOST_LETTERS]}
+                rows = connection.execute(_SIZES, some).all()
+            yield from map(tuple, rows)
+
+    for chunk in chunks(sizes(), lambda pair: pair[1], MOST_LETTERS, most_bytes):
+        yield [number for number, _ in chunk]
 
 
 def _replay_chunk(

@@ -26,6 +26,7 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
@@ -97,7 +98,7 @@ class Ams:
             except CannotTravel as error:
                 raise MessageRejected(self._address, position, str(error)) from error
         for topic, items in by_topic.items():
-            for batch in _batches(items):
+            for batch in chunks(items, _text_length, MAX_BATCH, MAX_BATCH_BYTES):
                 yield from self._publish(topic, batch, deadline)
                 for item in batch:
                     if item.message_id in self._refused:
@@ -166,16 +167,8 @@ def _item(position: int, message: Message) -> Item:
     return Item(position, message.message_id, text)
 
 
-def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    batch: list[Item] = []
-    size = 0
-    for item in items:
-        if batch and (len(batch) == MAX_BATCH or size + len(item.text) > MAX_BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += len(item.text)
-    yield batch
+def _text_length(item: Item) -> int:
+    return len(item.text)
 
 
 def _publish(broker: Broker, topic: str, batch: Sequence[Item]) -> Request:

@@ -464,4 +464,4 @@ def test_batches_are_bounded_in_bytes_too(
 
     run(engine, path)
 
-    assert sizes == [5, 5, 5, 5]
+    assert sizes == [4, 4, 4, 4, 4]

@@ -1,0 +1,50 @@
+"""Streams cut by count and bytes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.chunks import chunks
+
+
+def test_a_list_is_bounded_by_count_and_by_bytes() -> None:
+    items = ["a", "b", "c", "dddd", "ee", "f", "ggggggg", "h"]
+
+    assert list(chunks(items, len, 3, 5)) == [
+        ["a", "b", "c"],
+        ["dddd"],
+        ["ee", "f"],
+        ["ggggggg"],
+        ["h"],
+    ]
+
+
+@given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 10))
+def test_any_stream_is_cut_into_lists_that_are_no_smaller_than_they_must_be(
+    sizes: list[int], max_items: int, max_bytes: int
+) -> None:
+    cut = list(chunks(sizes, int, max_items, max_bytes))
+
+    assert [size for chunk in cut for size in chunk] == sizes
+    for chunk in cut:
+        assert 0 < len(chunk) <= max_items
+        assert sum(chunk) <= max_bytes or len(chunk) == 1
+    for chunk, (first, *_) in itertools.pairwise(cut):
+        is_full = len(chunk) == max_items or sum(chunk) >= max_bytes
+        assert is_full or sum(chunk) + first > max_bytes
+
+
+def test_a_full_list_does_not_wait_for_the_next_item() -> None:
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(4):
+            read.append(number)
+            yield number
+
+    assert next(chunks(items(), lambda number: 1, 2, 100)) == [0, 1]
+    assert read == [0, 1]
