@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.commands import Workplace, embedded, embedded_workplace
-from tests.support.consumer.faults import fill_up, small_disk
+from tests.support.consumer.faults import fill_up
 from tests.support.reports.database import Grid, profile
 from tests.support.reports.published_days import publish
 from tests.support.reports.stored import query
+from tests.support.small_disk import small_disk
 
 # One moment for all: midnight may pass while the tests run.
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
@@ -103,7 +104,7 @@ def test_a_night_with_little_to_report_is_killed_and_mended_by_the_next(tmp_path
 
 
 def test_a_full_disk_exits_74_and_leaves_the_old_report_whole(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "8m") as disk:
+    with small_disk(tmp_path / "small", "size=8m") as disk:
         place = replace(embedded_workplace(tmp_path), database=f"sqlite:///{disk}/sam.db")
         place.write_configuration()
         fill(place)

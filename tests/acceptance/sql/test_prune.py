@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.services import missing
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.commands import Workplace
 from tests.support.reports.stored import execute, query
@@ -211,8 +212,9 @@ def reader_of(database: str, table: str) -> Iterator[None]:
     engine.dispose()
 
 
-@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the page uses SQLite's own client")
 def test_what_the_page_tells_to_type_works(on_sqlite: Workplace) -> None:
+    if shutil.which("sqlite3") is None:
+        missing("sqlite3", "apt-get install sqlite3")
     load(on_sqlite, 0, 500)
     script = "\n".join(["set -euo pipefail", *BLOCK.findall(PAGE)])
 

@@ -27,7 +27,6 @@ from tests.support.consumer.faults import (
     dead_letter_count,
     fill_up,
     logged_daemon,
-    small_disk,
     spool_site,
 )
 from tests.support.consumer.publisher import publish
@@ -40,6 +39,7 @@ from tests.support.consumer.site import (
     stop,
     subscribe,
 )
+from tests.support.small_disk import small_disk
 
 KILLS = 10
 SEED = 11
@@ -158,7 +158,7 @@ def test_a_full_disk_under_the_database_is_waited_for_until_there_is_room(
 ) -> None:
     name = f"small_{uuid.uuid4().hex[:8]}"
     # Not in pytest's directory: that is closed to the account PostgreSQL runs as.
-    with small_disk(mortal_postgres.directory / name, "48m") as disk:
+    with small_disk(mortal_postgres.directory / name, "size=48m") as disk:
         shutil.chown(disk, server_account())
         mortal_postgres.execute(f"CREATE TABLESPACE {name} LOCATION '{disk}'")
         mortal_postgres.execute(f"CREATE DATABASE {name} TABLESPACE {name}")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.consumer.faults import SpoolSite, bad_result, fill_up, small_disk, spool_site
+from tests.support.consumer.faults import SpoolSite, bad_result, fill_up, spool_site
 from tests.support.consumer.site import WAIT_S, results
+from tests.support.small_disk import small_disk
 
 # Root may write any file, unless it gives that up.
 AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
@@ -93,7 +94,7 @@ def test_a_file_that_is_read_only_from_the_start_is_refused(
 def test_a_full_disk_under_the_file_is_told_and_loaded_to_when_there_is_room(
     tmp_path: Path,
 ) -> None:
-    with small_disk(tmp_path / "disk", "4m") as disk:
+    with small_disk(tmp_path / "disk", "size=4m") as disk:
         spool = spool_site(tmp_path, f"sqlite:///{disk}/sam.db")
         with spool.daemon() as daemon:
             spool.fill(results(10, "before"))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
@@ -24,6 +23,7 @@ from tests.services.strace import strace
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message
 from tests.support.conservation import conserved, grow_old, leftovers
+from tests.support.small_disk import small_disk
 
 SAM_PUBLISH = Path(sys.executable).with_name("sam-publish")
 RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--host", "ce01.example.org"]
@@ -197,19 +197,6 @@ def test_what_one_failed_sync_may_have_spoiled_is_written_anew(site: Site, when:
     assert len(told(done)) == site.queue.count() == 1
     assert leftovers(site.queue) == []
     conserved(told(done), (), site.queue)
-
-
-@contextmanager
-def small_disk(directory: Path, options: str) -> Iterator[Path]:
-    """A file system of its own; elsewhere strace plays the full disk."""
-    directory.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-    if subprocess.run(words, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here; the same is tested with injected errors")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def test_a_full_disk_tells_the_bytes_it_needs_and_works_again_when_there_is_room(

@@ -17,6 +17,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
 from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
 from tests.support.reports.database import profile
@@ -224,11 +225,10 @@ def test_what_makes_no_sense_is_refused(
     assert words in capsys.readouterr().err
 
 
+@only_on("postgresql")
 def test_what_was_excluded_stays_on_record(engine: Engine, exclusion: Command) -> None:
-    """A reporter may take an exclusion back, and neither change nor delete it (PostgreSQL)."""
+    """A reporter may take an exclusion back, and neither change nor delete it."""
     exclusion("add", *SITE, *WHEN)
-    if engine.dialect.name == "sqlite":
-        return
 
     with acting_as("reporter", engine) as reporter:
         for statement in ("DELETE FROM exclusion", "UPDATE exclusion SET reason = 'other'"):

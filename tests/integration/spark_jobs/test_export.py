@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -32,6 +30,7 @@ from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import as_role
 from tests.support.reports.database import DAY, profile
 from tests.support.reports.published_days import Timeline, publish
+from tests.support.small_disk import small_disk
 
 NEXT = DAY + timedelta(days=1)
 VIEWS = {
@@ -393,21 +392,9 @@ def rows_of_day() -> int:
     return things + 1 + segments + things + metrics
 
 
-@contextmanager
-def small_disk(directory: Path) -> Iterator[None]:
-    directory.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(directory)]
-    if subprocess.run(words, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
-
-
 @pytest.mark.parametrize("style", ["parquet", "json"])
 def test_a_full_disk_leaves_the_old_files_whole(small_place: Place, style: str) -> None:
-    with small_disk(small_place.out):
+    with small_disk(small_place.out, "size=512k"):
         small_place.export(style, "--day", f"{NEXT}")
         before = contents(small_place.out)
         (small_place.out / "ballast").write_bytes(bytes(room_in(small_place.out)))

@@ -18,6 +18,7 @@ from sam_pipeline.sql.database.script import run_present_state, run_script
 from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
 from tests.services.psql import run_psql
+from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import query
 
 Damage = tuple[str | Sequence[str], Sequence[str]]
@@ -325,21 +326,21 @@ def test_all_is_found_and_mended_at_once(own_engine: Engine) -> None:
     assert find_problems(own_engine) == []
 
 
+@only_on("sqlite", "bare_engine")
 def test_rows_survive_the_mending_of_an_sqlite_table(own_engine: Engine) -> None:
-    if own_engine.dialect.name == "sqlite":
-        execute(
-            own_engine,
-            "INSERT INTO site (name) VALUES ('S'), ('T')",
-            "DROP VIEW report_run",
-            "INSERT INTO run (report, day, started_at, state) VALUES ('r', 'day', 1, 'failed')",
-            "INSERT INTO report_change_row (run_id, level, names, reason) VALUES (1, 'x', '', '')",
-            "ALTER TABLE run DROP COLUMN who",
-        )
+    execute(
+        own_engine,
+        "INSERT INTO site (name) VALUES ('S'), ('T')",
+        "DROP VIEW report_run",
+        "INSERT INTO run (report, day, started_at, state) VALUES ('r', 'day', 1, 'failed')",
+        "INSERT INTO report_change_row (run_id, level, names, reason) VALUES (1, 'x', '', '')",
+        "ALTER TABLE run DROP COLUMN who",
+    )
 
-        mend(own_engine, find_problems(own_engine))
+    mend(own_engine, find_problems(own_engine))
 
-        assert query(own_engine, "SELECT report, who FROM run") == [("r", None)]
-        assert query(own_engine, "SELECT run_id, level FROM report_change_row") == [(1, "x")]
+    assert query(own_engine, "SELECT report, who FROM run") == [("r", None)]
+    assert query(own_engine, "SELECT run_id, level FROM report_change_row") == [(1, "x")]
 
 
 def test_what_is_made_again_has_its_comment(postgres_url: str) -> None:

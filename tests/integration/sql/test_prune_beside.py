@@ -20,6 +20,7 @@ from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.pruning.prune import prune
 from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.support.builders import metric_message, metric_result
+from tests.support.database.dialects import only_on
 from tests.support.database.old_results import (
     TODAY,
     days_ago,
@@ -36,12 +37,8 @@ HANGS_S = 2.0
 PER_LOAD = 20
 
 
-@pytest.fixture
-def partitioned(engine: Engine) -> Engine:
-    """Only PostgreSQL has partitions, and locks on them."""
-    if engine.dialect.name == "sqlite":
-        pytest.skip("SQLite's readers lock nobody out")
-    return engine
+# Only PostgreSQL has partitions, and locks on them.
+partitioned = only_on("postgresql")
 
 
 @dataclass
@@ -138,12 +135,13 @@ def test_a_loader_beside_it_waits_for_moments_and_loses_nothing(
     assert set(left) == {0, 1, 2, 3, 4}
 
 
-def test_a_reader_of_another_day_only_puts_the_dropping_off(partitioned: Engine) -> None:
-    fill(partitioned, range(6))
+@partitioned
+def test_a_reader_of_another_day_only_puts_the_dropping_off(engine: Engine) -> None:
+    fill(engine, range(6))
 
-    with held(partitioned, READ_DAY, **read_day(1)):
-        first = prune_now(partitioned, results=3)
-        rows = results_by_age(partitioned)
+    with held(engine, READ_DAY, **read_day(1)):
+        first = prune_now(engine, results=3)
+        rows = results_by_age(engine)
 
     assert rows == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
     assert first.left == ()
@@ -152,40 +150,43 @@ def test_a_reader_of_another_day_only_puts_the_dropping_off(partitioned: Engine)
         "metric_result_detail_20261115",
         "metric_result_detail_20261116",
     )
-    assert prune_now(partitioned, results=3).not_dropped == ()
+    assert prune_now(engine, results=3).not_dropped == ()
 
 
-def test_what_a_reader_holds_is_left_for_the_next_time(partitioned: Engine) -> None:
-    fill(partitioned, range(7))
+@partitioned
+def test_what_a_reader_holds_is_left_for_the_next_time(engine: Engine) -> None:
+    fill(engine, range(7))
 
-    with held(partitioned, READ_DAY, **read_day(5)):
-        first = prune_now(partitioned, results=3)
+    with held(engine, READ_DAY, **read_day(5)):
+        first = prune_now(engine, results=3)
 
     assert first.left == ("metric_result_20261115",)
-    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2, 5: 6}
-    assert horizon(partitioned) == days_ago(3)
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2, 5: 6}
+    assert horizon(engine) == days_ago(3)
 
-    second = prune_now(partitioned, results=3)
+    second = prune_now(engine, results=3)
 
     assert second.left == ()
-    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
 
 
-def test_a_reader_of_the_last_pruned_day_keeps_it_whole_for_now(partitioned: Engine) -> None:
-    fill(partitioned, range(6))
+@partitioned
+def test_a_reader_of_the_last_pruned_day_keeps_it_whole_for_now(engine: Engine) -> None:
+    fill(engine, range(6))
 
-    with held(partitioned, READ_DAY, **read_day(4)):
-        first = prune_now(partitioned, results=3)
+    with held(engine, READ_DAY, **read_day(4)):
+        first = prune_now(engine, results=3)
 
     assert first.left == ("metric_result_20261116",)
-    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 6}
-    prune_now(partitioned, results=3)
-    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 6}
+    prune_now(engine, results=3)
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
 
 
-def test_a_reader_that_leaves_in_time_is_waited_for(partitioned: Engine) -> None:
-    fill(partitioned, range(6))
-    reader = held(partitioned, READ_DAY, **read_day(5))
+@partitioned
+def test_a_reader_that_leaves_in_time_is_waited_for(engine: Engine) -> None:
+    fill(engine, range(6))
+    reader = held(engine, READ_DAY, **read_day(5))
     reader.__enter__()
     pauses: list[float] = []
 
@@ -194,29 +195,28 @@ def test_a_reader_that_leaves_in_time_is_waited_for(partitioned: Engine) -> None
             reader.__exit__(None, None, None)
         pauses.append(seconds)
 
-    done = prune(partitioned, bounds_of(TODAY, 3, None), sleep=sleep)
+    done = prune(engine, bounds_of(TODAY, 3, None), sleep=sleep)
 
     assert (done.left, done.not_dropped, len(pauses)) == ((), (), 1)
-    assert results_by_age(partitioned) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
+    assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
 
 
-def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(partitioned: Engine) -> None:
-    fill(partitioned, range(6))
-    with held(partitioned, READ_DAY, **read_day(1)):  # so that empty partitions stay
-        prune_now(partitioned, results=3)
+@partitioned
+def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(engine: Engine) -> None:
+    fill(engine, range(6))
+    with held(engine, READ_DAY, **read_day(1)):  # so that empty partitions stay
+        prune_now(engine, results=3)
     new_name = metric_result(hostName="new.example.org", timestamp=f"{days_ago(5)}T08:00:00Z")
 
     with ThreadPoolExecutor(1) as beside:
-        with held(partitioned, "SELECT lock_names()"):
-            late = beside.submit(
-                load, partitioned, Catalogue(partitioned), [metric_message(new_name)], NOW
-            )
-            wait_for_a_loader_at_the_names(partitioned)
-            prune_now(partitioned, results=3)
+        with held(engine, "SELECT lock_names()"):
+            late = beside.submit(load, engine, Catalogue(engine), [metric_message(new_name)], NOW)
+            wait_for_a_loader_at_the_names(engine)
+            prune_now(engine, results=3)
         loaded = late.result(timeout=30)
 
     assert (loaded.rows, loaded.dead_letters) == (1, {})
-    assert results_by_age(partitioned)[5] == 1
+    assert results_by_age(engine)[5] == 1
 
 
 def wait_for_a_loader_at_the_names(engine: Engine) -> None:

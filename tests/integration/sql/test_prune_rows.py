@@ -14,6 +14,7 @@ from sam_pipeline.sql.loading.dead_letter import Wanted, list_dead_letters
 from sam_pipeline.sql.pruning import sqlite as prune_sqlite
 from sam_pipeline.sql.pruning.prune import prune
 from sam_pipeline.sql.pruning.task import Pruned, bounds_of
+from tests.support.database.dialects import only_on
 from tests.support.database.old_results import TODAY, days_ago
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
@@ -136,19 +137,17 @@ def test_again_there_is_nothing_to_do(engine: Engine) -> None:
     assert (again.audit.rows, again.dead_letters.rows) == (0, 0)
 
 
+@only_on("postgresql")  # SQLite has no users
 def test_a_loader_may_not_prune(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        pytest.skip("SQLite knows no users")
     load_batches(engine, [5])
 
     with acting_as("loader", engine) as loader, pytest.raises(DatabaseRefused):
         prune_now(loader, audit=1)
 
 
+@only_on("postgresql")  # SQLite has one writer at a time
 def test_a_loader_is_not_kept_waiting(engine: Engine) -> None:
     """Old batches are deleted, and not yet committed, when a new one comes."""
-    if engine.dialect.name == "sqlite":
-        pytest.skip("one writer at a time")
     load_batches(engine, [5, 6])
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM loaded_batch"))

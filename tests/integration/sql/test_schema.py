@@ -27,6 +27,7 @@ from sam_pipeline.sql.errors import (
     StatementFailed,
 )
 from tests.services.postgres import PostgresServer
+from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import query
 
 FUNCTIONS_ON_POSTGRESQL = (
@@ -90,10 +91,12 @@ def test_both_dialects_have_the_same_objects_in_the_same_order() -> None:
     assert len(objects["sqlite"]) > 50
 
 
+@only_on("postgresql")
 def test_every_object_has_a_comment(engine: Engine) -> None:
-    if engine.dialect.name == "postgresql":
-        assert query(engine, UNCOMMENTED) == []
-        return
+    assert query(engine, UNCOMMENTED) == []
+
+
+def test_every_object_of_sqlite_has_a_comment_before_it() -> None:
     for script in present_state("sqlite"):
         lines = script.splitlines()
         for number, line in enumerate(lines):
@@ -153,12 +156,10 @@ def test_a_newer_schema_is_refused_with_both_versions(own_engine: Engine) -> Non
             action(own_engine)
 
 
+@only_on("postgresql")
 def test_sessions_speak_utc_whatever_the_server_does(engine: Engine) -> None:
-    if engine.dialect.name == "postgresql":
-        assert query(engine, "SHOW timezone") == [("UTC",)]
-        assert query(engine, "SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'") == [
-            ("UTC",)
-        ]
+    assert query(engine, "SHOW timezone") == [("UTC",)]
+    assert query(engine, "SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'") == [("UTC",)]
 
 
 def test_a_missing_sqlite_file_is_named(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message, metric_result
@@ -126,19 +124,6 @@ def end_sessions(site: Site) -> int:
     ended = int(site.scalar(f"SELECT count(pg_terminate_backend(pid)) {LOADER_SESSIONS}"))
     eventually(lambda: site.scalar(f"SELECT count(*) {LOADER_SESSIONS}") == 0)
     return ended
-
-
-@contextmanager
-def small_disk(directory: Path, size: str) -> Iterator[Path]:
-    """A file system of its own, where one can be mounted."""
-    directory.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    if subprocess.run(words, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def fill_up(ballast: Path) -> None:
