@@ -18,7 +18,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import process_start
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.program.log_fold import dropped_lines
+from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 COUNT_S = 1.0

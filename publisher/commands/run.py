@@ -17,7 +17,7 @@ from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,7 @@ from threading import Event
 from sam_pipeline.publisher.delivery.drain import Drain, drain
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.log import lazy_logger
 
 MIN_WAIT_S, IDLE_WAIT_S, MAX_WAIT_S = 0.5, 4.0, 30.0
 """Between two looks at the spool, each wait twice the last: when it is empty a look is cheap, so

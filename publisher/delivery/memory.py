@@ -20,8 +20,8 @@ from time import time
 from typing import Any, Callable, NamedTuple
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.program.log import lazy_logger
 
 FILE = "brokers.json"
 MIN_REST_S = 5.0

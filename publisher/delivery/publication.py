@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import TRY_LATER, UNAVAILABLE
-from sam_pipeline.schema.program.log import lazy_logger
 
 if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and no brokers
     from typing import Callable

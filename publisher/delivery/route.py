@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
 from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.schema.program.log import lazy_logger
+from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
 from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
-from sam_pipeline.schema.program.log import lazy_logger
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.proxy import Proxy

@@ -16,8 +16,8 @@ from pathlib import Path
 from sam_pipeline.publisher.settings.config import DROP_OLDEST, PublisherConfig
 from sam_pipeline.publisher.spool.count import CountFile, SpoolCount
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.program.log import lazy_logger
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
 

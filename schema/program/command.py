@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.program.log import lazy_logger, when_first_used
+from sam_pipeline.schema.log import lazy_logger, when_first_used
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def _fail(program: str, text: str, code: int) -> int:
 
 def _set_up_logging(verbosity: int, log_format: str) -> None:
     def set_up() -> None:
-        from sam_pipeline.schema.program import log_output as format_of_the_log
+        from sam_pipeline.schema.program import log_output
 
-        format_of_the_log.set_up(verbosity, log_format)
+        log_output.set_up(verbosity, log_format)
 
     if "logging" in sys.modules:
         set_up()

@@ -1,14 +1,20 @@
-"""How a log line looks: on standard error, in UTC, as text or as JSON."""
+"""How and where log lines are written: on standard error, in UTC, as text or as JSON.
+
+A line that repeats is written once, then counted. A log that can't be written (disk full, reader
+gone) stops nobody's work: its lines are counted, too.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
+import threading
 import time
-from typing import Optional
+from typing import Any, Optional
 
-from sam_pipeline.schema.program.log_fold import FoldingHandler
+EVERY_S = 60.0
+"""How long repetitions are counted before their number is written."""
 
 
 def set_up(verbosity: int, log_format: str) -> None:
@@ -21,6 +27,82 @@ def set_up(verbosity: int, log_format: str) -> None:
         logging.getLogger(library).setLevel(logging.ERROR)
 
 
+def dropped_lines() -> int:
+    """How many lines of this process's log could not be written so far."""
+    handlers = logging.getLogger().handlers
+    return sum(handler.dropped for handler in handlers if isinstance(handler, FoldingHandler))
+
+
+class FoldingHandler(logging.Handler):
+    """Writes lines to a stream; a line equal to the last one is only counted.
+
+    Equal are logger, level, text and exception. "last line repeated N times" is written when
+    another line comes, at the end, and a minute after the first repetition.
+    """
+
+    def __init__(self, stream: Any, every_s: float = EVERY_S) -> None:
+        super().__init__()
+        self.dropped = 0
+        self._stream = stream
+        self._every_s = every_s
+        self._last_key: object = None
+        self._repetition: Optional[logging.LogRecord] = None
+        self._repeated = 0
+        self._timer: Optional[threading.Timer] = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            error = record.exc_info[1] if record.exc_info else None
+            key = record.name, record.levelno, record.getMessage(), repr(error)
+            if key != self._last_key:
+                self._write_repeated()
+                self._write(record)
+                self._last_key = key
+                return
+            self._repetition = record
+            self._repeated += 1
+            if self._timer is None:
+                self._timer = threading.Timer(self._every_s, self._minute_is_over)
+                self._timer.daemon = True
+                self._timer.start()
+        except Exception:  # arguments that do not fit their text: a bug of the caller
+            self.handleError(record)
+
+    def close(self) -> None:
+        with self._exclusively():
+            self._write_repeated()
+        super().close()
+
+    def _minute_is_over(self) -> None:
+        with self._exclusively():
+            self._write_repeated()
+            self._last_key = None  # the next one is written in full again
+
+    def _write_repeated(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        last, times = self._repetition, self._repeated
+        self._repetition, self._repeated = None, 0
+        if last is not None:
+            text = f"last line repeated {'once' if times == 1 else f'{times} times'}"
+            where = (last.name, last.levelno, last.pathname, last.lineno)
+            summary = logging.LogRecord(*where, text, None, None)
+            summary.created = last.created
+            self._write(summary)
+
+    def _write(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        try:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+        except (OSError, ValueError, AttributeError):  # full or gone; closed; no stream at all
+            self.dropped += 1
+
+    def _exclusively(self) -> Any:
+        return self.lock  # which the base class holds while it calls emit()
+
+
 class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -29,12 +111,8 @@ class _TextFormatter(logging.Formatter):
         return _utc(record)
 
 
-def _utc(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-
-
 class _JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, and the traceback if there is one."""
+    """One object per line: time, level, logger, message, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -46,3 +124,7 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+def _utc(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))

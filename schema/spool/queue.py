@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sam_pipeline.schema.errors import DamagedElement
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.program.log import lazy_logger
 from sam_pipeline.schema.spool.directory import (
     DIRECTORY,
     ELEMENT,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sam_pipeline.schema.program.log_fold import FoldingHandler
+from sam_pipeline.schema.program.log_output import FoldingHandler
 
 SOON_S = 10.0
 

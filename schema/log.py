@@ -1,6 +1,6 @@
-"""A logger that costs nothing until something is logged.
+"""A logger that is imported when it is first used.
 
-`import logging` takes longer than a small program's own work; most calls have nothing to say.
+`import logging` takes longer than a small program's own work, and most calls log nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _set_up: list[Callable[[], None]] = []
 
 
 def lazy_logger(name: str) -> Logger:
-    """What `logging.getLogger` gives, imported when first used."""
+    """Like `logging.getLogger`, without the import until something is logged."""
     return _LazyLogger(name)  # type: ignore[return-value]
 
 
