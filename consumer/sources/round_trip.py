@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.stomp import resolve
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import (
     MAX_BODY_BYTES,
@@ -23,10 +22,12 @@ from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import words_of
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
+LOOK_UP_TIMEOUT_S = 15.0
 ANSWER_S = 5.0
 """How long a broker may take for each step."""
 
@@ -36,14 +37,14 @@ _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     """One for each destination at each address behind the broker's name."""
     try:
-        addresses = resolve(broker.host, broker.port)
+        ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
     except OSError as error:
         yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {words_of(error)}")
         return
-    for address in addresses:
+    for ip in sorted(ips):
         for subscription in settings.subscriptions:
-            prove = partial(_prove, broker, address, settings, subscription)
-            yield timed(broker, address[0], subscription.destination, prove, SessionLost)
+            prove = partial(_prove, broker, (ip, broker.port), settings, subscription)
+            yield timed(broker, ip, subscription.destination, prove, SessionLost)
 
 
 def _prove(

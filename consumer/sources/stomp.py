@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,25 +12,19 @@ from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import start_worker
 from sam_pipeline.consumer.sources.stomp_link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.resolver import Resolver
 
-LOOK_UP_S = 10.0
-"""How often the name is looked up for addresses that came."""
+LOOK_UP_EVERY_S = 10.0
+"""How often the name is looked up, to find addresses that were added."""
+LOOK_UP_TIMEOUT_S = 3.0
+"""Short, because a reconnect waits for it; a look-up that takes longer counts the next time."""
 LINK_END_S = 5.0
 
 Resolve = Callable[[str, int], Sequence[Address]]
 
 logger = logging.getLogger(__name__)
-
-
-def resolve(host: str, port: int) -> Sequence[Address]:
-    """All addresses behind a name, of one family: two families mostly lead to the same brokers.
-
-    Raises:
-        OSError: the name has no address, or there is nobody to ask.
-    """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    family = min(each[0] for each in found)  # IPv4 where there is one
-    return sorted({(str(each[4][0]), port) for each in found if each[0] == family})
 
 
 class StompSource:
@@ -42,7 +35,7 @@ class StompSource:
         broker: Broker,
         settings: StompSettings,
         *,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         delays: Delays = growing_delays,
         taken: dict[Address, str] | None = None,
     ) -> None:
@@ -50,64 +43,64 @@ class StompSource:
         self.name = str(broker)
         self._broker = broker
         self._settings = settings
-        self._resolve = resolve
+        self._resolve = resolve or partial(_look_up, Resolver())
         self._delays = delays
         self._taken = {} if taken is None else taken
         self._trouble = "not looked up yet"
-        self._links: dict[Address, StompLink] = {}
-        self._threads: dict[Address, threading.Thread] = {}
+        self._links: dict[Address, tuple[StompLink, threading.Thread]] = {}
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         waits = self._delays()
         while True:
-            self._look_up(inbox, stop)
-            if stop.wait(LOOK_UP_S if self._links else next(waits)):
+            self._connect_to_new_addresses(inbox, stop)
+            if stop.wait(LOOK_UP_EVERY_S if self._links else next(waits)):
                 break
-        for thread in self._threads.values():
+        for _, thread in self._links.values():
             thread.join(LINK_END_S)
 
     def missing(self) -> Sequence[str]:
-        links = tuple(self._links.values())
+        links = [link for link, _ in tuple(self._links.values())]
         if not links:
             return [f"{self.name} ({self._trouble})"] if self._trouble else []
         return [f"{link.name} ({link.trouble})" for link in links if link.trouble]
 
-    def _look_up(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Start a link to each new address; one that is gone ended, or will at its next loss."""
+    def _connect_to_new_addresses(self, inbox: Inbox, stop: threading.Event) -> None:
+        """Start a link to each; one whose address is gone ended, or will when it is next lost."""
         try:
             addresses = self._resolve(self._broker.host, self._broker.port)
         except OSError as error:
-            self._set_trouble(str(error.strerror or error).lower())
+            trouble = words_of(error)
+            if trouble != self._trouble and not self._links:
+                logger.warning("broker %s: %s; trying again", self.name, trouble)
+            self._trouble = trouble
             return
-        self._trouble = ""
         for address in addresses:
             if self._taken.setdefault(address, self.name) != self.name:
                 continue  # the same broker by another URL
-            thread = self._threads.get(address)
-            if thread is None or not thread.is_alive():
-                self._start(address, inbox, stop)
-        self._forget_ended()
-
-    def _start(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
-        exists = partial(self._exists, address)
-        link = StompLink(self._broker, address, self._settings, self._delays, exists)
-        self._links[address] = link
-        self._threads[address] = start_worker(lambda: link.run(inbox, stop), link.name, inbox)
-
-    def _forget_ended(self) -> None:
-        alive = {address for address, thread in self._threads.items() if thread.is_alive()}
-        for address in self._links.keys() - alive:
+            if address in self._links and self._links[address][1].is_alive():
+                continue
+            exists = partial(self._exists, address)
+            link = StompLink(self._broker, address, self._settings, self._delays, exists)
+            thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
+            self._links[address] = link, thread
+        alive = {at: pair for at, pair in self._links.items() if pair[1].is_alive()}
+        for address in self._links.keys() - alive.keys():
             del self._taken[address]
-        self._links = {address: self._links[address] for address in alive}
-        self._threads = {address: self._threads[address] for address in alive}
+        self._links = alive
+        self._trouble = ""
 
     def _exists(self, address: Address) -> bool:
         try:
             return address in self._resolve(self._broker.host, self._broker.port)
-        except OSError:  # nobody to ask is no answer
+        except OSError:  # no answer does not mean that the address is gone
             return True
 
-    def _set_trouble(self, text: str) -> None:
-        if text != self._trouble and not self._links:
-            logger.warning("broker %s: %s; trying again", self.name, text)
-        self._trouble = text
+
+def _look_up(resolver: Resolver, host: str, port: int) -> Sequence[Address]:
+    """All addresses behind a name.
+
+    Raises:
+        OSError: it is not resolved, or not in time.
+    """
+    ips = resolver.ips_of(host, port, Deadline.after(LOOK_UP_TIMEOUT_S))
+    return [(ip, port) for ip in ips]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sam_pipeline.publisher.brokers.address import ips_of
 from sam_pipeline.publisher.settings.proxy import Proxy
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.net.channel import Channel, connect, words_of
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.resolver import Resolver
 
 MAX_ANSWER_BYTES = 65536
 END = b"\r\n\r\n"
@@ -35,7 +35,7 @@ def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
 
 def _connect_to(proxy: Proxy, deadline: Deadline) -> Channel:
     """The first of its addresses that answers, each in its share of the time."""
-    ips = ips_of(proxy.host, proxy.port, deadline)
+    ips = Resolver().ips_of(proxy.host, proxy.port, deadline)
     for later in range(len(ips) - 1, 0, -1):
         try:
             channel = connect(ips[-1 - later], proxy.port, deadline.share(later + 1))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 
 class Deadline(NamedTuple):
-    """A moment of the monotonic clock; whoever is handed one ends before it."""
+    """A moment of the monotonic clock; whatever is given one ends before it."""
 
     ends_at: float
 
@@ -24,5 +24,52 @@ class Deadline(NamedTuple):
         return self.remaining() == 0
 
     def share(self, parts: int) -> Deadline:
-        """The end of the first of so many equal parts of what is left."""
+        """The end of the first of `parts` equal parts of the time that is left."""
         return Deadline.after(self.remaining() / parts)
+
+
+class BackgroundCall:
+    """A call that takes no deadline, on a thread of its own that keeps no process alive."""
+
+    def __init__(self, call: Callable[..., Any], *arguments: object) -> None:
+        import _thread  # what `threading` builds on, without the time it takes to import
+
+        self._outcome: list[tuple[Any, Exception | None]] = []
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+
+        def run() -> None:
+            try:
+                self._outcome.append((call(*arguments), None))
+            except Exception as error:  # raised by `result`
+                self._outcome.append((None, error))
+            self._done.release()
+
+        _thread.start_new_thread(run, ())
+
+    @property
+    def finished(self) -> bool:
+        return bool(self._outcome)
+
+    def result(self, deadline: Deadline) -> Any:
+        """What the call returned, or raised.
+
+        Raises:
+            TimeoutError: it is not finished; it goes on, and its result may be asked for again.
+        """
+        if not self._done.acquire(timeout=deadline.remaining()):
+            raise TimeoutError("no answer in time")
+        self._done.release()
+        value, error = self._outcome[0]
+        if error:
+            raise error
+        return value
+
+
+def within(deadline: Deadline, call: Callable[..., Any], *arguments: object) -> Any:
+    """The result of a call that takes no deadline; one that is late is left behind.
+
+    Raises:
+        TimeoutError: it took longer; or what the call itself raises.
+    """
+    return BackgroundCall(call, *arguments).result(deadline)

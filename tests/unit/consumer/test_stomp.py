@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.sources import stomp_session
+from sam_pipeline.consumer.sources import stomp, stomp_session
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
@@ -26,6 +27,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
 
 SOON_S = 10.0
+real_getaddrinfo = socket.getaddrinfo
 METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
 SITE_A = Login("site-a")
 SITES = Subscription("/topic/grid.probe.siteGroup", make_stamp("siteGroup"), 100)
@@ -408,11 +410,76 @@ def test_a_name_that_leads_nowhere_is_looked_up_again(broker: FakeBroker, inbox:
     assert not failures
 
 
+@dataclass
+class NameServer:
+    """Knows that every name is this host; it hangs while it does not `answer`."""
+
+    answer: threading.Event = field(default_factory=threading.Event)
+    queries: int = 0
+
+    def getaddrinfo(self, host: str, port: int, *arguments: Any) -> Any:
+        if not arguments[-1] & socket.AI_NUMERICHOST:
+            self.queries += 1
+            self.answer.wait(SOON_S)
+            host = "127.0.0.1"
+        return real_getaddrinfo(host, port, *arguments)
+
+
+@pytest.fixture
+def name_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    server = NameServer()
+    monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
+    monkeypatch.setattr(stomp, "LOOK_UP_TIMEOUT_S", 0.05)
+    yield server
+    server.answer.set()
+
+
+@contextmanager
+def running_by_name(inbox: Inbox, broker: FakeBroker) -> Iterator[StompSource]:
+    named = Broker("stomp", "msg.example.org", broker.address[1])
+    settings = StompSettings("site-a", (METRICS,))
+    source = StompSource(named, settings, delays=lambda: iter(lambda: 0.01, None))
+    with started(source, inbox):
+        yield source
+
+
+def test_a_name_server_that_hangs_does_not_stop_a_reconnect(
+    broker: FakeBroker, inbox: Inbox, name_server: NameServer
+) -> None:
+    name_server.answer.set()
+    with running_by_name(inbox, broker) as source:
+        eventually(lambda: not source.missing())
+        assert broker.heard("CONNECT")
+        name_server.answer.clear()
+
+        broker.drop()
+
+        assert broker.heard("CONNECT")
+        eventually(lambda: not source.missing())
+        assert name_server.queries > 1
+
+
+def test_a_broker_whose_name_server_hangs_is_missing_until_it_answers(
+    broker: FakeBroker, inbox: Inbox, name_server: NameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreground = [thread for thread in threading.enumerate() if not thread.daemon]
+    with running_by_name(inbox, broker) as source:
+        eventually(lambda: "no answer in time" in "".join(source.missing()))
+        time.sleep(0.3)  # several attempts
+        while_it_hangs = name_server.queries
+        name_server.answer.set()
+        eventually(lambda: not source.missing())
+
+    assert while_it_hangs == 1  # one thread waits for it, however often it is tried
+    assert sum("no answer in time; trying again" in text for text in caplog.messages) == 1
+    assert [thread for thread in threading.enumerate() if not thread.daemon] == foreground
+
+
 def test_a_broker_that_left_its_name_is_not_tried_again(broker: FakeBroker, inbox: Inbox) -> None:
     addresses = [broker.address]
     with running(inbox, lambda host, port: addresses) as source:
         eventually(lambda: not source.missing())
-        (thread,) = source._threads.values()
+        ((_, thread),) = source._links.values()
 
         addresses.clear()
         broker.drop()
