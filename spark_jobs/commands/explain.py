@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
-from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
-from sam_pipeline.spark_jobs.commands.arguments import asked_period, day_argument
+from sam_pipeline.spark_jobs.commands.arguments import asked_period, day_argument, utc_today
+from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
@@ -22,7 +21,8 @@ examples:
 
 Each time that was not OK leads to what made it: a site's to functions, services, endpoints and
 metrics, a metric's to its results. --group masks hosts, times and numbers, so that failures of one
-cause are one line: how many, first, last, where, and the newest of them with its message id.
+cause are one line: how many, first, last, where, and the newest of them with its message id. What
+cost availability comes first, then what failed in downtime, while excluded or without effect.
 """
 logger = logging.getLogger(__name__)
 
@@ -30,34 +30,46 @@ logger = logging.getLogger(__name__)
 def add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
     """The subcommand and its options."""
     command = commands.add_parser(
-        "explain", parents=[common], help="tell what made a site's figures", epilog=EXAMPLES
+        "explain", parents=[common], help="show what made a site's figures", epilog=EXAMPLES
     )
     command.add_argument("--day", type=day_argument, required=True, metavar="YYYY-MM-DD")
     command.add_argument("--site", required=True)
     command.add_argument("--flavour", help="only this service flavour")
     command.add_argument("--host", help="only this host")
     forms = command.add_mutually_exclusive_group()
-    forms.add_argument("--group", action="store_true", help="fold failures of one cause")
+    forms.add_argument("--group", action="store_true", help="a line for each cause of failures")
     forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines for a ticket")
     command.add_argument("--report", metavar="NAME", help="default: all reports")
     command.set_defaults(handler=_explain)
 
 
 def _explain(args: argparse.Namespace) -> int:
-    # Other commands need not wait for these.
-    from sam_pipeline.spark_jobs.commands.explain_answer import Form, documents, text
-    from sam_pipeline.spark_jobs.explain.as_text import Question, read_site_days
+    # Not needed to parse a command line.
+    from sam_pipeline.spark_jobs.explain import as_json, as_text
+    from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
+    from sam_pipeline.spark_jobs.explain.ticket import ticket
 
-    today = datetime.fromtimestamp(time.time(), UTC).date()
-    period = asked_period(args, today)
-    question = Question(args.site, args.flavour, args.host)
+    period = asked_period(args, utc_today())
+    selection = Selection(args.site, args.flavour, args.host)
     with reading(open_database(args)) as connection:
-        days = read_site_days(connection, args.report, question, args.day)
+        days = read_site_days(connection, args.report, selection, args.day)
     if not days:
         logger.warning("nothing is published for %s: `sam-report run` computes it", period)
-    form: Form = "ticket" if args.ticket else "group" if args.group else "full"
+    if args.ticket and len(days) > 1:
+        names = ", ".join(day.report for day in days)
+        raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")
     if args.json:
-        print(to_json(documents(days, question, form)))
+        documents = []
+        for day in days:
+            if args.ticket:
+                documents.append({**as_json.about_json(day), "lines": ticket(day, selection)})
+            else:
+                to_document = as_json.causes_json if args.group else as_json.day_json
+                documents.append(to_document(day, selection))
+        print(to_json(documents))
+    elif args.ticket and days:
+        print("\n".join(ticket(days[0], selection)))
     elif days:
-        print(text(days, question, form))
+        to_text = as_text.causes_text if args.group else as_text.as_text
+        print("\n\n".join(to_text(day, selection) for day in days))
     return OK

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.causes import Cause, causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
-from sam_pipeline.spark_jobs.explain.phrases import range_words
-from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.explain.phrases import range_text
+from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult, Result
+from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import NAMES
 from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.published import Names, Segment
 
 
-def day_json(site_day: SiteDay, things: Sequence[Thing]) -> dict[str, Any]:
-    """The asked things of a site's day, and all that was announced or excluded."""
+def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
+    """The selected things of a site's day, and all that was announced or excluded."""
+    costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
-        "things": [_thing_json(thing) for thing in things],
+        "things": [_thing_json(thing) for thing in selection.things(site_day)],
+        "failures": costly.failures,
+        "failures_without_effect": without_effect.failures,
         "downtimes": [
             {**_downtime_json(each), "counts": site_day.counts(each)} for each in site_day.downtimes
         ],
@@ -31,28 +34,13 @@ def day_json(site_day: SiteDay, things: Sequence[Thing]) -> dict[str, Any]:
     }
 
 
-def causes_json(site_day: SiteDay, found: Sequence[Cause]) -> dict[str, Any]:
+def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
+    """The causes of what cost availability, and of the other failures."""
+    costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
-        "causes": [
-            {
-                "service_flavour": each.service_flavour,
-                "metric_name": each.metric_name,
-                "status": each.status,
-                "text": each.text,
-                "count": each.count,
-                "first": moment(each.first),
-                "last": moment(each.last),
-                "endpoints": each.endpoints,
-                "example": {
-                    "host_name": each.example.host_name,
-                    "at": moment(each.example.at),
-                    "summary": each.example.text,
-                    "message_id": each.example.message_id,
-                },
-            }
-            for each in found
-        ],
+        "causes": [_cause_json(cause) for cause in costly.causes],
+        "causes_without_effect": [_cause_json(cause) for cause in without_effect.causes],
     }
 
 
@@ -61,8 +49,8 @@ def about_json(site_day: SiteDay) -> dict[str, Any]:
     return {
         "report": site_day.report,
         "site": site_day.site,
-        "day": site_day.day,
-        "until": None if site_day.until is None else moment(site_day.until),
+        "day": site_day.run.day,
+        "until": None if site_day.run.until is None else moment(site_day.run.until),
     }
 
 
@@ -77,6 +65,26 @@ def _thing_json(thing: Thing) -> dict[str, Any]:
         "operation": thing.operation,
         "segments": [_segment_json(each) for each in thing.segments],
         "reasons": [_reason_json(reason) for reason in thing.reasons],
+    }
+
+
+def _cause_json(cause: Cause) -> dict[str, Any]:
+    return {
+        "service_flavour": cause.service_flavour,
+        "metric_name": cause.metric_name,
+        "status": cause.status,
+        "text": cause.text,
+        "count": cause.count,
+        "first": moment(cause.first),
+        "last": moment(cause.last),
+        "endpoints": cause.endpoints,
+        "example": {
+            "host_name": cause.example.host_name,
+            "at": moment(cause.example.at),
+            "summary": cause.example.text,
+            "message_id": cause.example.message_id,
+            "threshold": cause.example.threshold or None,
+        },
     }
 
 
@@ -123,7 +131,7 @@ def _evidence_json(evidence: Evidence) -> dict[str, Any]:
 
 
 def _result_json(result: Result) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "measured_at": moment(result.measured),
         "status": result.status,
         "summary": result.summary,
@@ -131,17 +139,17 @@ def _result_json(result: Result) -> dict[str, Any]:
         "monitoring_host": result.monitoring_host,
     }
     if isinstance(result, JudgedResult):
-        told["original_status"] = result.original_status
-        told["threshold"] = {
+        document["original_status"] = result.original_status
+        document["threshold"] = {
             "metric_name": result.threshold.metric_name,
             "service_flavour": result.threshold.service_flavour,
             "host_name": result.threshold.host_name,
             "label": result.value.label,
             "value": f"{result.value.number}{result.value.unit}",
-            "warning": range_words(result.threshold.warning),
-            "critical": range_words(result.threshold.critical),
+            "warning": range_text(result.threshold.warning),
+            "critical": range_text(result.threshold.critical),
         }
-    return told
+    return document
 
 
 def _ignored_json(ignored: Ignored) -> dict[str, Any]:
@@ -170,6 +178,6 @@ def _downtime_json(downtime: Downtime) -> dict[str, Any]:
 
 
 def _exclusion_json(exclusion: Exclusion) -> dict[str, Any]:
-    told = asdict(exclusion)
-    start, end = told.pop("start"), told.pop("end")
-    return {**told, "start_time": moment(start), "end_time": moment(end)}
+    document = asdict(exclusion)
+    start, end = document.pop("start"), document.pop("end")
+    return {**document, "start_time": moment(start), "end_time": moment(end)}

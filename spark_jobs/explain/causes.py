@@ -8,7 +8,7 @@ status whose masked texts are equal are one `Cause`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -16,6 +16,9 @@ from itertools import pairwise
 from sam_pipeline.schema.program.wording import one_line
 
 MASK = "*"
+
+COSTLY = "cost availability, or left it unknown"
+WITHOUT_EFFECT = "while in downtime, excluded or without effect"
 
 # A probe may print a page; what is wrong stands at its beginning.
 _MAX_READ = 4000
@@ -50,11 +53,16 @@ _TEMPORARY = re.compile(r"(/tmp/).+")
 _DRAWN_LENGTH = 16
 
 
+_Key = tuple[str, str, str, str]
+"""flavour, metric, status and masked text"""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A metric of an endpoint wasn't OK: a result that said so, or none (MISSING).
 
-    `at` is when, in epoch seconds; `message_id` is '' where no message is known.
+    `at` is when, in epoch seconds; `message_id` is '' where no message is known. `costs` is whether
+    it cost its site availability, or known time. `threshold` says what a threshold changed.
     """
 
     service_flavour: str
@@ -64,32 +72,102 @@ class Failure:
     at: int
     text: str
     message_id: str
+    costs: bool = True
+    threshold: str = ""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures that say the same: how many, when, of how many endpoints, and the newest of them."""
+    """Failures of one flavour, metric and status that say the same, but for what is masked."""
 
     service_flavour: str
     metric_name: str
     status: str
     text: str
-    count: int
-    first: int
-    last: int
-    endpoints: int
-    example: Failure
+    failures: Sequence[Failure]
+
+    @property
+    def count(self) -> int:
+        return len(self.failures)
+
+    @property
+    def first(self) -> int:
+        return min(failure.at for failure in self.failures)
+
+    @property
+    def last(self) -> int:
+        return max(failure.at for failure in self.failures)
+
+    @property
+    def endpoints(self) -> int:
+        return len({failure.host_name for failure in self.failures})
+
+    @property
+    def example(self) -> Failure:
+        """The newest failure with a message to look up."""
+        return max(self.failures, key=lambda each: (each.message_id != "", each.at, each.host_name))
+
+
+@dataclass(frozen=True)
+class CauseList:
+    """The causes of the failures that had, or had not, an effect on the site's figures."""
+
+    title: str
+    causes: Sequence[Cause]
+
+    @property
+    def failures(self) -> int:
+        return sum(cause.count for cause in self.causes)
+
+    def __str__(self) -> str:
+        failures, causes = self.failures, len(self.causes)
+        return (
+            f"{self.title}: {failures} failure{'' if failures == 1 else 's'},"
+            f" {causes} cause{'' if causes == 1 else 's'}"
+        )
+
+
+def causes_by_effect(failures: Sequence[Failure]) -> tuple[CauseList, CauseList]:
+    """The causes that cost availability, and those that did not."""
+    return (
+        CauseList(COSTLY, causes(each for each in failures if each.costs)),
+        CauseList(WITHOUT_EFFECT, causes(each for each in failures if not each.costs)),
+    )
 
 
 def causes(failures: Iterable[Failure]) -> list[Cause]:
     """The causes of the failures: the most harmful first, then the most frequent."""
-    groups: dict[tuple[str, str, str, str], list[Failure]] = {}
-    for each in failures:
-        text = masked(each.text, each.host_name)
-        groups.setdefault((each.service_flavour, each.metric_name, each.status, text), []).append(
-            each
-        )
-    return sorted((_cause(*named) for named in groups.items()), key=_order)
+    groups: dict[_Key, list[Failure]] = {}
+    for failure in failures:
+        text = masked(failure.text, failure.host_name)
+        key = (failure.service_flavour, failure.metric_name, failure.status, text)
+        groups.setdefault(key, []).append(failure)
+    return _sorted(groups)
+
+
+def merged(cause_lists: Iterable[CauseList]) -> CauseList:
+    """The causes of several days; masking their texts again would take longest of all."""
+    groups: dict[_Key, list[Failure]] = {}
+    title = ""
+    for cause_list in cause_lists:
+        title = cause_list.title
+        for cause in cause_list.causes:
+            key = (cause.service_flavour, cause.metric_name, cause.status, cause.text)
+            groups.setdefault(key, []).extend(cause.failures)
+    return CauseList(title, _sorted(groups))
+
+
+def _sorted(groups: Mapping[_Key, Sequence[Failure]]) -> list[Cause]:
+    return sorted(
+        (Cause(*key, failures) for key, failures in groups.items()),
+        key=lambda cause: (
+            _HARM.index(cause.status) if cause.status in _HARM else len(_HARM),
+            -cause.count,
+            cause.service_flavour,
+            cause.metric_name,
+            cause.text,
+        ),
+    )
 
 
 @lru_cache(maxsize=4096)  # probes repeat themselves
@@ -103,18 +181,6 @@ def masked(text: str, host_name: str = "") -> str:
     told = _PIECE.sub(lambda piece: _masked_piece(piece, own), line)
     told = _REPEATED.sub(MASK, told)
     return one_line(told, _MAX_TEXT)
-
-
-def _cause(key: tuple[str, str, str, str], failures: Sequence[Failure]) -> Cause:
-    newest = max(failures, key=lambda each: (each.message_id != "", each.at, each.host_name))
-    moments = [each.at for each in failures]
-    hosts = {each.host_name for each in failures}
-    return Cause(*key, len(failures), min(moments), max(moments), len(hosts), newest)
-
-
-def _order(cause: Cause) -> tuple[object, ...]:
-    harm = _HARM.index(cause.status) if cause.status in _HARM else len(_HARM)
-    return (harm, -cause.count, cause.service_flavour, cause.metric_name, cause.text)
 
 
 def _masked_piece(piece: re.Match[str], own: set[str]) -> str:

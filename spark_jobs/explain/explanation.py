@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from fractions import Fraction
 from functools import cached_property
 
 from sam_pipeline.spark_jobs.explain.causes import Failure
 from sam_pipeline.spark_jobs.explain.evidence import Evidence, evidence_of
-from sam_pipeline.spark_jobs.explain.results import (
-    Ignored,
-    Instance,
-    InstanceResults,
-    JudgedResult,
-    by_instance,
-)
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.explain.failures import failures
+from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Results
+from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Names, Run, Segment
-
-FINE = "OK"
-NO_RESULT = "no result"
-
-_Key = tuple[str, Names]
 
 
 @dataclass(frozen=True)
@@ -47,7 +38,7 @@ class Reason:
 
     @property
     def causes(self) -> int:
-        """How many things are told to have made it."""
+        """How many things made it."""
         return len(self.deciding) + len(self.downtimes) + len(self.exclusions)
 
 
@@ -67,19 +58,18 @@ class Thing:
 class SiteDay:
     """Everything about one site on one day.
 
-    `downtimes` and `exclusions` are those that touch it, the ones that changed nothing, too;
+    `downtimes` and `exclusions` are those that touch it, including the ones that changed nothing;
     `ignored` are its results that excluded monitoring hosts measured.
     """
 
     report: str
     site: str
-    day: date
-    until: int | None
-    profile: Profile
+    run: Run
     things: Sequence[Thing]
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
     ignored: Sequence[Ignored]
+    failures: Sequence[Failure]
 
     def of_level(self, level: str) -> list[Thing]:
         return [thing for thing in self.things if thing.level == level]
@@ -91,83 +81,53 @@ class SiteDay:
 
     def counts(self, downtime: Downtime) -> bool:
         """Whether a downtime changes states: of which kinds do is the profile's choice (rule 8)."""
-        return self.profile.counts(downtime.classification, downtime.severity)
-
-    @property
-    def start(self) -> int:
-        return day_start(self.day)
-
-    @property
-    def end(self) -> int:
-        return self.start + DAY_S if self.until is None else self.until
+        return self.run.profile.counts(downtime.classification, downtime.severity)
 
 
 def explain_site(
-    report: str,
-    site: str,
-    run: Run,
-    segments: Iterable[Segment],
-    results: Iterable[Result],
-    downtimes: Iterable[Downtime],
-    exclusions: Sequence[Exclusion] = (),
+    report: str, site: str, run: Run, segments: Iterable[Segment], results: Results
 ) -> SiteDay:
     """The site's day, from its segments of all levels and what the run has read."""
-    by_thing: dict[_Key, list[Segment]] = {}
-    for segment in segments:
-        by_thing.setdefault((segment.level, segment.names), []).append(segment)
-    start = day_start(run.day)
-    end = start + DAY_S if run.until is None else run.until
-    endpoints = [names for level, names in by_thing if level == ENDPOINT]
-    near = [
+    timelines = Timelines(segments, run.profile)
+    counted = CountedResults(run, results)
+    endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
+    downtimes = [
         each
-        for each in downtimes
-        if each.start < end and each.end > start and any(each.covers(*e) for e in endpoints)
+        for each in run.downtimes
+        if each.touches(run.start, run.end) and any(each.covers(*names) for names in endpoints)
     ]
-    touching = [each for each in exclusions if _touches(each, site, endpoints, run.profile)]
-    known = by_instance(results, run.profile, exclusions)
-    search = _Search(by_thing, known, near, touching, run.profile)
+    exclusions = [each for each in run.exclusions if _touches(each, site, endpoints, run.profile)]
     things = [
-        search.thing(level, names)
+        _thing(level, names, timelines, counted, downtimes, exclusions)
         for wanted in (SITE, FUNCTION, SERVICE, ENDPOINT)
-        for level, names in sorted(by_thing)
-        if level == wanted
+        for level, names in timelines.of_level(wanted)
     ]
     here = {names[1:] for names in endpoints}
     ignored = [
         each
-        for (flavour, host, _), found in sorted(known.items())
-        if (flavour, host) in here
-        for each in found.ignored
-        if each.result.measured < end
+        for instance in sorted(results)
+        if instance[:2] in here
+        for each in counted.ignored(instance, run.start - DAY_S, run.end)
     ]
-    return SiteDay(report, site, run.day, run.until, run.profile, things, near, touching, ignored)
-
-
-def failures(things: Iterable[Thing]) -> Iterator[Failure]:
-    """What failed and counted, at the endpoints among the things: each result once.
-
-    What only a downtime or an exclusion made is no failure; of a time without results there is one
-    with the text NO_RESULT.
-    """
-    for thing in things:
-        if thing.level == ENDPOINT:
-            yield from dict.fromkeys(_failures(thing))
+    failed = failures(timelines, counted)
+    return SiteDay(report, site, run, things, downtimes, exclusions, ignored, failed)
 
 
 def arithmetic(seconds: Seconds) -> list[str]:
     """How the percentages come from the seconds, as anyone can check with a pencil."""
+
+    def shown(value: Fraction | None) -> str:
+        return "undefined: no time is known" if value is None else str(rounded(value))
+
     up = f"OK {seconds.ok} + WARNING {seconds.warning}"
     not_known = f"not known {seconds.not_known}"
     without_downtime = f"{seconds.total} - {not_known} - downtime {seconds.downtime}"
     return [
         (
             f"availability = 100 x ({up}) / ({seconds.total} - {not_known})"
-            f" = {_told(rounded(seconds.availability))}"
+            f" = {shown(seconds.availability)}"
         ),
-        (
-            f"reliability = 100 x ({up}) / ({without_downtime})"
-            f" = {_told(rounded(seconds.reliability))}"
-        ),
+        f"reliability = 100 x ({up}) / ({without_downtime}) = {shown(seconds.reliability)}",
         (
             f"not known = UNKNOWN {seconds.unknown} + MISSING {seconds.missing}"
             f" + EXCLUDED {seconds.excluded}; CRITICAL {seconds.critical}; all in seconds"
@@ -175,77 +135,71 @@ def arithmetic(seconds: Seconds) -> list[str]:
     ]
 
 
-class _Search:
-    """Finds what made the segments of a site's things."""
+def seconds_of(segments: Iterable[Segment]) -> Seconds:
+    """The seconds of each status."""
+    seconds: dict[str, int] = {}
+    for segment in segments:
+        name = segment.status.lower()
+        seconds[name] = seconds.get(name, 0) + segment.end - segment.start
+    return Seconds(**seconds)
 
-    def __init__(
-        self,
-        by_thing: Mapping[_Key, Sequence[Segment]],
-        known: Mapping[Instance, InstanceResults],
-        downtimes: Sequence[Downtime],
-        exclusions: Sequence[Exclusion],
-        profile: Profile,
-    ) -> None:
-        self._by_thing = by_thing
-        self._known = known
-        self._exclusions = exclusions
-        self._profile = profile
-        self._counting = [d for d in downtimes if profile.counts(d.classification, d.severity)]
-        self._children: dict[_Key, list[Segment]] = {}
-        for (level, names), segments in sorted(by_thing.items()):
-            for parent in _parents(level, names, profile):
-                self._children.setdefault(parent, []).extend(segments)
 
-    def thing(self, level: str, names: Names) -> Thing:
-        segments = self._by_thing[level, names]
-        reasons = [self._reason(each) for each in segments if each.status != FINE]
-        operation = _operation(level, names, self._profile)
-        return Thing(level, names, _seconds(segments), segments, operation, reasons)
+def _thing(
+    level: str,
+    names: Names,
+    timelines: Timelines,
+    results: CountedResults,
+    downtimes: Sequence[Downtime],
+    exclusions: Sequence[Exclusion],
+) -> Thing:
+    profile, segments = results.run.profile, timelines.of[level, names]
+    if level == ENDPOINT:
+        operation = profile.metrics_operation
+    elif level == SERVICE:
+        [operation] = [f.endpoints_operation for f in profile.flavours if f.name == names[1]]
+    elif level == FUNCTION:
+        [operation] = [f.flavours_operation for f in profile.functions if f.name == names[1]]
+    else:
+        operation = profile.functions_operation
+    counting = [
+        each
+        for each in downtimes
+        if level == ENDPOINT
+        and profile.counts(each.classification, each.severity)
+        and each.covers(*names)
+    ]
+    of_site = [each for each in exclusions if level == SITE and each.kind == GROUP]
+    reasons = []
+    for segment in segments:
+        if segment.status != FINE:
+            in_downtime = counting if segment.status == "DOWNTIME" else ()
+            excluded = of_site if segment.status == "UNKNOWN" else ()
+            reasons.append(_reason(segment, timelines, results, in_downtime, excluded))
+    return Thing(level, names, seconds_of(segments), segments, operation, reasons)
 
-    def _reason(self, segment: Segment) -> Reason:
-        children = [
-            each
-            for each in self._children.get((segment.level, segment.names), ())
-            if each.start < segment.end and each.end > segment.start
-        ]
-        downtimes = self._downtimes(segment)
-        exclusions = self._group_exclusions(segment)
-        # What overwrites a fold leaves nothing to its children.
-        covered = [(each.start, each.end) for each in downtimes]
-        covered += [(each.start, each.end) for each in exclusions]
-        deciding = _deciding(segment, children, covered)
-        evidence = []
-        if segment.level == ENDPOINT:
-            bad = [each for each in children if each.status != FINE]
-            deciders = [each for each in deciding if each.status != FINE]
-            others = [each for each in bad if each not in deciding]
-            evidence = [self._evidence(each, decides=True) for each in deciders]
-            evidence += [self._evidence(each, decides=False) for each in others]
-        about = (segment.start, segment.end, segment.status)
-        return Reason(*about, deciding, evidence, downtimes, exclusions)
 
-    def _downtimes(self, segment: Segment) -> list[Downtime]:
-        if segment.level != ENDPOINT or segment.status != "DOWNTIME":
-            return []
-        return [
-            each
-            for each in self._counting
-            if each.covers(*segment.names) and each.start < segment.end and each.end > segment.start
-        ]
-
-    def _group_exclusions(self, segment: Segment) -> list[Exclusion]:
-        if segment.level != SITE or segment.status != "UNKNOWN":
-            return []
-        return [
-            each
-            for each in self._exclusions
-            if each.kind == GROUP and each.start < segment.end and each.end > segment.start
-        ]
-
-    def _evidence(self, segment: Segment, *, decides: bool) -> Evidence:
-        _, flavour, host, metric = segment.names
-        known = self._known.get((flavour, host, metric), InstanceResults())
-        return evidence_of(segment, known, self._exclusions, self._profile, decides)
+def _reason(
+    segment: Segment,
+    timelines: Timelines,
+    results: CountedResults,
+    downtimes: Iterable[Downtime],
+    exclusions: Iterable[Exclusion],
+) -> Reason:
+    start, end = segment.start, segment.end
+    downtimes = [each for each in downtimes if each.touches(start, end)]
+    exclusions = [each for each in exclusions if each.touches(start, end)]
+    # What overwrites a fold leaves nothing to its children.
+    covered = [(each.start, each.end) for each in downtimes]
+    covered += [(each.start, each.end) for each in exclusions]
+    deciding = timelines.deciding(segment, covered)
+    evidence = []
+    if segment.level == ENDPOINT:
+        metrics = [each for each in timelines.children(segment) if each.status != FINE]
+        deciders = [each for each in deciding if each.status != FINE]
+        others = [each for each in metrics if each not in deciding]
+        evidence = [evidence_of(each, results, decides=True) for each in deciders]
+        evidence += [evidence_of(each, results, decides=False) for each in others]
+    return Reason(start, end, segment.status, deciding, evidence, downtimes, exclusions)
 
 
 def _touches(exclusion: Exclusion, site: str, endpoints: Sequence[Names], profile: Profile) -> bool:
@@ -257,99 +211,3 @@ def _touches(exclusion: Exclusion, site: str, endpoints: Sequence[Names], profil
         exclusion.covers(*each) and exclusion.metric_name in profile.metrics_of(each[1])
         for each in endpoints
     )
-
-
-def _parents(level: str, names: Names, profile: Profile) -> list[_Key]:
-    """The things into which a thing is folded (availability rules 8 and 9)."""
-    if level == METRIC:
-        return [(ENDPOINT, names[:3])]
-    if level == ENDPOINT:
-        return [(SERVICE, names[:2])]
-    if level == SERVICE:
-        return [(FUNCTION, (names[0], each)) for each in profile.functions_of(names[1])]
-    return [(SITE, names[:1])] if level == FUNCTION else []
-
-
-def _operation(level: str, names: Names, profile: Profile) -> str:
-    if level == ENDPOINT:
-        return profile.metrics_operation
-    if level == SITE:
-        return profile.functions_operation
-    if level == SERVICE:
-        return next(f.endpoints_operation for f in profile.flavours if f.name == names[1])
-    return next(f.flavours_operation for f in profile.functions if f.name == names[1])
-
-
-def _deciding(
-    segment: Segment, children: Sequence[Segment], covered: Sequence[tuple[int, int]]
-) -> list[Segment]:
-    """The children's segments that made a segment of their parent.
-
-    Where a child has the parent's status, that child. An operation of the profile's own may answer
-    what no child is: then all that are not OK, or all.
-    """
-    same = [
-        each
-        for each in children
-        if each.status == segment.status
-        and _uncovered(max(each.start, segment.start), min(each.end, segment.end), covered)
-    ]
-    spans = [*covered, *((each.start, each.end) for each in same)]
-    left = _uncovered(segment.start, segment.end, spans)
-    others = [
-        each
-        for each in children
-        if each not in same and any(each.start < end and each.end > start for start, end in left)
-    ]
-    found = [*same, *([each for each in others if each.status != FINE] or others)]
-    return sorted(found, key=lambda each: (each.start, each.names))
-
-
-def _uncovered(start: int, end: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of [start, end) in none of the spans."""
-    left = []
-    for first, last in sorted(spans):
-        if first > start:
-            left.append((start, min(first, end)))
-        start = max(start, last)
-        if start >= end:
-            return left
-    return [*left, (start, end)]
-
-
-def _failures(thing: Thing) -> Iterator[Failure]:
-    _, flavour, host = thing.names
-    for reason in thing.reasons:
-        if reason.status == "DOWNTIME":
-            continue
-        for each in reason.evidence:
-            about = (flavour, host, each.metric_name, each.status)
-            if each.status == "MISSING":
-                yield Failure(*about, each.start, NO_RESULT, "")
-            for result in _within(reason, each.results):
-                yield Failure(*about, result.measured, _summary(result), result.message_id)
-
-
-def _within(reason: Reason, results: Sequence[Result]) -> list[Result]:
-    """The results of a segment: the one that held when it began, and those in it."""
-    before = [each for each in results if each.measured <= reason.start]
-    return [*before[-1:], *(each for each in results if reason.start < each.measured < reason.end)]
-
-
-def _summary(result: Result) -> str:
-    """What the probe said; where a threshold judged otherwise, that first."""
-    if isinstance(result, JudgedResult):
-        return f"threshold on {result.value.label}: {result.summary}"
-    return result.summary
-
-
-def _seconds(segments: Iterable[Segment]) -> Seconds:
-    held: dict[str, int] = {}
-    for segment in segments:
-        name = segment.status.lower()
-        held[name] = held.get(name, 0) + segment.end - segment.start
-    return Seconds(**held)
-
-
-def _told(value: object) -> str:
-    return "undefined: no time is known" if value is None else str(value)

@@ -1,77 +1,79 @@
-"""How single things are told: downtimes, exclusions, results, causes, times."""
+"""How single things are worded: downtimes, exclusions, results, causes, times."""
 
 from __future__ import annotations
 
+import shlex
+from datetime import date
 from fractions import Fraction
 
 from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
-from sam_pipeline.spark_jobs.explain.explanation import NO_RESULT
-from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion, Result
+from sam_pipeline.spark_jobs.explain.results import NO_RESULT, Ignored, JudgedResult, Result
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Range
 from sam_pipeline.spark_jobs.rules.days import DAY_S, moment
 from sam_pipeline.spark_jobs.rules.levels import METRIC
 
 
-def cause_words(cause: Cause) -> str:
+def cause_text(cause: Cause) -> str:
     """A cause on one line, with an example to look up."""
     example = cause.example
     message = f" ({example.message_id})" if example.message_id else ""
     where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
-    moments = f"{clock_words(cause.first)}-{clock_words(cause.last)}"
+    moments = f"{clock_text(cause.first)}-{clock_text(cause.last)}"
     return (
         f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
         f" at {where}: {cause.text or '(no text)'};"
-        f" e.g. {example.host_name} {time_words(example.at)}{message}"
+        f" e.g. {example.host_name} {time_text(example.at)}{message}"
     )
 
 
-def downtime_words(downtime: Downtime) -> str:
+def downtime_text(downtime: Downtime) -> str:
     of = " ".join(filter(None, (downtime.site, downtime.service_flavour, downtime.host_name)))
     name = f" {downtime.downtime_id}" if downtime.downtime_id else ""
     text = f": {one_line(downtime.description)}" if downtime.description else ""
     kind = f"{downtime.classification}/{downtime.severity}"
-    times = f"{time_words(downtime.start)} to {time_words(downtime.end)}"
+    times = f"{time_text(downtime.start)} to {time_text(downtime.end)}"
     return f"downtime{name} {kind} of {of}, {times}{text}"
 
 
-def exclusion_words(exclusion: Exclusion) -> str:
+def exclusion_text(exclusion: Exclusion) -> str:
     what = {
         MONITORING_HOST: f"monitoring host {exclusion.monitoring_host}",
         METRIC: f"metric {exclusion.metric_name}",
     }.get(exclusion.kind, f"site {exclusion.site}")
     place = (exclusion.site, exclusion.service_flavour, exclusion.host_name)
     of = " ".join(filter(None, place)) if exclusion.kind == METRIC else ""
-    times = f"{time_words(exclusion.start)} to {time_words(exclusion.end)}"
+    times = f"{time_text(exclusion.start)} to {time_text(exclusion.end)}"
     return (
         f"exclusion {exclusion.exclusion_id} of {what}{' at ' if of else ''}{of}, {times},"
         f" by {exclusion.who}: {one_line(exclusion.reason)}"
     )
 
 
-def missing_words(evidence: Evidence) -> str:
+def missing_text(evidence: Evidence) -> str:
     last = evidence.last
     if last is None or evidence.validity_s is None:
         since = evidence.start - evidence.start % DAY_S - DAY_S
-        return f"{NO_RESULT} since {time_words(since)}, as far as a report looks back"
+        return f"{NO_RESULT} since {time_text(since)}, as far as a report looks back"
     since = last.measured + evidence.validity_s
     return (
         f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one at"
-        f" {result_words(last)} is believed for {duration(evidence.validity_s)}:"
-        f" MISSING since {time_words(since)}"
+        f" {result_text(last)} is believed for {duration(evidence.validity_s)}:"
+        f" MISSING since {time_text(since)}"
     )
 
 
-def result_words(result: Result) -> str:
+def result_text(result: Result) -> str:
     text = f" {one_line(result.summary)}" if result.summary else ""
-    told = f"{time_words(result.measured)} {result.status}{_judged(result)}{text}"
-    return f"{told} ({result.message_id or 'no message id'})"
+    judged = f" ({threshold_text(result)})" if isinstance(result, JudgedResult) else ""
+    status = f"{time_text(result.measured)} {result.status}{judged}"
+    return f"{status}{text} ({result.message_id or 'no message id'})"
 
 
-def range_words(limits: Range | None) -> str:
+def range_text(limits: Range | None) -> str:
     """The range as a profile writes it."""
     if limits is None:
         return ""
@@ -81,36 +83,68 @@ def range_words(limits: Range | None) -> str:
     return f"{'@' if limits.inside else ''}{start}{high}"
 
 
-def ignored_words(ignored: Ignored) -> str:
+def ignored_text(ignored: Ignored) -> str:
     result, exclusion = ignored
     what = f"{result.service_flavour} {result.host_name} {result.metric_name}"
     return (
-        f"ignored: {what} {result_words(result)}, measured by {exclusion.monitoring_host}"
+        f"ignored: {what} {result_text(result)}, measured by {exclusion.monitoring_host}"
         f" (exclusion {exclusion.exclusion_id})"
     )
 
 
-def time_words(second: int) -> str:
+def explain_command(
+    report: str,
+    site: str,
+    day: date,
+    service_flavour: str | None = None,
+    host_name: str | None = None,
+) -> str:
+    """The command line that explains a site's day, as one types it into a shell."""
+    return " ".join(explain_arguments(report, site, day, service_flavour, host_name))
+
+
+def explain_arguments(
+    report: str, site: str, day: date, service_flavour: str | None, host_name: str | None
+) -> list[str]:
+    """The arguments of that command; an option and its value are one."""
+    options = {
+        "--report": report,
+        "--day": day.isoformat(),
+        "--site": site,
+        "--flavour": service_flavour,
+        "--host": host_name,
+    }
+    return [
+        "sam-report explain",
+        *(
+            # After a blank, a value that begins with - would be read as an option.
+            f"{option}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
+            for option, value in options.items()
+            if value is not None
+        ),
+    ]
+
+
+def time_text(second: int) -> str:
     return format_time(moment(second))
 
 
-def clock_words(second: int) -> str:
+def clock_text(second: int) -> str:
     return f"{moment(second):%H:%M:%S}"
 
 
-def span_words(start: int, end: int) -> str:
-    return f"{clock_words(start)}-{'24:00:00' if end % DAY_S == 0 else clock_words(end)}"
+def span_text(start: int, end: int) -> str:
+    return f"{clock_text(start)}-{'24:00:00' if end % DAY_S == 0 else clock_text(end)}"
 
 
-def _judged(result: Result) -> str:
-    if not isinstance(result, JudgedResult):
-        return ""
+def threshold_text(result: JudgedResult) -> str:
+    """What a threshold changed, and which one."""
     rule, value = result.threshold, result.value
     limits = rule.critical if result.status == "CRITICAL" else rule.warning
     of = " ".join(filter(None, (rule.metric_name, rule.service_flavour, rule.host_name)))
     return (
-        f" (sent as {result.original_status}; {value.label}={value.number}{value.unit} triggers"
-        f" the threshold {result.status.lower()} {range_words(limits)} of {of})"
+        f"sent as {result.original_status}; {value.label}={value.number}{value.unit} triggers"
+        f" the threshold {result.status.lower()} {range_text(limits)} of {of}"
     )
 
 

@@ -1,41 +1,63 @@
-"""The results a run has read of some hosts, and what each of them counted as."""
+"""The results that runs have read of some metrics, and what each of them counted as."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
 from sam_pipeline.schema.records.performance_data import Measured
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Exclusion, Result
-from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.runs.published import Run
+from sam_pipeline.spark_jobs.runs.published import Run, Segment
+
+NO_RESULT = "no result"
 
 Instance = tuple[str, str, str]
 """flavour, host, metric"""
 
-# Many numbers in one statement are slow to plan; so few make a site of common size one statement.
-_MOST_INSTANCES = 1000
+# The planner is slow with long lists; a site of common size still needs only one statement.
+_MAX_INSTANCES = 1000
 
 _INSTANCES = (
-    "SELECT instance_id, host_name, service_flavour, metric_name, vo, fqan FROM report_instance"
+    "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan FROM report_instance"
     " WHERE host_name IN :hosts"
 )
-# Only what is told: the names are known, so the database need not look them up per result.
+# No names: those of the instances are known, so the database need not look them up per result.
 _RESULTS = (
     "SELECT instance_id, measured_at_s, status, coalesce(summary, ''), coalesce(message_id, ''),"
-    " coalesce(performance_data, ''), coalesce(monitoring_host, ''), result_id FROM report_result"
-    " WHERE instance_id IN :instances AND {window} AND result_id <= :newest"
+    " {performance_data}, coalesce(monitoring_host, ''), result_id FROM report_result"
+    " WHERE instance_id IN :instances AND {window}{condition} AND result_id <= :newest"
+    " ORDER BY measured_at_s DESC, result_id DESC{limit}"
 )
+_by_time = attrgetter("measured")
 
 
 @dataclass(frozen=True)
+class Result:
+    """A metric result as the database has it."""
+
+    host_name: str
+    service_flavour: str
+    metric_name: str
+    measured: int
+    status: str
+    summary: str
+    message_id: str
+    performance_data: str
+    monitoring_host: str
+    result_id: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class JudgedResult(Result):
-    """A result that a threshold gave another status (availability rule 6): `status` is that."""
+    """A result to which a threshold gave its `status` (availability rule 6)."""
 
     original_status: str
     threshold: Threshold
@@ -43,99 +65,90 @@ class JudgedResult(Result):
 
 
 class Ignored(NamedTuple):
-    """A result that does not exist for the report, as its monitoring host was excluded (rule 7)."""
+    """A result that does not exist for the report: its monitoring host was excluded (rule 7)."""
 
     result: Result
     exclusion: Exclusion
 
 
-@dataclass(frozen=True)
-class InstanceResults:
-    """The results of a metric of an endpoint, oldest first: those that count, and the others."""
-
-    counted: Sequence[Result] = ()
-    ignored: Sequence[Ignored] = ()
+Results = Mapping[Instance, Sequence[Result]]
+"""Oldest first."""
 
 
-def read_results(connection: Connection, run: Run, hosts: Iterable[str]) -> list[Result]:
-    """What the run has read of the hosts, from the day before on, oldest first."""
-    names = _instances(connection, run.profile, sorted(set(hosts)))
-    found = []
-    for instances in _portions(sorted(names)):
-        found += _results(connection, run, instances)
-    return [_result(names[row[0]], row) for row in sorted(found, key=lambda row: (row[1], row[7]))]
+class CountedResults:
+    """Results as they count in a run: those it has read, judged by the thresholds of its profile.
 
+    Results that an excluded monitoring host measured are `ignored` instead.
+    """
 
-def by_instance(
-    results: Iterable[Result], profile: Profile, exclusions: Sequence[Exclusion]
-) -> dict[Instance, InstanceResults]:
-    """The results of each instance, as they count in the profile under the exclusions."""
-    of_host: dict[str, list[Exclusion]] = {}
-    for each in exclusions:
-        if each.kind == MONITORING_HOST:
-            of_host.setdefault(each.monitoring_host, []).append(each)
-    judged = _judge(profile)
-    found: dict[Instance, tuple[list[Result], list[Ignored]]] = {}
-    for result in results:
-        key = (result.service_flavour, result.host_name, result.metric_name)
-        counted, ignored = found.setdefault(key, ([], []))
-        exclusion = _exclusion_of(result, of_host.get(result.monitoring_host, ()))
-        if exclusion is None:
-            counted.append(judged(result))
-        else:
-            ignored.append(Ignored(result, exclusion))
-    return {key: InstanceResults(*lists) for key, lists in found.items()}
+    def __init__(self, run: Run, results: Results) -> None:
+        self.run = run
+        self._results = results
+        self._judged_metrics = {rule.metric_name for rule in run.profile.thresholds}
+        self._exclusions: dict[str, list[Exclusion]] = {}
+        for exclusion in run.exclusions:
+            if exclusion.kind == MONITORING_HOST:
+                self._exclusions.setdefault(exclusion.monitoring_host, []).append(exclusion)
 
+    def between(self, instance: Instance, start: int, end: int) -> list[Result]:
+        """The results of [start, end), oldest first."""
+        return [
+            self._judged(result)
+            for result in self._read(instance, start, end)
+            if self._exclusion(result) is None
+        ]
 
-def _instances(
-    connection: Connection, profile: Profile, hosts: Sequence[str]
-) -> Mapping[int, Instance]:
-    """Number and names of those that count in the profile (rule 2)."""
-    if not hosts:
-        return {}
-    statement = text(_INSTANCES).bindparams(bindparam("hosts", expanding=True))
-    return {
-        instance_id: (flavour, host, metric)
-        for instance_id, host, flavour, metric, vo, fqan in connection.execute(
-            statement, {"hosts": hosts}
-        )
-        if profile.vo in (None, vo)
-        and profile.fqan in (None, fqan)
-        and metric in profile.metrics_of(flavour)
-    }
+    def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
+        """The newest result before `end`, of one status if given, of this day or the one before."""
+        for result in reversed(self._read(instance, self._oldest, end)):
+            if self._exclusion(result) is None:
+                judged = self._judged(result)
+                if status in ("", judged.status):
+                    return judged
+        return None
 
+    def behind(self, segment: Segment) -> list[Result]:
+        """The results of the segment's status: the one it began with, and those within."""
+        instance = instance_of(segment)
+        inside = [
+            result
+            for result in self.between(instance, segment.start, segment.end)
+            if result.status == segment.status
+        ]
+        if inside and inside[0].measured == segment.start:
+            return inside
+        # A state that goes on: from the day before, or from under an exclusion.
+        before = self.last_before(instance, segment.start, segment.status)
+        return [before, *inside] if before else inside
 
-def _results(connection: Connection, run: Run, instances: Sequence[int]) -> list[tuple[Any, ...]]:
-    window = WINDOW[connection.dialect.name]
-    statement = text(_RESULTS.format(window=window)).bindparams(
-        bindparam("instances", expanding=True)
-    )
-    bounds = {
-        "start": day_start(run.day) - DAY_S,
-        "end": day_start(run.day) + DAY_S,
-        "newest": run.newest_result,
-    }
-    found = connection.execute(statement, {"instances": instances, **bounds})
-    return [tuple(row) for row in found]
+    def ignored(self, instance: Instance, start: int, end: int) -> list[Ignored]:
+        """The results of [start, end) that excluded monitoring hosts measured."""
+        return [
+            Ignored(result, exclusion)
+            for result in self._read(instance, start, end)
+            if (exclusion := self._exclusion(result))
+        ]
 
+    @property
+    def _oldest(self) -> int:
+        """Where states that are carried into the day begin."""
+        return day_start(self.run.day) - DAY_S
 
-def _result(names: Instance, row: tuple[Any, ...]) -> Result:
-    flavour, host, metric = names
-    return Result(host, flavour, metric, *row[1:7])
+    def _read(self, instance: Instance, start: int, end: int) -> list[Result]:
+        results = self._results.get(instance, ())
+        first, after = (bisect_left(results, at, key=_by_time) for at in (start, end))
+        return [r for r in results[first:after] if r.result_id <= self.run.newest_result]
 
+    def _exclusion(self, result: Result) -> Exclusion | None:
+        """The exclusion that makes a result not exist: measured in [start, end]."""
+        exclusions = self._exclusions.get(result.monitoring_host, ())
+        return next((e for e in exclusions if e.start <= result.measured <= e.end), None)
 
-def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (items[at : at + _MOST_INSTANCES] for at in range(0, len(items), _MOST_INSTANCES))
-
-
-def _judge(profile: Profile) -> Callable[[Result], Result]:
-    metrics = {rule.metric_name for rule in profile.thresholds}
-
-    def judged(result: Result) -> Result:
-        if result.metric_name not in metrics:
+    def _judged(self, result: Result) -> Result:
+        if result.metric_name not in self._judged_metrics:
             return result
         verdict = verdict_of(
-            profile.thresholds,
+            self.run.profile.thresholds,
             result.host_name,
             result.service_flavour,
             result.metric_name,
@@ -151,9 +164,60 @@ def _judge(profile: Profile) -> Callable[[Result], Result]:
             value=verdict.value,
         )
 
-    return judged
+
+def instance_of(segment: Segment) -> Instance:
+    """The metric of an endpoint, whatever its site."""
+    _, flavour, host, metric = segment.names
+    return flavour, host, metric
 
 
-def _exclusion_of(result: Result, exclusions: Iterable[Exclusion]) -> Exclusion | None:
-    """The exclusion that makes a result not exist: measured in [start, end]."""
-    return next((each for each in exclusions if each.start <= result.measured <= each.end), None)
+def read_results(
+    connection: Connection,
+    runs: Sequence[Run],
+    instances: Collection[Instance],
+    *,
+    with_ok: bool = True,
+    at_most: int | None = None,
+) -> dict[Instance, list[Result]]:
+    """The results of the instances, from the day before the first run's day on, oldest first.
+
+    Only those that count by their VO and FQAN (rule 2). The newest `at_most`, if given. Without
+    `with_ok` results sent as OK are left out, unless a threshold may have made them worse.
+    """
+    profile = runs[-1].profile
+    has_thresholds = any(run.profile.thresholds for run in runs)
+    hosts = sorted({host for _, host, _ in instances})
+    statement = text(_INSTANCES).bindparams(bindparam("hosts", expanding=True))
+    instance_of: dict[int, Instance] = {
+        row[0]: (row[1], row[2], row[3])
+        for row in (connection.execute(statement, {"hosts": hosts}) if hosts else ())
+        if (row[1], row[2], row[3]) in instances
+        and profile.vo in (None, row[4])
+        and profile.fqan in (None, row[5])
+    }
+    statement = text(
+        _RESULTS.format(
+            window=WINDOW[connection.dialect.name],
+            performance_data="coalesce(performance_data, '')" if has_thresholds else "''",
+            condition="" if with_ok or has_thresholds else " AND status <> 'OK'",
+            limit="" if at_most is None else f" LIMIT {at_most}",
+        )
+    ).bindparams(bindparam("instances", expanding=True))
+    bounds = {
+        "start": day_start(runs[0].day) - DAY_S,
+        "end": day_start(runs[-1].day) + DAY_S,
+        "newest": max(run.newest_result for run in runs),
+    }
+    numbers = sorted(instance_of)
+    rows: list[Any] = []
+    for first in range(0, len(numbers), _MAX_INSTANCES):
+        portion = numbers[first : first + _MAX_INSTANCES]
+        rows += connection.execute(statement, {"instances": portion, **bounds})
+    if len(numbers) > _MAX_INSTANCES:
+        rows = sorted(rows, key=lambda row: (row[1], row[7]), reverse=True)[:at_most]
+    results: dict[Instance, list[Result]] = {}
+    for instance_id, measured, *values in reversed(rows):
+        flavour, host, metric = instance = instance_of[instance_id]
+        result = Result(host, flavour, metric, measured, *values)
+        results.setdefault(instance, []).append(result)
+    return results

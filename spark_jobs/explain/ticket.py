@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sam_pipeline.schema.program.wording import duration, one_line
-from sam_pipeline.spark_jobs.explain.as_text import Question, command_words, site_causes, way_down
-from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.as_text import way_down
+from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
 from sam_pipeline.spark_jobs.explain.phrases import (
-    clock_words,
-    downtime_words,
-    exclusion_words,
-    span_words,
-    time_words,
+    clock_text,
+    downtime_text,
+    exclusion_text,
+    explain_arguments,
+    span_text,
+    time_text,
 )
+from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.summary import Figure
@@ -28,34 +30,57 @@ _MAX_FIGURES = 4
 _LINES_OF_CAUSE = 3
 
 
-def ticket(site_day: SiteDay, question: Question) -> list[str]:
+def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
-    The causes get what room the rest leaves; what is left out is counted.
+    The causes get the lines that the rest leaves; what is left out is counted.
     """
-    footer = ["", "more:", *_command(site_day, question)]
-    head = [
-        *_figures(site_day, question),
-        *_titled("not OK:", _segments(site_day), _MAX_SEGMENTS),
-        *_titled("announced and excluded:", _announced(site_day), _MAX_ANNOUNCED),
-    ]
-    room = MAX_LINES - len(head) - len(footer)
-    causes = _causes(site_causes(site_day, question), room)
-    return [_fitting(line) for line in (*head, *causes, *footer)]
-
-
-def _figures(site_day: SiteDay, question: Question) -> list[str]:
-    until = "" if site_day.until is None else f" until {time_words(site_day.until)}"
-    lines = [f"{site_day.site} on {site_day.day}{until} (UTC), report {site_day.report}"]
     [site] = site_day.of_level(SITE)
-    lines.append(_figure(site))
-    figure = Figure(site.names, site.seconds.availability, site.seconds.reliability, site.seconds)
-    misses = [str(miss) for miss in figure.misses(site_day.profile.targets)]
-    lines.append(f"targets missed: {'; '.join(misses)}" if misses else "targets met")
-    if question.service_flavour is not None or question.host_name is not None:
-        asked = [t for t in question.things(site_day) if t.level not in (SITE, FUNCTION)]
-        told = [f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}" for thing in asked]
-        lines += _cut(told, _MAX_FIGURES)
+    segments = [
+        f"{span_text(each.start, each.end)} {each.status}: {way_down(each, site_day)}"
+        for each in site.reasons
+    ]
+    announced = [
+        f"{'' if site_day.counts(each) else 'does not count: '}{downtime_text(each)}"
+        for each in site_day.downtimes
+    ]
+    announced += map(exclusion_text, site_day.exclusions)
+    head = [
+        *_figures(site, site_day, selection),
+        *_titled("not OK:", segments, _MAX_SEGMENTS),
+        *_titled("announced and excluded:", announced, _MAX_ANNOUNCED),
+    ]
+    footer = ["", "more:", *_command(site_day, selection)]
+    costly, without_effect = causes_by_effect(selection.failures(site_day))
+    # The second title, if any, has its place: it is the count of all other failures.
+    reserved = 2 if without_effect.causes else 0
+    room = MAX_LINES - len(head) - len(footer)
+    body = _causes(costly, room - reserved, at_least=1)
+    body += _causes(without_effect, room - len(body), at_least=0)
+    lines = []
+    for line in (*head, *body, *footer):
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        lines.append(indent + one_line(line, MAX_LENGTH - len(indent)))
+    return lines
+
+
+def _figures(site: Thing, site_day: SiteDay, selection: Selection) -> list[str]:
+    run, seconds = site_day.run, site.seconds
+    until = "" if run.until is None else f" until {time_text(run.until)}"
+    figure = Figure(site.names, seconds.availability, seconds.reliability, seconds)
+    misses = list(map(str, figure.misses(run.profile.targets)))
+    lines = [
+        f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}",
+        _figure(site),
+        f"targets missed: {'; '.join(misses)}" if misses else "targets met",
+    ]
+    if selection.service_flavour is not None or selection.host_name is not None:
+        parts = [
+            f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}"
+            for thing in selection.things(site_day)
+            if thing.level not in (SITE, FUNCTION)
+        ]
+        lines += _cut(parts, _MAX_FIGURES)
     return lines
 
 
@@ -68,51 +93,31 @@ def _figure(thing: Thing) -> str:
         "not known": seconds.not_known,
         "in downtime": seconds.downtime,
     }
-    told = [f"{duration(held)} {what}" for what, held in times.items() if held]
-    return ", ".join([f"availability {availability}", f"reliability {reliability}", *told])
+    lost = [f"{duration(held)} {what}" for what, held in times.items() if held]
+    return ", ".join([f"availability {availability}", f"reliability {reliability}", *lost])
 
 
-def _segments(site_day: SiteDay) -> list[str]:
-    [site] = site_day.of_level(SITE)
-    return [
-        f"{span_words(each.start, each.end)} {each.status}: {way_down(each, site_day)}"
-        for each in site.reasons
-    ]
-
-
-def _announced(site_day: SiteDay) -> list[str]:
-    return [
-        *(
-            f"{'' if site_day.counts(each) else 'does not count: '}{downtime_words(each)}"
-            for each in site_day.downtimes
-        ),
-        *(exclusion_words(each) for each in site_day.exclusions),
-    ]
-
-
-def _causes(found: Sequence[Cause], room: int) -> list[str]:
-    """As many causes as there is room for, but the worst in any case."""
-    if not found:
+def _causes(cause_list: CauseList, room: int, *, at_least: int) -> list[str]:
+    """The title with its counts, then as many causes as there is room for."""
+    causes = cause_list.causes
+    if not causes:
         return []
-    told = found[: max(1, (room - 3) // _LINES_OF_CAUSE)]
-    left_out = sum(each.count for each in found[len(told) :])
-    lines = ["", "causes:", *(line for each in told for line in _cause(each))]
-    if left_out:
-        lines.append(f"  … and {len(found) - len(told)} more causes of {left_out} failures")
+    shown = causes[: max(at_least, (room - 3) // _LINES_OF_CAUSE)]
+    lines = ["", f"{cause_list}{':' if shown else ''}"]
+    for cause in shown:
+        example = cause.example
+        where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
+        moments = f"{clock_text(cause.first)} to {clock_text(cause.last)}"
+        what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name}"
+        lines += [
+            f"  {what}, {moments} at {where}",
+            f"      {cause.text or '(no text)'}",
+            f"      e.g. {example.host_name} {time_text(example.at)} {example.message_id}",
+        ]
+    left_out = cause_list.failures - sum(cause.count for cause in shown)
+    if shown and left_out:
+        lines.append(f"  … and {len(causes) - len(shown)} more causes of {left_out} failures")
     return lines
-
-
-def _cause(cause: Cause) -> list[str]:
-    """_LINES_OF_CAUSE lines."""
-    example = cause.example
-    where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
-    moments = f"{clock_words(cause.first)} to {clock_words(cause.last)}"
-    what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name}"
-    return [
-        f"  {what}, {moments} at {where}",
-        f"      {cause.text or '(no text)'}",
-        f"      e.g. {example.host_name} {time_words(example.at)} {example.message_id}",
-    ]
 
 
 def _titled(title: str, lines: Sequence[str], at_most: int) -> list[str]:
@@ -125,24 +130,15 @@ def _cut(lines: Sequence[str], at_most: int) -> list[str]:
     return [*lines[: at_most - 1], f"… and {len(lines) - at_most + 1} more"]
 
 
-def _fitting(line: str) -> str:
-    """The line without control characters, as long as allowed; its indent stays."""
-    indent = line[: len(line) - len(line.lstrip(" "))]
-    return indent + one_line(line, MAX_LENGTH - len(indent))
-
-
-def _command(site_day: SiteDay, question: Question) -> list[str]:
+def _command(site_day: SiteDay, selection: Selection) -> list[str]:
     """The command line, over several lines where it is long."""
     lines = [""]
-    for word in command_words(
-        site_day.report,
-        site_day.site,
-        site_day.day,
-        question.service_flavour,
-        question.host_name,
+    flavour, host = selection.service_flavour, selection.host_name
+    for argument in explain_arguments(
+        site_day.report, site_day.site, site_day.run.day, flavour, host
     ):
-        if lines[-1] and len(lines[-1]) + len(word) > MAX_LENGTH - 6:
+        if lines[-1] and len(lines[-1]) + len(argument) > MAX_LENGTH - 6:
             lines[-1] += " \\"
             lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
+        lines[-1] += f" {argument}" if lines[-1] else argument
     return [f"  {line}" for line in lines]

@@ -27,21 +27,6 @@ VALUES = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """A metric result as the database has it."""
-
-    host_name: str
-    service_flavour: str
-    metric_name: str
-    measured: int
-    status: str
-    summary: str
-    message_id: str
-    performance_data: str
-    monitoring_host: str
-
-
-@dataclass(frozen=True)
 class Membership:
     """An endpoint of a site as it was announced; the flags as sent, None means yes."""
 
@@ -58,8 +43,30 @@ class Membership:
         return self.valid_from <= at and (self.valid_to is None or self.valid_to > at)
 
 
+class Announcement:
+    """A downtime or an exclusion of [start, end); empty names mean any."""
+
+    site: str
+    service_flavour: str
+    host_name: str
+    start: int
+    end: int
+
+    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
+        """Whether it names this endpoint (availability rules 7 and 8)."""
+        return (
+            self.site in ("", site)
+            and self.service_flavour in ("", service_flavour)
+            and self.host_name in ("", host_name)
+        )
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether it has a part in [start, end)."""
+        return self.start < end and self.end > start
+
+
 @dataclass(frozen=True)
-class Downtime:
+class Downtime(Announcement):
     """An announced downtime; empty names mean all of the host, all of the site."""
 
     downtime_id: str
@@ -72,17 +79,9 @@ class Downtime:
     severity: str
     description: str
 
-    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
-        """Whether it was announced for this endpoint (availability rule 8)."""
-        return (
-            self.site in ("", site)
-            and self.host_name in ("", host_name)
-            and self.service_flavour in ("", service_flavour)
-        )
-
 
 @dataclass(frozen=True)
-class Exclusion:
+class Exclusion(Announcement):
     """A time that shall not count (availability rule 7); empty selectors mean any.
 
     `kind` is one of EXCLUSION_KINDS. Of a monitoring host the results measured in [start, end] do
@@ -100,14 +99,6 @@ class Exclusion:
     end: int
     reason: str
     who: str
-
-    def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
-        """Whether its selectors fit this endpoint."""
-        return (
-            self.site in ("", site)
-            and self.service_flavour in ("", service_flavour)
-            and self.host_name in ("", host_name)
-        )
 
 
 def count_results(connection: Connection, period: Period, at_most: int) -> int:

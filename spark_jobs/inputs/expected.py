@@ -95,7 +95,7 @@ def expect(
     end = min(start + DAY_S, now)
     endpoints = _endpoints(start, memberships, profile)
     places = _Places(endpoints, profile)
-    announced = [each for each in downtimes if each.start < end and each.end > start]
+    announced = [each for each in downtimes if each.touches(start, end)]
     near = [each for each in announced if places.endpoints_of(each)]
     counting = [each for each in near if profile.counts(each.classification, each.severity)]
     excluded = [each for each in exclusions if each.start < end and _last_touched(each) > start]

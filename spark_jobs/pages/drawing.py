@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.rules.days import DAY_S, moment
+from sam_pipeline.spark_jobs.explain.phrases import span_text
+from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.published import Segment
 
 HOURS = range(0, 25, 3)
-# A screen reader is told so many stretches of a timeline.
-_MAX_TOLD = 6
-# What is not OK is drawn at least this long, or nobody would see a minute of it.
+# The number of stretches of a timeline that a screen reader reads.
+_MAX_SPOKEN = 6
+# The least length of a stretch that is not OK, or nobody would see a minute of it.
 _MIN_DRAWN_S = 240
 
 
 @dataclass(frozen=True)
 class Stroke:
-    """A path: `kind` is its class in the style, `d` its places."""
+    """A path: `kind` is its class in the style, `d` its data."""
 
     kind: str
     d: str
 
 
-# Names of classes, short, as there are many lanes on a page.
+# Short class names, as a page has many lanes.
 KINDS = {status: status[:2].lower() for status in STATUSES}
 LEGEND = [(Stroke(KINDS[status], "M0 10h86400"), status) for status in STATUSES]
 COUNTS, ANNOUNCED, EXCLUDED = "sc", "sa", "se"
@@ -57,23 +58,16 @@ def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> 
     return [Stroke(kind, d)] if d else []
 
 
-def told(segments: Sequence[Segment]) -> str:
-    """The timeline in words."""
+def spoken(segments: Sequence[Segment]) -> str:
+    """The timeline as a screen reader reads it."""
     if len(segments) == 1 and segments[0].end - segments[0].start == DAY_S:
         return f"{segments[0].status} all day"
-    stretches = [f"{each.status} {span(each.start, each.end)}" for each in segments[:_MAX_TOLD]]
-    left_out = len(segments) - _MAX_TOLD
+    stretches = [
+        f"{each.status} {span_text(each.start, each.end)}" for each in segments[:_MAX_SPOKEN]
+    ]
+    left_out = len(segments) - _MAX_SPOKEN
     more = [f"and {left_out} more stretches"] if left_out > 0 else []
     return ", ".join([*stretches, *more])
-
-
-def span(start: int, end: int) -> str:
-    """`09:12:03-10:01:00`; the day's end is 24:00:00."""
-    return f"{_clock(start)}-{'24:00:00' if end % DAY_S == 0 else _clock(end)}"
-
-
-def _clock(second: int) -> str:
-    return f"{moment(second):%H:%M:%S}"
 
 
 def _place(start: int, end: int, least: int) -> str:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain
 
-from sam_pipeline.spark_jobs.explain.as_text import explain_command
-from sam_pipeline.spark_jobs.explain.causes import Cause, Failure, causes
-from sam_pipeline.spark_jobs.explain.explanation import arithmetic
-from sam_pipeline.spark_jobs.explain.page_failures import Results, failures
-from sam_pipeline.spark_jobs.pages.drawing import Stroke, status_strokes, told
+from sam_pipeline.spark_jobs.explain.causes import Cause, CauseList, causes_by_effect, merged
+from sam_pipeline.spark_jobs.explain.explanation import arithmetic, seconds_of
+from sam_pipeline.spark_jobs.explain.failures import failures
+from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text, explain_command
+from sam_pipeline.spark_jobs.explain.results import CountedResults, Results
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.pages.drawing import (
+    ANNOUNCED,
+    COUNTS,
+    EXCLUDED,
+    Stroke,
+    shade,
+    spoken,
+    status_strokes,
+)
 from sam_pipeline.spark_jobs.pages.month import Day, Month, Total, clock, one_day, total_of
-from sam_pipeline.spark_jobs.pages.page_marks import Marks
 from sam_pipeline.spark_jobs.pages.verdict import MET, Cell, availability_cell
-from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run, Segment
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
 from sam_pipeline.spark_jobs.runs.summary import added_up
 
 _LEVELS = (SITE, FUNCTION, SERVICE, ENDPOINT)
-# What of a month says why; and of a day more than anyone reads. `sam-report explain` has them all.
+# The most frequent of a month; of a day nearly all. `sam-report explain` lists every one.
 _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
+_EFFECTS = {
+    MONITORING_HOST: "what it measured does not count",
+    METRIC: "this time counts as not known",
+    GROUP: "the site is UNKNOWN, its services keep what they had",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class CauseRow:
-    """Failures of one cause."""
+    """Failures of one cause; `threshold` says what a threshold changed in the example."""
 
     status: str
     count: int
@@ -50,13 +64,15 @@ class CauseRow:
     metric: str
     endpoint: str
     text: str
+    threshold: str
     message_id: str
 
 
 @dataclass(frozen=True)
-class Causes:
-    """The first causes, and how many more there are."""
+class CauseTable:
+    """The first causes of a class of failures, and how many more there are."""
 
+    title: str
     rows: Sequence[CauseRow]
     more: int
 
@@ -70,7 +86,7 @@ class DayView:
     reliability: str
     seconds: Seconds
     lanes: Sequence[Lane]
-    causes: Causes
+    causes: Sequence[CauseTable]
     notes: Sequence[str]
     arithmetic: Sequence[str]
     command: str
@@ -90,35 +106,38 @@ class SiteView:
     total: Total
     seconds: Seconds
     statuses: Sequence[str]
-    causes: Causes
+    causes: Sequence[CauseTable]
     days: Sequence[DayView]
 
 
 def site_view(
     month: Month,
     figures: Sequence[DayFigure],
-    segments: Mapping[date, Sequence[Segment]],
+    timelines: Mapping[date, Timelines],
     results: Results,
 ) -> SiteView:
     """The page of a site, from the figures of its days and what made them."""
     [figure] = added_up(figures)
     seconds = figure.seconds or Seconds()
     run_of = {run.day: run for run in month.runs}
-    failed = {day: list(failures(run_of[day], found, results)) for day, found in segments.items()}
+    causes_of = {
+        day: causes_by_effect(failures(of_day, CountedResults(run_of[day], results)))
+        for day, of_day in timelines.items()
+    }
     return SiteView(
         month,
         figure.names[0],
         total_of(figure, month.targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
-        _causes(chain.from_iterable(failed.values()), _MAX_CAUSES_OF_MONTH),
+        _cause_tables(map(merged, zip(*causes_of.values(), strict=True)), _MAX_CAUSES_OF_MONTH),
         [
             _day_view(
                 month.report,
                 each,
                 run_of[each.day],
-                segments.get(each.day, ()),
-                failed.get(each.day, []),
+                timelines.get(each.day, Timelines((), run_of[each.day].profile)),
+                causes_of.get(each.day, ()),
             )
             for each in figures
         ],
@@ -126,74 +145,110 @@ def site_view(
 
 
 def _day_view(
-    report: str, figure: DayFigure, run: Run, segments: Sequence[Segment], failed: Sequence[Failure]
+    report: str, figure: DayFigure, run: Run, timelines: Timelines, causes: Iterable[CauseList]
 ) -> DayView:
     [site] = figure.names
-    start = day_start(run.day)
-    end = start + DAY_S if run.until is None else run.until
-    marks = Marks(run.profile, run.downtimes, run.exclusions, start, end)
-    things = _things(segments)
-    lanes = [_lane(level, names, found, marks) for (level, names), found in things.items()]
+    lanes = [
+        Lane(
+            level,
+            " ".join(names[1:]) or names[0],
+            short(seconds_of(segments).availability),
+            list(_shades(run, level, names)),
+            status_strokes(segments),
+            spoken(segments),
+        )
+        for wanted in _LEVELS
+        for level, names in timelines.of_level(wanted)
+        for segments in (timelines.of[level, names],)
+    ]
     return DayView(
         Day(figure.day, clock(run.until)),
         availability_cell(one_day(figure), run.profile.targets, 2),
         short(figure.seconds.reliability),
         figure.seconds,
         lanes,
-        _causes(failed, _MAX_CAUSES_OF_DAY),
-        marks.notes(site, [names for level, names in things if level == ENDPOINT]),
+        _cause_tables(causes, _MAX_CAUSES_OF_DAY),
+        list(_notes(run, site, [names for _, names in timelines.of_level(ENDPOINT)])),
         arithmetic(figure.seconds),
         explain_command(report, site, figure.day),
     )
 
 
-def _things(segments: Iterable[Segment]) -> dict[tuple[str, Names], list[Segment]]:
-    """The segments of each lane, from the site down to its endpoints."""
-    found: dict[tuple[str, Names], list[Segment]] = {}
-    for each in segments:
-        if each.level in _LEVELS:
-            found.setdefault((each.level, each.names), []).append(each)
-    return dict(sorted(found.items(), key=lambda named: (_LEVELS.index(named[0][0]), named[0][1])))
+def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
+    """The shades of a lane: an endpoint's own; of a site what is meant for all of it."""
+    if level == ENDPOINT:
+        downtimes = [each for each in run.downtimes if each.covers(*names)]
+        exclusions = [each for each in run.exclusions if _excludes(each, names, run)]
+    elif level == SITE:
+        downtimes = [
+            each
+            for each in run.downtimes
+            if each.site == names[0] and not each.host_name and not each.service_flavour
+        ]
+        exclusions = [
+            each for each in run.exclusions if each.kind == GROUP and each.site == names[0]
+        ]
+    else:
+        return
+    for kind, spans in (
+        (COUNTS, [(each.start, each.end) for each in downtimes if _counts(each, run)]),
+        (ANNOUNCED, [(each.start, each.end) for each in downtimes if not _counts(each, run)]),
+        (EXCLUDED, [(each.start, each.end) for each in exclusions]),
+    ):
+        yield from shade(kind, spans, run.start, run.end)
 
 
-def _lane(level: str, names: Names, segments: Sequence[Segment], marks: Marks) -> Lane:
-    seconds = _seconds(segments)
-    return Lane(
-        level,
-        " ".join(names[1:]) or names[0],
-        short(seconds.availability),
-        marks.shades(level, names),
-        status_strokes(segments),
-        told(segments),
+def _notes(run: Run, site: str, endpoints: Sequence[Names]) -> Iterator[str]:
+    """Each downtime and exclusion that touches the site on this day."""
+    for downtime in run.downtimes:
+        if downtime.touches(run.start, run.end) and any(
+            downtime.covers(*names) for names in endpoints
+        ):
+            effect = "it counts" if _counts(downtime, run) else "of a kind that changes no figure"
+            yield f"{downtime_text(downtime)} ({effect})"
+    for exclusion in run.exclusions:
+        of_site = exclusion.kind == GROUP and exclusion.site == site
+        if exclusion.touches(run.start, run.end) and (
+            of_site or any(_excludes(exclusion, names, run) for names in endpoints)
+        ):
+            yield f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
+
+
+def _counts(downtime: Downtime, run: Run) -> bool:
+    return run.profile.counts(downtime.classification, downtime.severity)
+
+
+def _excludes(exclusion: Exclusion, endpoint: Names, run: Run) -> bool:
+    return (
+        exclusion.kind != GROUP
+        and exclusion.covers(*endpoint)
+        and exclusion.metric_name in ("", *run.profile.metrics_of(endpoint[1]))
     )
 
 
-def _seconds(segments: Iterable[Segment]) -> Seconds:
-    held: dict[str, int] = {}
-    for each in segments:
-        status = each.status.lower()
-        held[status] = held.get(status, 0) + each.end - each.start
-    return Seconds(**held)
-
-
-def _causes(failed: Iterable[Failure], at_most: int) -> Causes:
-    found = causes(failed)
-    return Causes([_cause_row(each) for each in found[:at_most]], len(found[at_most:]))
+def _cause_tables(cause_lists: Iterable[CauseList], at_most: int) -> list[CauseTable]:
+    return [
+        CauseTable(
+            str(cause_list)[0].upper() + str(cause_list)[1:],
+            [_cause_row(cause) for cause in cause_list.causes[:at_most]],
+            len(cause_list.causes[at_most:]),
+        )
+        for cause_list in cause_lists
+        if cause_list.causes
+    ]
 
 
 def _cause_row(cause: Cause) -> CauseRow:
-    of = cause.example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
+    host = cause.example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
+    first, last = (f"{moment(second):%m-%d %H:%M:%S}" for second in (cause.first, cause.last))
     return CauseRow(
         cause.status,
         cause.count,
-        _moment(cause.first),
-        _moment(cause.last) if cause.last != cause.first else "",
+        first,
+        last if last != first else "",
         cause.metric_name,
-        f"{cause.service_flavour} {of}",
+        f"{cause.service_flavour} {host}",
         cause.example.text,
+        cause.example.threshold,
         cause.example.message_id,
     )
-
-
-def _moment(second: int) -> str:
-    return f"{moment(second):%m-%d %H:%M:%S}"

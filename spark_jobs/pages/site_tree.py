@@ -13,13 +13,16 @@ A site is read, written and forgotten before the next; the pages that point to o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from sqlalchemy import Connection
 
-from sam_pipeline.spark_jobs.explain.page_failures import failing_instances
-from sam_pipeline.spark_jobs.explain.page_reading import seals, site_results, site_segments
+from sam_pipeline.spark_jobs.explain.failures import failing_instances
+from sam_pipeline.spark_jobs.explain.results import read_results
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_totals, group_views
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
@@ -36,8 +39,14 @@ from sam_pipeline.spark_jobs.runs.published import (
     day_members,
     published_reports,
     published_runs,
+    timeline,
     trends,
 )
+from sam_pipeline.spark_jobs.runs.seal import Seal, seals
+
+# A site that was down all month has more failing results than are worth reading.
+_MAX_RESULTS = 50_000
+_day = attrgetter("day")
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
@@ -48,30 +57,27 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     """
     files = PageFiles(out)
     reports = []
+    sealed = {(each.report, each.month): each for each in seals(connection)}
     for name in published_reports(connection, report, period):
-        months = [
-            _write_month(connection, month, files) for month in _months(connection, name, period)
+        rows = [
+            _write_month(connection, month, files)
+            for month in _months(connection, name, period, sealed)
         ]
-        reports.append(ReportView(name, months[::-1]))
+        reports.append(ReportView(name, rows[::-1]))
     files.write(INDEX, "start.html", reports=reports, period=period)
     return [INDEX, *files.written[:-1]]
 
 
-def _months(connection: Connection, report: str, period: Period) -> list[Month]:
+def _months(
+    connection: Connection, report: str, period: Period, sealed: Mapping[tuple[str, str], Seal]
+) -> Iterator[Month]:
     """The report's months with published days, oldest first."""
-    sealed = seals(connection, report)
-    found = [(month, published_runs(connection, report, month)) for month in period.months()]
-    return [
-        Month(
-            report,
-            month,
-            month_path(report, month.first),
-            runs,
-            sealed.get(f"{month.first:%Y-%m}", ""),
-        )
-        for month, runs in found
-        if runs
-    ]
+    for days in period.months():
+        runs = published_runs(connection, report, days)
+        seal = sealed.get((report, f"{days.first:%Y-%m}"))
+        by = f"{seal.sealed_at:%Y-%m-%d} by {seal.who}" if seal else ""
+        if runs:
+            yield Month(report, days, month_path(report, days.first), runs, by)
 
 
 def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
@@ -94,8 +100,10 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
 def _write_site_page(
     connection: Connection, month: Month, site: str, days: Sequence[DayFigure], files: PageFiles
 ) -> None:
-    segments = site_segments(connection, month.report, month.period, site)
-    failing = {each for found in segments.values() for each in failing_instances(found)}
-    results = site_results(connection, month.runs, month.period, failing) if failing else {}
-    view = site_view(month, days, segments, results)
+    profiles = {run.day: run.profile for run in month.runs}
+    segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
+    timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)}
+    failing = {each for of_day in timelines.values() for each in failing_instances(of_day)}
+    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+    view = site_view(month, days, timelines, results)
     files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)

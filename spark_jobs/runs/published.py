@@ -15,13 +15,18 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, as_day
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
-from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, METRIC, NAMES, SECONDS
+from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 # Of a long answer, how many rows are in memory at a time.
 _BATCH_ROWS = 10_000
+
+# The epoch second of a time that a view gives as text or timestamptz.
+_SECOND = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
+# Which of ALL_NAMES name a thing of a level.
+_NAMED = {level: [ALL_NAMES.index(n) for n in NAMES[level]] for level in NAMES if level != GROUP}
 
 Names = tuple[str, ...]
 
@@ -92,6 +97,15 @@ class Run:
     newest_result: int
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
+
+    @property
+    def start(self) -> int:
+        return day_start(self.day)
+
+    @property
+    def end(self) -> int:
+        """The end of the day, or how far the run goes."""
+        return self.start + DAY_S if self.until is None else self.until
 
 
 @dataclass(frozen=True)
@@ -258,23 +272,37 @@ def timeline(
     *,
     site: str | None = None,
     level: str | None = None,
+    ok_metrics: bool = True,
 ) -> Iterator[Segment]:
-    """Segments by day, level and names; of one site or one level if given."""
-    only = "".join(
-        f" AND {column} = :{column}"
-        for column, value in (("site", site), ("level", level))
-        if value
-    )
-    found = connection.execute(
+    """Segments by day, level and names; of one site or one level if given.
+
+    Without `ok_metrics` the segments of metrics that were OK are left out.
+    """
+    conditions = []
+    if site is not None:
+        # Naming all levels looks idle, but lets the database find the site by its index.
+        levels = ", ".join(f"'{name}'" for name in NAMES if name != GROUP)
+        conditions += ["site = :site", f"level IN ({levels})"]
+    if level is not None:
+        conditions.append("level = :level")
+    if not ok_metrics:
+        conditions.append(f"(level <> '{METRIC}' OR status <> 'OK')")
+    second = _SECOND[connection.dialect.name]
+    rows = connection.execute(
         text(
-            f"SELECT day, level, {', '.join(ALL_NAMES)}, start_time, end_time, status"
-            " FROM status_timeline WHERE report = :report AND day BETWEEN :first AND :last"
-            f"{only} ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
+            f"SELECT day, level, {', '.join(ALL_NAMES)}, {second.format('start_time')},"
+            f" {second.format('end_time')}, status FROM status_timeline"
+            " WHERE report = :report AND day BETWEEN :first AND :last"
+            f"{''.join(f' AND {condition}' for condition in conditions)}"
+            f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
         ),
         {"report": report, "site": site, "level": level, **_bounds(period)},
         execution_options={"yield_per": _BATCH_ROWS},
     )
-    return (_segment(tuple(row)) for row in found)
+    for day, of_level, *rest in rows:
+        *all_names, start, end, status = rest
+        names = tuple(all_names[at] for at in _NAMED[of_level])
+        yield Segment(as_day(day), of_level, names, start, end, status)
 
 
 def as_moment(value: str | datetime) -> datetime:
@@ -316,13 +344,6 @@ def _trend(row: tuple[Any, ...]) -> Trend:
         days=row[0],
         seconds=Seconds(*map(int, row[4:end])),
     )
-
-
-def _segment(row: tuple[Any, ...]) -> Segment:
-    level = row[1]
-    named = dict(zip(ALL_NAMES, row[2:7], strict=True))
-    names = tuple(named[name] for name in NAMES[level])
-    return Segment(as_day(row[0]), level, names, second_of(row[7]), second_of(row[8]), row[9])
 
 
 def _bounds(period: Period) -> dict[str, str]:

@@ -16,11 +16,14 @@ from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.explain.as_text import Question, as_text, read_site_days, site_causes
+from sam_pipeline.spark_jobs.explain.as_text import as_text
+from sam_pipeline.spark_jobs.explain.causes import causes, causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay
 from sam_pipeline.spark_jobs.explain.results import _RESULTS, JudgedResult, read_results
+from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
@@ -98,7 +101,7 @@ def days(grid: Grid) -> list[SiteDay]:
             site_day
             for day in PERIOD.days()
             for site in SITES
-            for site_day in read_site_days(connection, None, Question(site), day)
+            for site_day in read_site_days(connection, None, Selection(site), day)
         ]
 
 
@@ -112,7 +115,7 @@ def test_the_seconds_of_the_told_segments_are_those_of_the_figures(
             for each in day_figures(connection, "test", level, PERIOD)
         }
 
-    told = {(t.level, each.day, t.names): t.seconds for each in days for t in each.things}
+    told = {(t.level, each.run.day, t.names): t.seconds for each in days for t in each.things}
 
     assert told == stored
     assert len(told) == 2 * 3 * (1 + 2 + 2 + 4)
@@ -153,23 +156,23 @@ def check(evidence: Evidence, site_day: SiteDay) -> str:
         return "excluded"
     if evidence.status == "MISSING":
         if evidence.last is None:
-            assert evidence.start in (site_day.start, *excluded_until)
+            assert evidence.start in (site_day.run.start, *excluded_until)
             return "never"
         expiry = evidence.last.measured + 10_800
         assert evidence.start == expiry or (
-            evidence.start in (site_day.start, *excluded_until) and expiry < evidence.start
+            evidence.start in (site_day.run.start, *excluded_until) and expiry < evidence.start
         )
         return "expired"
     first = evidence.results[0]
     assert first.measured == evidence.start or (
-        evidence.start in (site_day.start, *excluded_until) and first.measured < evidence.start
+        evidence.start in (site_day.run.start, *excluded_until) and first.measured < evidence.start
     )
     assert {each.status for each in evidence.results} == {evidence.status}
     return "judged" if any(isinstance(each, JudgedResult) for each in evidence.results) else "sent"
 
 
 def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
-    text = "\n".join(as_text(each, Question(each.site)) for each in days)
+    text = "\n".join(as_text(each, Selection(each.site)) for each in days)
 
     assert "downtime GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z" in text
     assert ": all of it (counts)" in text
@@ -187,11 +190,34 @@ def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
 
 def test_the_causes_hold_every_failure_once(days: list[SiteDay]) -> None:
     for site_day in days:
-        for cause in site_causes(site_day, Question(site_day.site)):
-            assert cause.first <= cause.last < site_day.end
+        for cause in causes(site_day.failures):
+            assert cause.first <= cause.last < site_day.run.end
             said = f"{cause.status} says <{cause.metric_name}>"
             assert cause.text in (said, "no result") or cause.text.startswith("threshold on time:")
             assert 1 <= cause.endpoints <= 2
+
+
+def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_path: Path) -> None:
+    with reading(grid.reader) as connection:
+        write_site(connection, None, PERIOD, tmp_path)
+
+    shown = 0
+    for site_day in days:
+        page = (tmp_path / "test/2026-11" / f"{site_day.site}.html").read_text()
+        of_day = page.partition(f'id="{site_day.run.day}"')[2].partition("</details>")[0]
+        for cause_list in causes_by_effect(site_day.failures):
+            title = str(cause_list)
+            if cause_list.causes:
+                assert f"<caption>{title[0].upper()}{title[1:]}<" in of_day
+                shown += 1
+            else:
+                assert cause_list.title[1:] not in of_day
+        assert ("triggers the threshold" in of_day) == any(
+            cause.example.threshold
+            for cause_list in causes_by_effect(site_day.failures)
+            for cause in cause_list.causes[:20]
+        )
+    assert shown > len(days)
 
 
 @pytest.mark.parametrize("form", [[], ["--group"], ["--ticket"]])
@@ -212,7 +238,8 @@ def test_the_command_answers_in_words_and_as_json(
         assert "\n".join(document["lines"]) + "\n" == words
         assert len(document["lines"]) <= 40
     if form == ["--group"]:
-        assert len(document["causes"]) == len(words.splitlines()) - 1
+        found = [*document["causes"], *document["causes_without_effect"]]
+        assert len(found) == len(words.splitlines()) - 3  # what it is about, and two titles
 
 
 @pytest.mark.parametrize(
@@ -255,6 +282,9 @@ def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gri
     made.dispose()
 
 
+PING, PUT = ("CE", "h1", "ping"), ("SRM", "h2", "put")
+
+
 def a_run(using: Profile, day: date = DAY) -> Run:
     return Run(1, day, "", None, 0, {}, 0, "", "", "", using, 2**62, (), ())
 
@@ -263,20 +293,24 @@ def test_the_results_are_those_the_run_has_read(results_grid: Grid, tmp_path: Pa
     run = a_run(profile(tmp_path))
     with reading(results_grid.reader) as connection:
         newest = connection.scalar(text("SELECT max(result_id) FROM report_result"))
-        found = read_results(connection, run, ["h1", "h2", "nowhere"])
-        earlier = read_results(connection, replace(run, newest_result=newest - 1), ["h1", "h2"])
+        found = read_results(connection, [run], [PING, PUT, ("CE", "nowhere", "ping")])
+        before = replace(run, newest_result=newest - 1)
+        earlier = read_results(connection, [before], [PING, PUT])
+        newest_two = read_results(connection, [run], [PING, PUT], with_ok=False, at_most=2)
 
-        assert read_results(connection, run, []) == []
-    told = [(each.measured - day_start(DAY), each.host_name, each.status) for each in found]
-    assert told == [
-        (-DAY_S, "h1", "OK"),
-        (11 * 3600, "h1", "WARNING"),
-        (12 * 3600, "h1", "CRITICAL"),
-        (12 * 3600, "h2", "CRITICAL"),
-    ]
-    assert found[2].summary == "CRITICAL says <ping>"
-    assert found[2].message_id == "message-12:00"
-    assert [each.status for each in earlier] == ["OK", "CRITICAL", "CRITICAL"]
+        assert read_results(connection, [run], []) == {}
+    told = {
+        instance: [(each.measured - day_start(DAY), each.status) for each in results]
+        for instance, results in found.items()
+    }
+    assert told == {
+        PING: [(-DAY_S, "OK"), (11 * 3600, "WARNING"), (12 * 3600, "CRITICAL")],
+        PUT: [(12 * 3600, "CRITICAL")],
+    }
+    assert found[PING][2].summary == "CRITICAL says <ping>"
+    assert found[PING][2].message_id == "message-12:00"
+    assert [each.status for each in earlier[PING]] == ["OK", "CRITICAL"]
+    assert newest_two == {PING: found[PING][2:], PUT: found[PUT]}
 
 
 def test_the_results_are_found_by_instance_and_time(results_grid: Grid) -> None:
@@ -287,7 +321,8 @@ def test_the_results_are_found_by_instance_and_time(results_grid: Grid) -> None:
         if is_sqlite
         else "measured_at >= '2026-11-14Z' AND measured_at < '2026-11-15Z'"
     )
-    statement = _RESULTS.format(window=window).replace(":instances", "(1, 2)")
+    parts = {"window": window, "performance_data": "''", "condition": "", "limit": " LIMIT 9"}
+    statement = _RESULTS.format(**parts).replace(":instances", "(1, 2)")
     with reading(results_grid.reader) as connection:
         if not is_sqlite:
             connection.execute(text("SET LOCAL enable_seqscan = off"))

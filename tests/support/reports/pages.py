@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.pages.month import Month, month_view
 from sam_pipeline.spark_jobs.pages.site import site_view
@@ -146,7 +147,7 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     view = site_view(
         month,
         [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()],
-        {day: site_segments(day, 0, size) for day in days.days()},
+        {day: Timelines(site_segments(day, 0, size), month.runs[0].profile) for day in days.days()},
         {},
     )
     files.write("large/site.html", "site.html", view=view, month=month)

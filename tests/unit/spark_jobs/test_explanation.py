@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,88 +12,19 @@ import pytest
 
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.explain.as_json import causes_json, day_json
-from sam_pipeline.spark_jobs.explain.as_text import Question, as_text, causes_text, explain_command
-from sam_pipeline.spark_jobs.explain.causes import causes
-from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site, failures
+from sam_pipeline.spark_jobs.explain.as_text import as_text, causes_text
+from sam_pipeline.spark_jobs.explain.causes import COSTLY, WITHOUT_EFFECT
+from sam_pipeline.spark_jobs.explain.phrases import explain_command
+from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.explain.ticket import ticket
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, Result
-from sam_pipeline.spark_jobs.profiles.file import read_profile
-from sam_pipeline.spark_jobs.profiles.profile import Profile, Range, Threshold
-from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, NAMES
-from sam_pipeline.spark_jobs.runs.published import Run, Segment
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT
+from tests.support.reports.site_day import DAY, StoredDay, at
 
-DAY = date(2026, 11, 14)
-MIDNIGHT = day_start(DAY)
-ALL = Question("A")
-PROFILE = """
-name = "test"
-validity_s = "off"
-[flavours.CE]
-metrics = ["ping", "submit"]
-[flavours.SRM]
-metrics = ["put"]
-[functions.compute]
-flavours = ["CE"]
-[functions.storage]
-flavours = ["SRM"]
-"""
+ALL = Selection("A")
 DOWNTIME = Downtime("GOC-1", "A", "h1", "", 0, 0, "SCHEDULED", "OUTAGE", "new\nkernel")
 EXCLUSION = Exclusion(7, "metric", "", "submit", "", "CE", "", 0, 0, "probe was\nbroken", "ada")
-
-
-class Told:
-    """A day of site A as a run has stored it, told in a few words."""
-
-    def __init__(self, tmp_path: Path, *changes: tuple[str, str]) -> None:
-        document = PROFILE
-        for old, new in changes:
-            assert old in document
-            document = document.replace(old, new)
-        (tmp_path / "profile.toml").write_text(document)
-        self.profile: Profile = read_profile(tmp_path / "profile.toml")
-        self.segments: list[Segment] = []
-        self.results: list[Result] = []
-        self.downtimes: list[Downtime] = []
-        self.exclusions: list[Exclusion] = []
-
-    def segment(self, level: str, names: str, *stretches: str) -> None:
-        """`names` below the site; stretches "06:00-24:00 OK"."""
-        keys = ("A", *names.split())
-        assert len(keys) == len(NAMES[level])
-        for stretch in stretches:
-            times, status = stretch.split()
-            start, end = map(at, times.split("-"))
-            self.segments.append(Segment(DAY, level, keys, start, end, status))
-
-    def everywhere(self, *stretches: str) -> None:
-        """The same at all levels above metric submit of the one CE; ping is OK."""
-        self.segment("metric", "CE h1 ping", "00:00-24:00 OK")
-        self.segment("endpoint", "CE h1", *stretches)
-        self.segment("service", "CE", *stretches)
-        self.segment("function", "compute", *stretches)
-        self.segment("site", "", *stretches)
-
-    def result(self, instance: str, time: str, status: str, **more: str) -> None:
-        flavour, host, metric = instance.split()
-        values = {"summary": f"{status} says {metric}", "message_id": f"m-{time}"}
-        values |= {"performance_data": "", "monitoring_host": "nagios", **more}
-        self.results.append(Result(host, flavour, metric, at(time), status, **values))
-
-    def day(self) -> SiteDay:
-        run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, None, (), ())
-        found = (self.segments, self.results, self.downtimes, self.exclusions)
-        return explain_site("test", "A", run, *found)
-
-    def text(self, question: Question = ALL) -> str:
-        return as_text(self.day(), question)
-
-
-def at(time: str) -> int:
-    """hh:mm of the day; with a minus in front, of the day before."""
-    before = time.startswith("~")
-    hours, minutes = time.removeprefix("~").split(":")
-    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - (DAY_S if before else 0)
 
 
 def lines(text: str) -> Sequence[str]:
@@ -102,19 +32,19 @@ def lines(text: str) -> Sequence[str]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    return Told(tmp_path)
+def stored(tmp_path: Path) -> StoredDay:
+    return StoredDay(tmp_path)
 
 
-def test_a_sites_segment_leads_down_to_the_metric(told: Told) -> None:
-    told.everywhere("00:00-06:00 OK", "06:00-07:00 CRITICAL", "07:00-24:00 OK")
-    told.segment(
+def test_a_sites_segment_leads_down_to_the_metric(stored: StoredDay) -> None:
+    stored.everywhere("00:00-06:00 OK", "06:00-07:00 CRITICAL", "07:00-24:00 OK")
+    stored.segment(
         "metric", "CE h1 submit", "00:00-06:00 OK", "06:00-07:00 CRITICAL", "07:00-24:00 OK"
     )
-    told.result("CE h1 submit", "06:00", "CRITICAL")
-    told.result("CE h1 submit", "06:30", "CRITICAL")
+    stored.result("CE h1 submit", "06:00", "CRITICAL")
+    stored.result("CE h1 submit", "06:30", "CRITICAL")
 
-    text = told.text()
+    text = as_text(stored.day(), ALL)
 
     way = "because function compute is CRITICAL: service CE: endpoint h1: metric submit"
     site = lines(text)
@@ -125,96 +55,98 @@ def test_a_sites_segment_leads_down_to_the_metric(told: Told) -> None:
     assert text.count("= 95.83333") == 8  # both figures of site, function, service, endpoint
 
 
-def test_only_the_children_that_decide_are_named_and_when(told: Told) -> None:
-    told.segment("site", "", "00:00-08:00 CRITICAL", "08:00-24:00 OK")
-    told.segment("function", "compute", "00:00-04:00 CRITICAL", "04:00-24:00 OK")
-    told.segment("function", "storage", "00:00-04:00 WARNING", "04:00-08:00 CRITICAL")
-    told.segment("function", "storage", "08:00-24:00 OK")
+def test_only_the_children_that_decide_are_named_and_when(stored: StoredDay) -> None:
+    stored.segment("site", "", "00:00-08:00 CRITICAL", "08:00-24:00 OK")
+    stored.segment("function", "compute", "00:00-04:00 CRITICAL", "04:00-24:00 OK")
+    stored.segment("function", "storage", "00:00-04:00 WARNING", "04:00-08:00 CRITICAL")
+    stored.segment("function", "storage", "08:00-24:00 OK")
 
-    [site, *_] = told.day().things
+    [site, *_] = stored.day().things
 
     assert [(each.names[-1], each.start) for each in site.reasons[0].deciding] == [
         ("compute", at("00:00")),
         ("storage", at("04:00")),
     ]
-    assert "because function storage is CRITICAL 04:00:00-08:00:00" in told.text()
+    assert "because function storage is CRITICAL 04:00:00-08:00:00" in as_text(stored.day(), ALL)
 
 
-def test_a_status_that_no_child_has_names_all_children_that_were_not_ok(told: Told) -> None:
+def test_a_status_that_no_child_has_names_all_children_that_were_not_ok(stored: StoredDay) -> None:
     # A profile's own operation may answer WARNING to one CRITICAL of two.
-    told.segment("site", "", "00:00-24:00 WARNING")
-    told.segment("function", "compute", "00:00-24:00 CRITICAL")
-    told.segment("function", "storage", "00:00-24:00 OK")
+    stored.segment("site", "", "00:00-24:00 WARNING")
+    stored.segment("function", "compute", "00:00-24:00 CRITICAL")
+    stored.segment("function", "storage", "00:00-24:00 OK")
 
-    [site, *_] = told.day().things
+    [site, *_] = stored.day().things
 
     assert [each.names[-1] for each in site.reasons[0].deciding] == ["compute"]
 
 
 def test_missing_by_validity_tells_the_last_result_and_since_when(tmp_path: Path) -> None:
-    told = Told(tmp_path, ('validity_s = "off"', "validity_s = 7200"))
-    told.everywhere("00:00-08:00 OK", "08:00-09:00 MISSING", "09:00-24:00 OK")
-    told.segment("metric", "CE h1 submit", "00:00-08:00 OK", "08:00-09:00 MISSING")
-    told.result("CE h1 submit", "05:00", "OK")
-    told.result("CE h1 submit", "06:00", "OK")
-    told.result("CE h1 submit", "09:00", "OK")
+    stored = StoredDay(tmp_path, ('validity_s = "off"', "validity_s = 7200"))
+    stored.everywhere("00:00-08:00 OK", "08:00-09:00 MISSING", "09:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-08:00 OK", "08:00-09:00 MISSING")
+    stored.result("CE h1 submit", "05:00", "OK")
+    stored.result("CE h1 submit", "06:00", "OK")
+    stored.result("CE h1 submit", "09:00", "OK")
 
     assert (
         "no result for 3 h; the last one at 2026-11-14T06:00:00Z OK OK says submit (m-06:00) is"
         " believed for 2 h: MISSING since 2026-11-14T08:00:00Z"
-    ) in lines(told.text())
+    ) in lines(as_text(stored.day(), ALL))
 
 
-def test_missing_from_the_beginning_tells_how_far_back_nothing_was_found(told: Told) -> None:
-    told.everywhere("00:00-24:00 MISSING")
-    told.segment("metric", "CE h1 submit", "00:00-24:00 MISSING")
+def test_missing_from_the_beginning_tells_how_far_back_nothing_was_found(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 MISSING")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 MISSING")
 
     assert "no result since 2026-11-13T00:00:00Z, as far as a report looks back" in lines(
-        told.text()
+        as_text(stored.day(), ALL)
     )
 
 
-def test_a_state_of_the_day_before_is_told_by_its_result(told: Told) -> None:
-    told.everywhere("00:00-24:00 CRITICAL")
-    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
-    told.result("CE h1 submit", "~21:00", "CRITICAL")
-    told.result("CE h1 submit", "~22:00", "CRITICAL")
+def test_a_state_of_the_day_before_is_told_by_its_result(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "~21:00", "CRITICAL")
+    stored.result("CE h1 submit", "~22:00", "CRITICAL")
 
-    text = told.text()
+    text = as_text(stored.day(), ALL)
 
     assert "2026-11-13T22:00:00Z CRITICAL CRITICAL says submit (m-~22:00)" in lines(text)
     assert "21:00:00Z" not in text
 
 
-def test_a_threshold_tells_what_it_changed_and_by_which_rule(told: Told) -> None:
+def test_a_threshold_tells_what_it_changed_and_by_which_rule(stored: StoredDay) -> None:
     limits = Range(Fraction(0), Fraction(30)), Range(None, Fraction("60.5"))
     rules = (Threshold("submit", "time", *limits),)
-    told.profile = replace(told.profile, thresholds=rules)
-    told.everywhere("00:00-24:00 CRITICAL")
-    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
-    told.result("CE h1 submit", "00:00", "OK", performance_data="time=72s")
+    stored.profile = replace(stored.profile, thresholds=rules)
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "00:00", "OK", performance_data="time=72s")
 
     assert (
         "2026-11-14T00:00:00Z CRITICAL (sent as OK; time=72s triggers the threshold critical ~:60.5"
         " of submit) OK says submit (m-00:00)"
-    ) in lines(told.text())
-    [endpoint] = day_json(told.day(), told.day().of_level(ENDPOINT))["things"]
+    ) in lines(as_text(stored.day(), ALL))
+    [endpoint] = (
+        thing for thing in day_json(stored.day(), ALL)["things"] if thing["level"] == ENDPOINT
+    )
     [result] = endpoint["reasons"][0]["metrics"][0]["results"]
     assert (result["status"], result["original_status"]) == ("CRITICAL", "OK")
     assert result["threshold"]["critical"] == "~:60.5"
 
 
-def test_an_excluded_metric_names_its_exclusion(told: Told) -> None:
-    told.everywhere("00:00-24:00 OK")
-    told.segments = [each for each in told.segments if each.level != "endpoint"]
-    told.segment("endpoint", "CE h1", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
-    told.segment("metric", "CE h1 submit", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
-    told.exclusions = [
+def test_an_excluded_metric_names_its_exclusion(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 OK")
+    stored.segments = [each for each in stored.segments if each.level != "endpoint"]
+    stored.segment("endpoint", "CE h1", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
+    stored.exclusions = [
         replace(EXCLUSION, start=at("00:00"), end=at("02:00")),
         replace(EXCLUSION, exclusion_id=8, host_name="h9", start=at("00:00"), end=at("02:00")),
     ]
 
-    text = told.text()
+    text = as_text(stored.day(), ALL)
 
     words = (
         "exclusion 7 of metric submit at CE, 2026-11-14T00:00:00Z to 2026-11-14T02:00:00Z,"
@@ -224,46 +156,46 @@ def test_an_excluded_metric_names_its_exclusion(told: Told) -> None:
     assert "exclusion 8" not in text
 
 
-def test_an_excluded_site_names_its_exclusion_and_no_function(told: Told) -> None:
-    told.segment("site", "", "00:00-02:00 UNKNOWN", "02:00-24:00 OK")
-    told.segment("function", "compute", "00:00-02:00 CRITICAL", "02:00-24:00 OK")
-    told.exclusions = [
+def test_an_excluded_site_names_its_exclusion_and_no_function(stored: StoredDay) -> None:
+    stored.segment("site", "", "00:00-02:00 UNKNOWN", "02:00-24:00 OK")
+    stored.segment("function", "compute", "00:00-02:00 CRITICAL", "02:00-24:00 OK")
+    stored.exclusions = [
         Exclusion(9, "group", "", "", "A", "", "", at("00:00"), at("02:00"), "flood", "ada")
     ]
 
-    [site, *_] = told.day().things
+    [site, *_] = stored.day().things
 
     assert site.reasons[0].deciding == []
     assert [each.exclusion_id for each in site.reasons[0].exclusions] == [9]
-    assert "exclusion 9 of site A," in told.text()
+    assert "exclusion 9 of site A," in as_text(stored.day(), ALL)
 
 
-def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(told: Told) -> None:
-    told.everywhere("00:00-12:00 MISSING", "12:00-24:00 OK")
-    told.segment("metric", "CE h1 submit", "00:00-12:00 MISSING", "12:00-24:00 OK")
-    told.result("CE h1 submit", "06:00", "CRITICAL")
-    told.result("CE h1 submit", "08:00", "CRITICAL")
-    told.result("CE h1 submit", "08:01", "OK", monitoring_host="other")
-    told.exclusions = [
+def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(stored: StoredDay) -> None:
+    stored.everywhere("00:00-12:00 MISSING", "12:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-12:00 MISSING", "12:00-24:00 OK")
+    stored.result("CE h1 submit", "06:00", "CRITICAL")
+    stored.result("CE h1 submit", "08:00", "CRITICAL")
+    stored.result("CE h1 submit", "08:01", "OK", monitoring_host="other")
+    stored.exclusions = [
         Exclusion(
             3, "monitoring-host", "nagios", "", "", "", "", at("06:00"), at("08:00"), "x", "y"
         )
     ]
 
-    day = told.day()
+    day = stored.day()
 
     assert [each.result.message_id for each in day.ignored] == ["m-06:00", "m-08:00"]
     assert (
         "ignored: CE h1 submit 2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00),"
         " measured by nagios (exclusion 3)"
-    ) in lines(told.text())
+    ) in lines(as_text(stored.day(), ALL))
 
 
-def test_downtimes_that_count_make_segments_and_the_others_say_so(told: Told) -> None:
-    told.everywhere("00:00-02:00 DOWNTIME", "02:00-24:00 OK")
-    told.segment("metric", "CE h1 submit", "00:00-01:00 CRITICAL", "01:00-24:00 OK")
-    told.result("CE h1 submit", "00:00", "CRITICAL")
-    told.downtimes = [
+def test_downtimes_that_count_make_segments_and_the_others_say_so(stored: StoredDay) -> None:
+    stored.everywhere("00:00-02:00 DOWNTIME", "02:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-01:00 CRITICAL", "01:00-24:00 OK")
+    stored.result("CE h1 submit", "00:00", "CRITICAL")
+    stored.downtimes = [
         replace(DOWNTIME, start=at("00:00"), end=at("02:00")),
         replace(
             DOWNTIME, downtime_id="GOC-2", severity="WARNING", start=at("05:00"), end=at("9:00")
@@ -272,9 +204,9 @@ def test_downtimes_that_count_make_segments_and_the_others_say_so(told: Told) ->
         replace(DOWNTIME, downtime_id="GOC-4", start=at("~00:00"), end=at("00:00")),
     ]
 
-    text = told.text()
+    text = as_text(stored.day(), ALL)
 
-    [endpoint] = told.day().of_level(ENDPOINT)
+    [endpoint] = stored.day().of_level(ENDPOINT)
     assert [each.downtime_id for each in endpoint.reasons[0].downtimes] == ["GOC-1"]
     assert endpoint.reasons[0].deciding == []
     assert "because function compute is DOWNTIME: service CE: endpoint h1: in downtime" in text
@@ -283,88 +215,90 @@ def test_downtimes_that_count_make_segments_and_the_others_say_so(told: Told) ->
     assert "(does not count)" in text
     assert "GOC-3" not in text
     assert "GOC-4" not in text
-    assert list(failures(told.day().things)) == []  # nothing failed that counted
+    assert [(each.message_id, each.costs) for each in stored.day().failures] == [("m-00:00", False)]
 
 
-def test_a_failure_is_told_once_though_it_is_behind_several_segments(told: Told) -> None:
-    told.everywhere(
+def test_a_failure_is_told_once_though_it_is_behind_several_segments(stored: StoredDay) -> None:
+    stored.everywhere(
         "00:00-06:00 CRITICAL", "06:00-07:00 DOWNTIME", "07:00-12:00 CRITICAL", "12:00-24:00 OK"
     )
-    told.segment("metric", "CE h1 submit", "00:00-12:00 CRITICAL", "12:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-12:00 CRITICAL", "12:00-24:00 OK")
     for time in ("~23:00", "05:00", "06:10", "06:30", "08:00"):
-        told.result("CE h1 submit", time, "CRITICAL")
-    told.downtimes = [replace(DOWNTIME, start=at("06:00"), end=at("07:00"))]
+        stored.result("CE h1 submit", time, "CRITICAL")
+    stored.downtimes = [replace(DOWNTIME, start=at("06:00"), end=at("07:00"))]
 
     # 06:10 was in the downtime; 06:30, too, but it still held after it.
-    assert [each.message_id for each in failures(told.day().things)] == [
-        "m-~23:00",
-        "m-05:00",
-        "m-06:30",
-        "m-08:00",
+    assert [(each.message_id, each.costs) for each in stored.day().failures] == [
+        ("m-~23:00", True),
+        ("m-05:00", True),
+        ("m-06:10", False),
+        ("m-06:30", True),
+        ("m-08:00", True),
     ]
 
 
 @pytest.fixture
-def three_causes(told: Told) -> Told:
+def three_causes(stored: StoredDay) -> StoredDay:
     """Sixty failures of three causes."""
-    told.everywhere("00:00-20:00 CRITICAL", "20:00-24:00 OK")
-    told.segment("metric", "CE h1 submit", "00:00-20:00 CRITICAL", "20:00-24:00 OK")
+    stored.everywhere("00:00-20:00 CRITICAL", "20:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-20:00 CRITICAL", "20:00-24:00 OK")
     for number in range(60):
         text = (f"timed out after {number} s", f"no route to ce{number}.a.org", "{<b>\n{x}")[
             number % 3
         ]
         time = f"{number // 3}:{number % 3 * 20:02}"
-        told.result("CE h1 submit", time, "CRITICAL", summary=text)
-    return told
+        stored.result("CE h1 submit", time, "CRITICAL", summary=text)
+    return stored
 
 
-def test_a_line_for_each_cause(three_causes: Told) -> None:
+def test_a_line_for_each_cause(three_causes: StoredDay) -> None:
     text = causes_text(three_causes.day(), ALL)
 
-    heading, *found = lines(text)
-    assert heading == "test, 2026-11-14: A: 60 failures, 3 causes"
+    about, heading, *found, without_effect = lines(text)
+    assert about == "test, 2026-11-14: A"
+    assert heading == f"{COSTLY}: 60 failures, 3 causes"
+    assert without_effect == f"{WITHOUT_EFFECT}: 0 failures, 0 causes"
     assert [line.partition("; e.g. ")[0] for line in found] == [
         "20 x CRITICAL CE submit 00:20:00-19:20:00 at h1: no route to *",
         "20 x CRITICAL CE submit 00:00:00-19:00:00 at h1: timed out after * s",
         "20 x CRITICAL CE submit 00:40:00-19:40:00 at h1: {<b> {x}",
     ]
     assert found[0].endswith("; e.g. h1 2026-11-14T19:20:00Z (m-19:20)")
-    day = three_causes.day()
-    document = causes_json(day, causes(failures(day.things)))
+    document = causes_json(three_causes.day(), ALL)
     assert [each["count"] for each in document["causes"]] == [20, 20, 20]
     assert document["causes"][2]["example"]["summary"] == "{<b>\n{x}"
 
 
-def test_a_ticket_names_site_day_figure_causes_and_what_to_run(three_causes: Told) -> None:
-    told = ticket(three_causes.day(), ALL)
+def test_a_ticket_names_site_day_figure_causes_and_what_to_run(three_causes: StoredDay) -> None:
+    found = ticket(three_causes.day(), ALL)
 
-    assert told[0] == "A on 2026-11-14 (UTC), report test"
-    assert told[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
-    assert told[2].startswith("targets missed: availability 16.67 is below 80; reliability 16.67")
-    assert "  00:00:00-20:00:00 CRITICAL: function compute: service CE: endpoint h1:" in told[5]
-    assert sum("20 x CRITICAL" in line for line in told) == 3
-    assert told[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
+    assert found[0] == "A on 2026-11-14 (UTC), report test"
+    assert found[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
+    assert found[2].startswith("targets missed: availability 16.67 is below 80; reliability 16.67")
+    assert "  00:00:00-20:00:00 CRITICAL: function compute: service CE: endpoint h1:" in found[5]
+    assert sum("20 x CRITICAL" in line for line in found) == 3
+    assert found[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
 
 
-def test_a_ticket_is_short_whatever_happened(told: Told) -> None:
+def test_a_ticket_is_short_whatever_happened(stored: StoredDay) -> None:
     clock = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60 + 1, 30)]
     statuses = ["CRITICAL", "WARNING"] * 24
     stretches = [
         f"{start}-{end} {status}"
         for start, end, status in zip(clock[:-1], clock[1:], statuses, strict=True)
     ]
-    told.everywhere(*stretches)
-    told.segment("metric", "CE h1 submit", *stretches)
+    stored.everywhere(*stretches)
+    stored.segment("metric", "CE h1 submit", *stretches)
     for number, (time, status) in enumerate(zip(clock[:-1], statuses, strict=True)):
         letter = chr(ord("a") + number % 26)
-        told.result("CE h1 submit", time, status, summary=f"{letter} is {'long ' * 2000}")
-    told.downtimes = [
+        stored.result("CE h1 submit", time, status, summary=f"{letter} is {'long ' * 2000}")
+    stored.downtimes = [
         replace(DOWNTIME, downtime_id=f"GOC-{n}" * 30, start=at("00:00"), end=at("24:00"))
         for n in range(20)
     ]
 
-    for question in (ALL, Question("A", "CE", "h1")):
-        written = ticket(told.day(), question)
+    for selection in (ALL, Selection("A", "CE", "h1")):
+        written = ticket(stored.day(), selection)
 
         assert max(map(len, written)) <= 100
         assert 30 < len(written) <= 40
@@ -372,14 +306,14 @@ def test_a_ticket_is_short_whatever_happened(told: Told) -> None:
         assert "sam-report explain" in written[-1]
 
 
-def test_one_flavour_or_host_can_be_asked_for(told: Told) -> None:
-    told.everywhere("00:00-24:00 CRITICAL")
-    told.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
-    told.segment("endpoint", "SRM h2", "00:00-24:00 CRITICAL")
-    told.segment("service", "SRM", "00:00-24:00 CRITICAL")
-    told.segment("function", "storage", "00:00-24:00 CRITICAL")
+def test_one_flavour_or_host_can_be_asked_for(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.segment("endpoint", "SRM h2", "00:00-24:00 CRITICAL")
+    stored.segment("service", "SRM", "00:00-24:00 CRITICAL")
+    stored.segment("function", "storage", "00:00-24:00 CRITICAL")
 
-    text = told.text(Question("A", "SRM"))
+    text = as_text(stored.day(), Selection("A", "SRM"))
 
     assert "SRM h2 (AND of its metrics)" in lines(text)
     assert "CE h1 (AND of its metrics)" not in lines(text)

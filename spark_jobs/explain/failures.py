@@ -1,0 +1,83 @@
+"""The failures of a site's day: what was not OK, and whether it cost availability.
+
+Pages and `sam-report explain` show the same failures in the same two classes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from sam_pipeline.spark_jobs.explain.causes import Failure
+from sam_pipeline.spark_jobs.explain.phrases import threshold_text
+from sam_pipeline.spark_jobs.explain.results import (
+    NO_RESULT,
+    CountedResults,
+    Instance,
+    JudgedResult,
+    Result,
+    instance_of,
+)
+from sam_pipeline.spark_jobs.explain.timelines import FINE, Span, Timelines, costly_spans
+from sam_pipeline.spark_jobs.rules.levels import METRIC
+from sam_pipeline.spark_jobs.runs.published import Segment
+
+NOT_STORED = "(its result is no longer stored)"
+
+
+def failing_instances(timelines: Timelines) -> set[Instance]:
+    """The metrics of endpoints that were not OK at some time."""
+    return {instance_of(segment) for segment in _not_ok(timelines)}
+
+
+def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
+    """One failure for each result that made a metric not OK, and for each time without results.
+
+    What was measured while the metric was excluded is a failure without effect; results of an
+    excluded monitoring host do not exist.
+    """
+    costly = costly_spans(timelines, results.run.exclusions)
+    return [
+        failure
+        for segment in _not_ok(timelines)
+        for failure in _failures(segment, results, costly.get(segment.names, ()))
+    ]
+
+
+def _not_ok(timelines: Timelines) -> Iterator[Segment]:
+    for key in timelines.of_level(METRIC):
+        yield from (segment for segment in timelines.of[key] if segment.status != FINE)
+
+
+def _failures(
+    segment: Segment, results: CountedResults, costly: Sequence[Span]
+) -> Iterator[Failure]:
+    def costs(start: int, end: int) -> bool:
+        first = bisect_right(costly, start, key=lambda span: span[1])
+        return first < len(costly) and costly[first][0] < end
+
+    instance = instance_of(segment)
+    if segment.status == "EXCLUDED":
+        for result in results.between(instance, segment.start, segment.end):
+            if result.status != FINE:
+                yield _failure(instance, result, costs=False)
+        return
+    behind = [] if segment.status == "MISSING" else results.behind(segment)
+    for at, result in enumerate(behind):
+        later = (each.measured for each in behind[at + 1 :] if each.measured > result.measured)
+        start, end = max(result.measured, segment.start), next(later, segment.end)
+        yield _failure(instance, result, costs=costs(start, end))
+    if not behind:
+        text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
+        is_costly = costs(segment.start, segment.end)
+        yield Failure(*instance, segment.status, segment.start, text, "", is_costly)
+
+
+def _failure(instance: Instance, result: Result, *, costs: bool) -> Failure:
+    text, threshold = result.summary, ""
+    if isinstance(result, JudgedResult):
+        text = f"threshold on {result.value.label}: {text}"
+        threshold = threshold_text(result)
+    return Failure(
+        *instance, result.status, result.measured, text, result.message_id, costs, threshold
+    )

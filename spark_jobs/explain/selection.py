@@ -1,0 +1,113 @@
+"""The site's days that a person asks about, and which of their things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from sqlalchemy import Connection
+
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.explain.causes import Failure
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing, explain_site
+from sam_pipeline.spark_jobs.explain.results import instance_of, read_results
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.runs.published import (
+    Names,
+    published_reports,
+    published_runs,
+    timeline,
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A site, or its endpoints of one flavour, one host or both."""
+
+    site: str
+    service_flavour: str | None = None
+    host_name: str | None = None
+
+    def has(self, names: Names) -> bool:
+        """Whether an endpoint, or a metric of one, is selected."""
+        _, flavour, host, *_ = names
+        return self.service_flavour in (None, flavour) and self.host_name in (None, host)
+
+    def things(self, site_day: SiteDay) -> list[Thing]:
+        """The selected endpoints, and what they are folded into."""
+        endpoints = [thing for thing in site_day.of_level(ENDPOINT) if self.has(thing.names)]
+        flavours = {thing.names[1] for thing in endpoints}
+        profile = site_day.run.profile
+        functions = {name for flavour in flavours for name in profile.functions_of(flavour)}
+        return [
+            *site_day.of_level(SITE),
+            *(thing for thing in site_day.of_level(FUNCTION) if thing.names[1] in functions),
+            *(thing for thing in site_day.of_level(SERVICE) if thing.names[1] in flavours),
+            *endpoints,
+        ]
+
+    def failures(self, site_day: SiteDay) -> list[Failure]:
+        """The failures of the selected endpoints."""
+        return [
+            failure
+            for failure in site_day.failures
+            if self.has((site_day.site, failure.service_flavour, failure.host_name))
+        ]
+
+
+def read_site_days(
+    connection: Connection, report: str | None, selection: Selection, day: date
+) -> list[SiteDay]:
+    """The site's day in each report that has selected endpoints.
+
+    Raises:
+        ReportUsage: no report has any; the message names those there are.
+    """
+    period = Period(day, day)
+    reports = published_reports(connection, report, period)
+    days = [_site_day(connection, name, selection, period) for name in reports]
+    days = [site_day for site_day in days if site_day.things]
+    if reports and not days:
+        sites = {
+            segment.names[0]
+            for name in reports
+            for segment in timeline(connection, name, period, level=SITE)
+        }
+        near = did_you_mean_or_list(selection.site, sites)
+        raise ReportUsage(f"no site {selection.site} on {day}: {near}")
+    selected = [
+        site_day
+        for site_day in days
+        if any(selection.has(thing.names) for thing in site_day.of_level(ENDPOINT))
+    ]
+    if days and not selected:
+        raise ReportUsage(_no_endpoint(selection, days[0]))
+    return selected
+
+
+def _site_day(connection: Connection, report: str, selection: Selection, period: Period) -> SiteDay:
+    [run] = published_runs(connection, report, period)
+    segments = list(timeline(connection, report, period, site=selection.site))
+    instances = {
+        instance_of(segment)
+        for segment in segments
+        if segment.level == METRIC and selection.has(segment.names)
+    }
+    results = read_results(connection, [run], instances)
+    return explain_site(report, selection.site, run, segments, results)
+
+
+def _no_endpoint(selection: Selection, site_day: SiteDay) -> str:
+    endpoints = [thing.names[1:] for thing in site_day.of_level(ENDPOINT)]
+    flavour, host = selection.service_flavour, selection.host_name
+    if host is None:
+        known = {each[0] for each in endpoints}
+    elif flavour is None:
+        known = {each[1] for each in endpoints}
+    else:
+        known = {" ".join(each) for each in endpoints}
+    name = " ".join(filter(None, (flavour, host)))
+    near = did_you_mean_or_list(name, known)
+    return f"no endpoint {name} at {site_day.site} on {site_day.run.day}: {near}"

@@ -1,0 +1,151 @@
+"""A site's day as a tree of timelines: which parts made which segment, and what cost availability.
+
+A site is folded from its functions, these from services, these from endpoints, and these from
+their metrics. An operation answers what one of the children is, so the children with the status
+of their parent decide it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from sam_pipeline.spark_jobs.inputs.announced import Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.runs.published import Names, Segment
+
+FINE = "OK"
+
+Key = tuple[str, Names]
+"""level and names"""
+Span = tuple[int, int]
+
+# Time that lowers availability, or that nobody knows of; neither announced nor excluded.
+_NOT_UP = ("CRITICAL", "UNKNOWN", "MISSING")
+_start, _end = attrgetter("start"), attrgetter("end")
+
+
+class Timelines:
+    """The segments of a site's day, found by level and names, and by time."""
+
+    def __init__(self, segments: Iterable[Segment], profile: Profile) -> None:
+        self.of: dict[Key, list[Segment]] = {}
+        for segment in segments:
+            self.of.setdefault((segment.level, segment.names), []).append(segment)
+        self._children: dict[Key, list[Key]] = {}
+        for key in sorted(self.of):
+            for parent in _parents(*key, profile):
+                self._children.setdefault(parent, []).append(key)
+
+    def of_level(self, level: str) -> list[Key]:
+        return [key for key in sorted(self.of) if key[0] == level]
+
+    def children(self, segment: Segment) -> list[Segment]:
+        """The children's segments that touch a segment."""
+        return [
+            child
+            for key in self._children.get((segment.level, segment.names), ())
+            for child in _touching(self.of[key], segment.start, segment.end)
+        ]
+
+    def deciding(self, segment: Segment, covered: Sequence[Span] = ()) -> list[Segment]:
+        """The children's segments that made a segment; of the time that is `covered`, none.
+
+        Where a child has the parent's status, that child. An operation of the profile's own may
+        answer what no child is: then all that are not OK, or all.
+        """
+        children = self.children(segment)
+        same = [
+            child
+            for child in children
+            if child.status == segment.status
+            and uncovered(max(child.start, segment.start), min(child.end, segment.end), covered)
+        ]
+        spans = [*covered, *((child.start, child.end) for child in same)]
+        left = uncovered(segment.start, segment.end, spans)
+        others = [
+            child
+            for child in (children if left else ())
+            if child not in same
+            and any(child.start < end and child.end > start for start, end in left)
+        ]
+        deciding = [*same, *([each for each in others if each.status != FINE] or others)]
+        return sorted(deciding, key=lambda child: (child.start, child.names))
+
+
+def costly_spans(
+    timelines: Timelines, exclusions: Iterable[Exclusion]
+) -> Mapping[Names, Sequence[Span]]:
+    """For each metric the times in which it was not up, and nor was anything it is folded into.
+
+    An endpoint beside a good one costs its site nothing where one good endpoint is enough.
+    """
+    costly: dict[Key, list[Segment]] = {}
+    excluded = [(each.start, each.end) for each in exclusions if each.kind == GROUP]
+    for key in timelines.of_level(SITE):
+        costly[key] = [
+            _clipped(segment, start, end)
+            for segment in timelines.of[key]
+            if segment.status in _NOT_UP
+            for start, end in uncovered(segment.start, segment.end, excluded)
+        ]
+    for level in (SITE, FUNCTION, SERVICE, ENDPOINT):
+        for parent in [each for key in costly if key[0] == level for each in costly[key]]:
+            for child in timelines.children(parent):
+                # An operation of the profile's own may make CRITICAL of two WARNINGs.
+                if child.status in _NOT_UP or (
+                    child.status == "WARNING" and child in timelines.deciding(parent)
+                ):
+                    costly.setdefault((child.level, child.names), []).append(
+                        _clipped(child, parent.start, parent.end)
+                    )
+    return {
+        names: _united((segment.start, segment.end) for segment in segments)
+        for (level, names), segments in costly.items()
+        if level == METRIC
+    }
+
+
+def uncovered(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
+    """The parts of [start, end) in none of the spans."""
+    left = []
+    for first, last in sorted(spans):
+        if first > start:
+            left.append((start, min(first, end)))
+        start = max(start, last)
+        if start >= end:
+            return left
+    return [*left, (start, end)]
+
+
+def _united(spans: Iterable[Span]) -> list[Span]:
+    united: list[Span] = []
+    for start, end in sorted(spans):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
+
+
+def _parents(level: str, names: Names, profile: Profile) -> list[Key]:
+    """The things into which a thing is folded (availability rules 8 and 9)."""
+    if level == METRIC:
+        return [(ENDPOINT, names[:3])]
+    if level == ENDPOINT:
+        return [(SERVICE, names[:2])]
+    if level == SERVICE:
+        return [(FUNCTION, (names[0], each)) for each in profile.functions_of(names[1])]
+    return [(SITE, names[:1])] if level == FUNCTION else []
+
+
+def _touching(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
+    first = bisect_right(segments, start, key=_end)
+    return segments[first : bisect_left(segments, end, lo=first, key=_start)]
+
+
+def _clipped(segment: Segment, start: int, end: int) -> Segment:
+    times = max(segment.start, start), min(segment.end, end)
+    return Segment(segment.day, segment.level, segment.names, *times, segment.status)

@@ -1,0 +1,92 @@
+"""A day of site A as a run has stored it, to test explanations and pages with."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site
+from sam_pipeline.spark_jobs.explain.results import Instance, Result
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.rules.levels import NAMES
+from sam_pipeline.spark_jobs.runs.published import Run, Segment
+
+DAY = date(2026, 11, 14)
+MIDNIGHT = day_start(DAY)
+PROFILE = """
+name = "test"
+validity_s = "off"
+[flavours.CE]
+metrics = ["ping", "submit"]
+[flavours.SRM]
+metrics = ["put"]
+[functions.compute]
+flavours = ["CE"]
+[functions.storage]
+flavours = ["SRM"]
+"""
+
+
+class StoredDay:
+    """Segments and results of the day, downtimes and exclusions."""
+
+    def __init__(self, tmp_path: Path, *changes: tuple[str, str]) -> None:
+        document = PROFILE
+        for old, new in changes:
+            assert old in document
+            document = document.replace(old, new)
+        (tmp_path / "profile.toml").write_text(document)
+        self.profile: Profile = read_profile(tmp_path / "profile.toml")
+        self.segments: list[Segment] = []
+        self.results: list[Result] = []
+        self.downtimes: list[Downtime] = []
+        self.exclusions: list[Exclusion] = []
+
+    def segment(self, level: str, names: str, *stretches: str) -> None:
+        """`names` below the site; stretches "06:00-24:00 OK"."""
+        keys = ("A", *names.split())
+        assert len(keys) == len(NAMES[level])
+        for stretch in stretches:
+            times, status = stretch.split()
+            start, end = map(at, times.split("-"))
+            self.segments.append(Segment(DAY, level, keys, start, end, status))
+
+    def everywhere(self, *stretches: str) -> None:
+        """The same at all levels above metric submit of the one CE; ping is OK."""
+        self.segment("metric", "CE h1 ping", "00:00-24:00 OK")
+        self.segment("endpoint", "CE h1", *stretches)
+        self.segment("service", "CE", *stretches)
+        self.segment("function", "compute", *stretches)
+        self.segment("site", "", *stretches)
+
+    def result(self, instance: str, time: str, status: str, **more: str) -> None:
+        flavour, host, metric = instance.split()
+        values = {"summary": f"{status} says {metric}", "message_id": f"m-{time}"}
+        values |= {"performance_data": "", "monitoring_host": "nagios", **more}
+        self.results.append(Result(host, flavour, metric, at(time), status, **values))
+
+    @property
+    def run(self) -> Run:
+        announced = (self.downtimes, self.exclusions)
+        return Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, 2**62, *announced)
+
+    @property
+    def results_of(self) -> dict[Instance, list[Result]]:
+        results: dict[Instance, list[Result]] = {}
+        for each in sorted(self.results, key=lambda result: result.measured):
+            instance = (each.service_flavour, each.host_name, each.metric_name)
+            results.setdefault(instance, []).append(each)
+        return results
+
+    def day(self) -> SiteDay:
+        return explain_site("test", "A", self.run, self.segments, self.results_of)
+
+
+def at(time: str) -> int:
+    """hh:mm of the day; with a tilde in front, of the day before."""
+    before = time.startswith("~")
+    hours, minutes = time.removeprefix("~").split(":")
+    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - (DAY_S if before else 0)
