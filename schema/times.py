@@ -9,7 +9,7 @@ _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?\s?(Z|z|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
-_EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when one is met
+_EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
 
 
 def parse_time(text: str) -> datetime:
@@ -19,20 +19,22 @@ def parse_time(text: str) -> datetime:
     seconds.
 
     Raises:
-        ValueError: anything else, in words.
+        ValueError: the text is not a time.
     """
     iso = _ISO.fullmatch(text)
     if iso is None:
         epoch = re.fullmatch(_EPOCH, text)
         if epoch:
             return datetime.fromtimestamp(int(epoch.group(1)), timezone.utc)
-        raise ValueError(f"{text[:40]!r} is no time: want YYYY-MM-DDThh:mm:ssZ or epoch seconds")
+        raise ValueError(
+            f"{text[:40]!r} is not a time (expected YYYY-MM-DDThh:mm:ssZ or epoch seconds)"
+        )
     try:
         year, month, day, hour, minute, second = (int(part) for part in iso.groups()[:6])
         local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
         return local - _offset(iso.group(7))
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+        raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
 
 
 def format_time(moment: datetime) -> str:
@@ -45,6 +47,6 @@ def _offset(zone: str | None) -> timedelta:
         return timedelta(0)
     hours, minutes = int(zone[1:3]), int(zone[-2:])
     if hours > 23 or minutes > 59:
-        raise ValueError(f"no such offset {zone}")
+        raise ValueError(f"its offset {zone} is out of range")
     size = timedelta(hours=hours, minutes=minutes)
     return -size if zone[0] == "-" else size

@@ -1,4 +1,4 @@
-"""From a message to the rows of its class, and the records of it that can never be one."""
+"""From a message to the rows of its class, and to its records that can never be rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sam_pipeline.schema.records.text import (
 )
 
 WHOLE = 0
-"""The record number that stands for the whole message; records count from 1."""
+"""The record number of a whole message; records are counted from 1."""
 LONGEST_KEY = 80
-"""Ignored keys are told to people, and counted for as long as a process lives."""
+"""Ignored keys are reported, and counted for as long as a process lives."""
 
 
 class Row(NamedTuple):
-    """One row for the view: `values` by the view's own column names, absent ones left out."""
+    """One row for the view: `values` by its own column names, without absent ones."""
 
     number: int
     raw: bytes
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A record of the message that can't be a row, by its number; WHOLE: nothing of it can."""
+    """A record that can't be a row, by its number, or the message as a whole: WHOLE."""
 
     number: int
     reason: str
@@ -47,7 +47,7 @@ class Refused(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What a message holds; `ignored` counts the keys for which the view has no column."""
+    """The contents of a message; `ignored` counts the keys for which the view has no column."""
 
     rows: tuple[Row, ...]
     bad: tuple[Refused, ...]
@@ -65,7 +65,8 @@ def read(
         MessageRefused: it is above a limit, or its headers make no sense.
     """
     if len(message.body) > limits.max_message_bytes:
-        raise _too_large(message, limits)
+        text = f"{len(message.body)} bytes, above max_message_bytes = {limits.max_message_bytes}"
+        raise MessageRefused("too-large", text)
     most = limits.max_records
     headers = message.headers
     renames = renames_of(message) if RENAME in headers else NO_RENAMES
@@ -92,52 +93,36 @@ def decode(
     times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
     """The rows of a message for a view with these columns; `times`: see normalise."""
-    try:
-        return _decode(message, columns, now, limits, times)
-    except MessageRefused as error:
-        return Decoded((), (Refused(WHOLE, error.reason, error.text, message.body),), {})
-
-
-def _decode(
-    message: Message,
-    columns: Sequence[str],
-    now: datetime,
-    limits: Limits,
-    times: Mapping[str, str],
-) -> Decoded:
-    """
-    Raises:
-        MessageRefused: the message is above a limit, or its headers make no sense.
-    """
     column_of = _columns(tuple(columns))
     class_name, headers = message.message_class or "", message.headers
     rows: list[Row] = []
     bad: list[Refused] = []
     ignored: dict[str, int] = {}
-    for number, record in enumerate(read(message, columns, limits), 1):
-        if isinstance(record, BadRecord):
-            bad.append(Refused(number, record.reason, record.text, record.raw))
-            continue
-        try:
-            found = normalise(record.fields, class_name, headers, now, limits, times)
-        except MessageRefused:
-            raise
-        except RecordRefused as error:
-            bad.append(Refused(number, error.reason, error.text, record.raw))
-            continue
-        for row in found:
-            values = _by_column(row, column_of)
-            rows.append(Row(number, record.raw, values))
-        if len(rows) > limits.max_records:  # a record is a row for each flavour it lists
-            raise too_many(limits.max_records)
-        if len(values) < len(row):
-            _count_ignored(record.fields, column_of, ignored)
+    try:
+        for number, record in enumerate(read(message, columns, limits), 1):
+            if isinstance(record, BadRecord):
+                bad.append(Refused(number, record.reason, record.text, record.raw))
+                continue
+            try:
+                normalised = normalise(record.fields, class_name, headers, now, limits, times)
+            except MessageRefused:
+                raise
+            except RecordRefused as error:
+                bad.append(Refused(number, error.reason, error.text, record.raw))
+                continue
+            for row in normalised:
+                values = _by_column(row, column_of)
+                rows.append(Row(number, record.raw, values))
+            if len(rows) > limits.max_records:  # a record is a row for each flavour it lists
+                raise too_many(limits.max_records)
+            if len(values) < len(row):
+                for key, value in record.fields.items():
+                    if value and not _column(key, column_of):
+                        key = key[:LONGEST_KEY]
+                        ignored[key] = ignored.get(key, 0) + 1
+    except MessageRefused as error:
+        return Decoded((), (Refused(WHOLE, error.reason, error.text, message.body),), {})
     return Decoded(tuple(rows), tuple(bad), ignored)
-
-
-def _too_large(message: Message, limits: Limits) -> MessageRefused:
-    words = f"{len(message.body)} bytes, above max_message_bytes = {limits.max_message_bytes}"
-    return MessageRefused("too-large", words)
 
 
 @lru_cache(maxsize=100)
@@ -155,12 +140,5 @@ def _by_column(row: Record, column_of: Mapping[str, str]) -> Record:
     try:
         return {column_of[key]: value for key, value in row.items()}
     except KeyError:
-        placed = ((_column(key, column_of), value) for key, value in row.items())
-        return {column: value for column, value in placed if column}
-
-
-def _count_ignored(fields: Record, column_of: Mapping[str, str], ignored: dict[str, int]) -> None:
-    for key, value in fields.items():
-        if value and not _column(key, column_of):
-            key = key[:LONGEST_KEY]
-            ignored[key] = ignored.get(key, 0) + 1
+        columns = ((_column(key, column_of), value) for key, value in row.items())
+        return {column: value for column, value in columns if column}

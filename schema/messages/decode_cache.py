@@ -1,9 +1,9 @@
-"""The rows of a message as decode() gives them, from memory where the like of it was met before.
+"""The rows of a message as decode() gives them, from a cache of similar records.
 
-The same probes report again and again, and what they report differs in few values. So the text of
-a record is taken without those values, decoded once with samples in their places, and remembered;
-what the record itself says there is put in. All that is known here of the grammar is where such a
-value stands in a text that leaves no doubt: any other message goes to decode().
+The same probes report again and again, and their reports differ in few values. So the text of a
+record is cut out around those values, decoded once with samples in their places, and cached as a
+template; the record's own values are then filled in. This module knows only as much of the grammar
+as it takes to find such values in an unambiguous text: any other message goes to decode().
 """
 
 from __future__ import annotations
@@ -39,25 +39,24 @@ _SAMPLE = {
 }
 _SAMPLE_NOW = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
-# The rest of the line; of details the rest of the text.
+# A value is the rest of its line, details are the rest of the text.
 _VALUES = re.compile(rf"\n({'|'.join(_SAMPLE)}): ((?<=\n{DETAILS}: )(?s:.*)|.*)")
 _ENDED = f"\n{END}\n"
 
 _REMEMBERED = 20_000
-"""Templates to remember, of about 1 kB each."""
+"""Templates to cache, of about 1 kB each."""
 
 _LONGEST = 3000
-"""Characters of a text that is remembered."""
+"""Characters of a text that is cached."""
 
 _met: set[int] = set()
-"""Hashes of texts met once: what comes twice will come again."""
+"""Hashes of texts seen once: a text that comes twice will come again."""
 
 
 class _Template(NamedTuple):
-    """What a record says besides its changing values: `values` by column.
+    """The constant `values` of a record by column, and the columns of its changing values.
 
-    `columns` are those of the changing values as they stand in the text; `status` and `time` are
-    the places of these two among them.
+    `columns` are in the order of the text; `status` and `time` are the indexes of these two.
     """
 
     values: Record
@@ -73,7 +72,7 @@ def recall(
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
-    """The same as decode(), but metric results in the form of our writer much quicker."""
+    """Like decode(), but much faster for metric results in the form of our writer."""
     rows = _rows(message, tuple(columns), now, limits)
     return Decoded(tuple(rows), (), {}) if rows else decode(message, columns, now, limits, times)
 
@@ -84,22 +83,22 @@ def _rows(
     """None if one of them has to be decoded."""
     texts = _texts(message, limits)
     host = next(filter(None, map(message.headers.get, MONITORING_HOST_HEADERS)), "")
-    known = []
+    cut_texts = []
     for text in texts:
         parts = _VALUES.split(text)
-        found = parts[2::3]
+        changing = parts[2::3]
         del parts[2::3]
-        known.append((text, found, _template(columns, host, "\0".join(parts))))
+        cut_texts.append((text, changing, _template(columns, host, "\0".join(parts))))
     earliest, latest = window(now, limits)
     rows: list[Row] = []
-    for text, found, template in known:
+    for text, changing, template in cut_texts:
         if template is None:
             return None
-        status, time = found[template.status], found[template.time]
+        status, time = changing[template.status], changing[template.time]
         if not (status in STATUSES and earliest <= time <= latest and _is_plain(time)):
             return None
         values = template.values.copy()
-        for column, value in zip(template.columns, found):
+        for column, value in zip(template.columns, changing):
             value = value.strip(BLANKS)
             if value:
                 values[column] = value
@@ -109,7 +108,7 @@ def _rows(
 
 
 def _texts(message: Message, limits: Limits) -> list[str]:
-    """The texts of the records, if it is certain where each ends and each line of it."""
+    """The texts of the records; none unless it is certain where each record and line ends."""
     headers = message.headers
     if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
         return []
@@ -133,7 +132,7 @@ def _is_plain(time: str) -> bool:
 
 
 def _template(columns: tuple[str, ...], monitoring_host: str, text: str) -> _Template | None:
-    """The template of a text without its values, a NUL in each place; None if it has none yet."""
+    """The template of a text with NULs for its changing values; None if there is none yet."""
     if hash(text) in _met:
         return _remembered(columns, monitoring_host, text)
     if len(_met) == _REMEMBERED:
@@ -145,21 +144,21 @@ def _template(columns: tuple[str, ...], monitoring_host: str, text: str) -> _Tem
 
 @lru_cache(maxsize=_REMEMBERED)
 def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _Template | None:
-    """What decode() makes of the text; None if that is not one row with every value in place."""
+    """The template by decode(); None unless it gives one row with every sample in its column."""
     first, *parts = text.split("\0")
     keys, rest = parts[::2], parts[1::2]
     lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, rest)]
     body = f"{first}{''.join(lines)}{_ENDED}".encode()
-    # If no record began there, an EOT line before it might be one of the details before it.
+    # Else the EOT line before the text might belong to the details of the record before it.
     if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
         return None
     headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
-    found = decode(Message(headers, body), columns, _SAMPLE_NOW)
-    if len(found.rows) != 1 or found.ignored:
+    decoded = decode(Message(headers, body), columns, _SAMPLE_NOW)
+    if len(decoded.rows) != 1 or decoded.ignored:
         return None
     column_of = {column.lower(): column for column in columns}
     changing = tuple(column_of[key.lower()] for key in keys)
-    values = {column: _shared(value) for column, value in found.rows[0].values.items()}
+    values = {column: _shared(value) for column, value in decoded.rows[0].values.items()}
     if [values.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
         return None
     return _Template(values, changing, keys.index(STATUS), keys.index(TIME))
@@ -167,8 +166,8 @@ def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _T
 
 @lru_cache(maxsize=_REMEMBERED)
 def _shared(value: str) -> str:
-    """One object for equal names, of which most are in many templates.
+    """One object for equal names, most of which are in many templates.
 
-    Not sys.intern(): some Pythons 3.12 never forget what it got.
+    Not sys.intern(): some releases of Python 3.12 never free its strings.
     """
     return value

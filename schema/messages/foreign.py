@@ -1,8 +1,8 @@
-"""Foreign writers: what a subscription knows of their messages, stamped on each as headers.
+"""Messages of foreign writers: their subscription stamps format and names on them as headers.
 
-So a dead letter, an element of a spool and a replay know it as well, and decoding stays a matter
-of the message alone. `samRename` is `foreign=ours,foreign=ours`: every name percent-encoded (but
-for letters, digits and `_.-~`), so that any name is safe; foreign names are found in any case.
+So a dead letter, an element of a spool and a replay have them, too, and decoding depends on the
+message alone. `samRename` is `foreign=ours,foreign=ours`: names are percent-encoded (except
+letters, digits and `_.-~`), so that any name is safe; foreign names match in any case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = "samFormat"
 RENAME = "samRename"
 
 WLCG = "wlcg"
-"""Records as docs/record.md has them, as text or as JSON; what a message has that names none."""
+"""Records as docs/record.md has them, as text or as JSON; the format of unstamped messages."""
 NSTREAM = "nstream"
 FORMATS = (WLCG, NSTREAM)
 
@@ -29,20 +29,15 @@ _PAIR = r"((?:[\w.~-]|%[0-9A-F]{2})+)=((?:[\w.~-]|%[0-9A-F]{2})+)"
 
 
 class Stamp(NamedTuple):
-    """The headers that messages get which lack them."""
+    """Headers for messages that lack them."""
 
     headers: Mapping[str, str] = NO_RENAMES
 
     def stamped(self, message: Message) -> Message:
         """The message with the headers that it lacks; itself if it lacks none."""
         theirs = message.headers
-        for name in self.headers:  # quick to tell, and true of nearly all
-            if not theirs.get(name):
-                break
-        else:
-            return message
         lacking = {name: value for name, value in self.headers.items() if not theirs.get(name)}
-        return Message({**theirs, **lacking}, message.body)
+        return Message({**theirs, **lacking}, message.body) if lacking else message
 
 
 def make_stamp(
@@ -56,20 +51,20 @@ def make_stamp(
         message_class = message_class or METRIC_OUTPUT.name
     elif format_name == WLCG:
         format_name = ""
-    said = {CLASS: message_class, FORMAT: format_name, RENAME: write_rename(rename)}
-    return Stamp({name: value for name, value in said.items() if value})
+    headers = {CLASS: message_class, FORMAT: format_name, RENAME: write_rename(rename)}
+    return Stamp({name: value for name, value in headers.items() if value})
 
 
 def format_of(message: Message) -> str:
     """One of FORMATS.
 
     Raises:
-        MessageRefused: the message says that it is of another one.
+        MessageRefused: the message names another format.
     """
     name = message.headers.get(FORMAT) or WLCG
     if name not in FORMATS:
-        words = f"header {FORMAT}: {name[:40]!r} is none of {', '.join(FORMATS)}"
-        raise MessageRefused("unknown-format", words)
+        text = f"header {FORMAT}: {name[:40]!r} must be one of {', '.join(FORMATS)}"
+        raise MessageRefused("unknown-format", text)
     return name
 
 
@@ -77,14 +72,14 @@ def renames_of(message: Message) -> Mapping[str, str]:
     """Our key by the foreign one in lower case.
 
     Raises:
-        MessageRefused: its header is none of the form described above.
+        MessageRefused: the header is malformed.
     """
     text = message.headers.get(RENAME)
     return _read_rename(text) if text else NO_RENAMES
 
 
 def write_rename(rename: Mapping[str, str]) -> str:
-    """The header that `renames_of` reads; "" if nothing has another name."""
+    """The header that `renames_of` reads; empty if no key has another name."""
     from urllib.parse import quote
 
     return ",".join(
@@ -93,7 +88,7 @@ def write_rename(rename: Mapping[str, str]) -> str:
 
 
 def rename_problems(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What is wrong with names, foreign and ours, in words."""
+    """What is wrong with pairs of a foreign name and ours, as messages."""
     foreign_names: set[str] = set()
     sources: dict[str, str] = {}
     for foreign, ours in pairs:
@@ -101,11 +96,11 @@ def rename_problems(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield f"{foreign!r} = {ours!r}: a name is empty"
             continue
         if foreign.lower() in foreign_names:
-            yield f"{foreign!r} is there twice (names are the same in any case)"
+            yield f"{foreign!r} appears twice (names match in any case)"
         foreign_names.add(foreign.lower())
-        other = sources.setdefault(ours.lower(), foreign)
-        if other != foreign:
-            yield f"{other!r} and {foreign!r} both become {ours!r}"
+        first = sources.setdefault(ours.lower(), foreign)
+        if first != foreign:
+            yield f"{first!r} and {foreign!r} both become {ours!r}"
 
 
 @lru_cache(maxsize=100)
@@ -116,15 +111,15 @@ def _read_rename(text: str) -> Mapping[str, str]:
     for part in text.split(","):
         match = re.fullmatch(_PAIR, part, re.ASCII)
         if not match:
-            raise _bad_rename(f"{part[:60]!r} is no foreign=ours")
+            raise _bad_rename(f"{part[:60]!r} is not foreign=ours")
         try:
             pairs.append((unquote(match[1], errors="strict"), unquote(match[2], errors="strict")))
         except UnicodeDecodeError:
-            raise _bad_rename(f"{part[:60]!r} is no UTF-8, percent-encoded") from None
+            raise _bad_rename(f"{part[:60]!r} is not percent-encoded UTF-8") from None
     for problem in rename_problems(pairs):
         raise _bad_rename(problem)
     return {foreign.lower(): ours for foreign, ours in pairs}
 
 
-def _bad_rename(words: str) -> MessageRefused:
-    return MessageRefused("bad-rename", f"header {RENAME}: {words}")
+def _bad_rename(problem: str) -> MessageRefused:
+    return MessageRefused("bad-rename", f"header {RENAME}: {problem}")

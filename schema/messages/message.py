@@ -23,19 +23,19 @@ MAX_BYTES = 64 * 1024
 
 
 class Message(NamedTuple):
-    """Headers as they travel, body as bytes."""
+    """Headers as on the wire, body as bytes."""
 
     headers: Mapping[str, str]
     body: bytes
 
     @property
     def message_class(self) -> str | None:
-        """The class it names, unabridged; None if it names none."""
+        """The class in its headers, in full; None without one."""
         return self.headers.get(CLASS) or None
 
     @property
     def message_id(self) -> str:
-        """The publisher's id; of a foreign writer's message the hash of class and body."""
+        """The publisher's id; for a foreign writer's message a hash of class and body."""
         return self.headers.get(MESSAGE_ID) or self._digest()
 
     @property
@@ -48,13 +48,13 @@ class Message(NamedTuple):
         return _is_json(self.headers.get(CONTENT_TYPE, ""))
 
     def with_default_class(self, name: str | None) -> Message:
-        """The message, of class `name` if it names none itself."""
+        """The message, with class `name` if its headers have none."""
         if self.message_class or not name:
             return self
         return Message({**self.headers, CLASS: name}, self.body)
 
     def _digest(self) -> str:
-        from hashlib import sha256  # of foreign messages only
+        from hashlib import sha256  # for foreign messages only
 
         digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
         digest.update(b"\0" + self.body)
@@ -75,8 +75,8 @@ def new_message(
     headers: Mapping[str, str] | None = None,
     message_id: str | None = None,
 ) -> Message:
-    """A message of ours, persistent, with an id of its own."""
-    ours: dict[str, str] = {
+    """A message of our own: persistent, with a new id unless one is given."""
+    ours = {
         CLASS: message_class,
         MESSAGE_ID: message_id or new_message_id(),
         CONTENT_TYPE: content_type,
@@ -88,7 +88,7 @@ def new_message(
 
 
 def new_message_id() -> str:
-    """An id that is unique, and sorts by the time it was made: µs, then 72 random bits, in hex."""
+    """A unique id that sorts by time: microseconds, then 72 random bits, in hexadecimal."""
     return f"{time.time_ns() // 1000:014x}-{os.urandom(9).hex()}"
 
 
@@ -109,5 +109,5 @@ def _utf8_length(text: str) -> int:
 
 
 def default_destination(message_class: str) -> str:
-    """Where a class travels unless told: `/topic/grid.probe.<class>`."""
+    """The destination of a class unless one is configured: `/topic/grid.probe.<class>`."""
     return f"/topic/grid.probe.{message_class}"

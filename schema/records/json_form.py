@@ -11,6 +11,7 @@ from typing import Any
 from sam_pipeline.schema.records.text import (
     NO_RENAMES,
     BadRecord,
+    Malformed,
     Reading,
     ReadRecord,
     Record,
@@ -31,9 +32,9 @@ def read_json(
 ) -> Reading:
     """The records of a body; `line` is the number of the object, from 1.
 
-    Numbers and booleans become their text, null an absent key. A body that is no JSON is one bad
-    record; a nested value makes its record bad unless it shall become its JSON text. `renames`
-    are our keys by foreign ones in lower case.
+    Numbers and booleans become text, null an absent key. A body that is not JSON is one bad
+    record; so is a record with a nested value, unless `nested_as_text` makes its lists JSON text.
+    `renames` maps foreign keys in lower case to ours.
 
     Raises:
         MessageRefused: more than `max_records`.
@@ -47,7 +48,7 @@ def read_json(
             parse_float=str,
         )
     except RecursionError:
-        return [BadRecord("not-json", "nested too deep", body)]
+        return [BadRecord("not-json", "nested too deeply", body)]
     except ValueError as error:
         return [BadRecord("empty" if not body.strip() else "not-json", str(error), body)]
     if isinstance(document, _Pairs):
@@ -70,17 +71,11 @@ def write_json(records: Iterable[Mapping[str, str]]) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object's pairs in order, so that a key given twice can be seen."""
-
-
-class _Malformed(Exception):
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+    """The pairs of an object, in order, so that a key given twice is noticed."""
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _read_item(
@@ -88,13 +83,13 @@ def _read_item(
 ) -> ReadRecord | BadRecord:
     try:
         return ReadRecord(_fields(item, renames, nested_as_text), raw, number)
-    except _Malformed as problem:
+    except Malformed as problem:
         return BadRecord(problem.reason, f"item {number} {problem}", raw, number)
 
 
 def _fields(item: Any, renames: Mapping[str, str], nested_as_text: bool) -> Record:
     if not isinstance(item, _Pairs):
-        raise _Malformed("not-json", "is no object")
+        raise Malformed("not-json", "is not an object")
     fields: Record = {}
     names = set()
     for key, value in item:
@@ -103,36 +98,29 @@ def _fields(item: Any, renames: Mapping[str, str], nested_as_text: bool) -> Reco
             key = renames[name]
             name = key.lower()
         if name in names:
-            raise _Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
+            raise Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
         names.add(name)
-        if value is not None:
-            fields[key] = _text(key, value, nested_as_text)
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if nested_as_text and isinstance(value, list):
+            value = _dump(value, b"").decode()
+        if not isinstance(value, str):
+            raise Malformed("nested", f"has a nested value of {key[:60]!r}")
+        if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
+            if _SURROGATE.search(f"{key}{value}"):
+                raise Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
+            if "\0" in f"{key}{value}":
+                raise Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")
+        fields[key] = value
     if not fields:
-        raise _Malformed("empty", "has no key")
+        raise Malformed("empty", "has no key")
     return fields
 
 
-def _text(key: str, value: Any, nested_as_text: bool) -> str:
-    if isinstance(value, bool):
-        value = "true" if value else "false"
-    if nested_as_text and isinstance(value, list):
-        value = _dump(value, b"").decode()
-    if not isinstance(value, str):
-        raise _Malformed("nested", f"has a nested value of {key[:60]!r}")
-    if not (key.isprintable() and value.isprintable()):  # quick to tell, and true of nearly all
-        _refuse_what_no_text_holds(f"{key}{value}", key)
-    return value
-
-
-def _refuse_what_no_text_holds(text: str, key: str) -> None:
-    if _SURROGATE.search(text):
-        raise _Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
-    if "\0" in text:
-        raise _Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")
-
-
 def _dump(item: Any, body: bytes) -> bytes:
-    """The item alone; the whole body where it is nested too deep to be cut out."""
+    """The item alone; the whole body if it is nested too deeply to be cut out."""
     try:
         return json.dumps(_plain(item)).encode()
     except RecursionError:
@@ -140,7 +128,7 @@ def _dump(item: Any, body: bytes) -> bytes:
 
 
 def _plain(item: Any) -> Any:
-    """The item with its objects as objects again; of a key given twice the last shows."""
+    """The item with dicts for its objects; the last value wins where a key is given twice."""
     if isinstance(item, _Pairs):
         return {key: _plain(value) for key, value in item}
     return [_plain(value) for value in item] if isinstance(item, list) else item

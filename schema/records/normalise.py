@@ -1,7 +1,7 @@
 """What a record's values mean: one record as read becomes the rows of its class.
 
-A record of a site's own class has only its times and blanks normalised: the rest is its
-trigger's business.
+In a record of a site's own class only times and blanks are normalised; the rest is left to the
+trigger of its view.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 
 MOMENT, DAY, CLOCK = "moment", "day", "clock"
-"""What a column of a site's own class may hold: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
+"""Kinds of columns of a site's own class: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
 
 NO_TIMES: Mapping[str, str] = {}
 
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
-_LONGEST_HOST = 300  # with final dots: what is longer need not be remembered
-# Compiled when needed, which is seldom: a publishing of one result has no time for more.
+_LONGEST_HOST = 300  # with final dots; a longer value is not worth caching
+# Compiled when needed, which is rare: publishing one result has no time to spare.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
 _CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
 _SURROGATE = r"[\ud800-\udfff]"
@@ -48,12 +48,14 @@ _TIMES = frozenset(key.lower() for key in TIME_KEYS)
 _SPELLINGS = {each.name: Names([*each.keys, *TIME_KEYS]) for each in BUILT_IN.values()}
 
 _SHARED = 10_000
-"""Values to remember: the results of one round of probes share their times and hosts."""
+"""Cached values: the results of one round of probes share their times and hosts."""
 
 
 class Limits(NamedTuple):
-    """What is taken: how far from now the timestamp of a metric result may lie, and how much
-    one message may hold (rows count as records: a list of flavours makes many of one)."""
+    """How far from now the timestamp of a metric result may lie, and how much a message may hold.
+
+    Rows count as records: a list of flavours makes several rows of one record.
+    """
 
     past: timedelta = timedelta(days=3653)
     future: timedelta = timedelta(days=1)
@@ -69,10 +71,10 @@ def normalise(
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     times: Mapping[str, str] = NO_TIMES,
 ) -> list[Record]:
-    """The rows of one record: one, or one per flavour of a comma list; empty values left out.
+    """The rows of one record: one, or one per flavour of a comma list, without empty values.
 
-    `headers` are the message's; `now` is aware; `times` tells, for a site's own class, which keys
-    (in lower case) besides TIME_KEYS hold a MOMENT, a DAY or a time of day (CLOCK).
+    `headers` are the message's; `now` is aware; `times` maps the keys (in lower case) of a site's
+    own class that hold times, besides TIME_KEYS, to MOMENT, DAY or CLOCK.
 
     Raises:
         RecordRefused: the record can never be loaded.
@@ -80,7 +82,13 @@ def normalise(
     """
     message_class = built_in(class_name)
     if message_class is None:
-        return [_own(fields, times)]
+        record = {}
+        for key, value in fields.items():
+            value = value.strip(BLANKS)
+            kind = times.get(key.lower()) or (MOMENT if key.lower() in _TIMES else None)
+            if value:
+                record[key] = _OF_KIND[kind](key, value) if kind else value
+        return [record]
     record = _spelled(fields, message_class)
     for key in TIME_KEYS:
         if key in record:
@@ -90,23 +98,28 @@ def normalise(
         _check_age(record, now, limits)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
-    if message_class is SITE_GROUP and "weight" in record:
-        _check_weight(record["weight"])
+    if message_class is SITE_GROUP:
+        weight = record.get("weight", "0")
+        if not re.fullmatch("[0-9]{1,9}", weight):  # below 2^31, an integer of PostgreSQL
+            raise RecordRefused("bad-weight", f"weight {weight[:40]!r} is not a whole number")
     rows = _by_flavour(record, limits)
-    _require(rows[0], message_class)
+    missing = [key for key in message_class.required if key not in rows[0]]
+    if message_class is DOWNTIME and "hostName" not in rows[0] and "siteName" not in rows[0]:
+        missing.append("hostName or siteName")
+    if missing:
+        raise RecordRefused("missing-key", f"{message_class.name} needs {', '.join(missing)}")
     return rows
 
 
 def status_of(text: str) -> str:
-    """OK, WARNING, CRITICAL or UNKNOWN, from the word in any case or a plugin's exit code."""
+    """One of STATUSES, from its name in any case or a plugin's exit code."""
     word = text.upper()
     if word in STATUSES and text.isascii():
         return word
     if text in ("0", "1", "2", "3"):
         return STATUSES[int(text)]
-    raise RecordRefused(
-        "bad-status", f"metricStatus {text[:40]!r} is none of {', '.join(STATUSES)}"
-    )
+    names = ", ".join(STATUSES)
+    raise RecordRefused("bad-status", f"metricStatus {text[:40]!r} must be one of {names}")
 
 
 def host_of_uri(uri: str) -> str:
@@ -115,24 +128,13 @@ def host_of_uri(uri: str) -> str:
     return match.group(1).strip("[]") if match else ""
 
 
-def _own(fields: Mapping[str, str], times: Mapping[str, str]) -> Record:
-    """A record of a site's own class."""
-    record: Record = {}
-    for key, value in fields.items():
-        value = value.strip(BLANKS)
-        kind = times.get(key.lower()) or (MOMENT if key.lower() in _TIMES else None)
-        if value:
-            record[key] = _OF_KIND[kind](key, value) if kind else value
-    return record
-
-
 def _spelled(fields: Mapping[str, str], message_class: MessageClass) -> Record:
-    """The values that are there, without blanks around them, by the keys of the class."""
+    """The values that are not empty, without blanks around them, by the keys of the class."""
     spelling = _SPELLINGS[message_class.name]
     record: Record = {}
     for name, value in fields.items():
         value = value.strip(BLANKS)
-        if not value.isprintable():  # quick to tell, and true of nearly all
+        if not value.isprintable():  # a quick test that nearly all values pass
             value = _tidy(name, value)
         if value:
             record[spelling[name] or name] = value
@@ -167,13 +169,15 @@ def _day(key: str, value: str) -> str:
             return date.fromisoformat(value).isoformat()
     except ValueError:
         pass
-    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is no day YYYY-MM-DD")
+    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is not a date (expected YYYY-MM-DD)")
 
 
 def _clock(key: str, value: str) -> str:
     if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", value, re.ASCII):
         return value
-    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is no time of day hh:mm:ss")
+    raise RecordRefused(
+        "bad-time", f"{key}: {value[:40]!r} is not a time of day (expected hh:mm:ss)"
+    )
 
 
 _OF_KIND = {MOMENT: _time, DAY: _day, CLOCK: _clock}
@@ -185,7 +189,7 @@ def utc(value: str) -> str:
 
 
 def _complete(record: Record, headers: Mapping[str, str]) -> None:
-    """Fill in what a metric result says by other keys, or its message by headers."""
+    """Fill in what a metric result has under other keys, or its message in headers."""
     if record.get("metricStatus", "OK") not in STATUSES:
         record["metricStatus"] = status_of(record["metricStatus"])
     if "serviceURI" in record:
@@ -193,16 +197,10 @@ def _complete(record: Record, headers: Mapping[str, str]) -> None:
     if "serviceFlavour" not in record and "serviceType" in record:
         record["serviceFlavour"] = record["serviceType"]
     if "monitoringHost" not in record:
-        host = _named_by_a_header(headers) or record.get("gatheredAt")
-        if host:
+        name = next(filter(headers.get, MONITORING_HOST_HEADERS), "")
+        host = _tidy(name, headers[name].strip(BLANKS)) if name else ""
+        if host := host or record.get("gatheredAt", ""):
             record["monitoringHost"] = host
-
-
-def _named_by_a_header(headers: Mapping[str, str]) -> str:
-    for name in MONITORING_HOST_HEADERS:
-        if headers.get(name):
-            return _tidy(name, headers[name].strip(BLANKS))
-    return ""
 
 
 def _check_age(record: Record, now: datetime, limits: Limits) -> None:
@@ -210,13 +208,12 @@ def _check_age(record: Record, now: datetime, limits: Limits) -> None:
     if when is None:
         return
     earliest, latest = window(now, limits)
-    # Times in our own form compare as texts.
+    # Times in our own format compare as texts.
     if when < earliest:
         raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
     if when > latest:
-        raise RecordRefused(
-            "in-the-future", f"timestamp {when} is in the future: here it is {format_time(now)}"
-        )
+        text = f"timestamp {when} is in the future: here it is {format_time(now)}"
+        raise RecordRefused("in-the-future", text)
 
 
 @lru_cache(maxsize=10)  # one `now` serves a whole batch
@@ -228,13 +225,8 @@ def window(now: datetime, limits: Limits) -> tuple[str, str]:
 def _host(value: str) -> str:
     host = value.rstrip(".")
     if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
-        raise RecordRefused("bad-host", f"hostName {value[:80]!r} is no host name")
+        raise RecordRefused("bad-host", f"hostName {value[:80]!r} is not a host name")
     return host.lower()
-
-
-def _check_weight(value: str) -> None:
-    if not re.fullmatch("[0-9]{1,9}", value):  # below 2^31, what PostgreSQL calls an integer
-        raise RecordRefused("bad-weight", f"weight {value[:40]!r} is no whole number")
 
 
 def _by_flavour(record: Record, limits: Limits) -> list[Record]:
@@ -246,11 +238,3 @@ def _by_flavour(record: Record, limits: Limits) -> list[Record]:
     del record["serviceFlavour"]
     flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
     return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]
-
-
-def _require(record: Record, message_class: MessageClass) -> None:
-    missing = [key for key in message_class.required if key not in record]
-    if message_class is DOWNTIME and "hostName" not in record and "siteName" not in record:
-        missing.append("hostName or siteName")
-    if missing:
-        raise RecordRefused("missing-key", f"{message_class.name} needs {', '.join(missing)}")

@@ -1,8 +1,8 @@
 """Probe results of ETF, the Experiments Test Framework, as its nstream library writes them.
 
-nstream is told about each check by Nagios and puts one JSON object a result into a directory
-queue, whence stompclt may carry it to a broker. Which keys it writes is its setting `c_map`; here
-the names of its documentation are known, the others are a subscription's `rename`.
+Nagios calls nstream for each check; it puts one JSON object per result into a directory queue,
+from which stompclt may carry it to a broker. Its setting `c_map` decides which keys it writes: the
+names of its documentation are known here, others are the `rename` of a subscription.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord
 
 FLAVOUR = "serviceFlavour"
 TAGS = "tags"
-"""What ETF groups hosts and checks by: the service flavours, with blanks between."""
+"""The groups of hosts and checks in ETF: the service flavours, separated by blanks."""
 
 KEYS = {
     "metric": "metricName",
@@ -30,7 +30,7 @@ KEYS = {
     "servicetype": "serviceType",
     TAGS: TAGS,
 }
-"""By lower-case name; `timestamp` is the same here and there."""
+"""Our keys by nstream's in lower case; `timestamp` is the same in both."""
 
 _ESCAPED_LINE_END = r"(?<!\\)\\n"
 
@@ -44,7 +44,7 @@ def read_nstream(
 ) -> Reading:
     """The records of a body, one object or an array of them, with our keys.
 
-    The only values that are no text, counters of performance data, become their JSON text.
+    The only values that are not texts, counters of performance data, become JSON text.
 
     Raises:
         MessageRefused: more than `max_records`.
@@ -54,7 +54,8 @@ def read_nstream(
     )
     needs_flavour = message_class is not None and FLAVOUR in message_class.required
     return [
-        _as_ours(each, needs_flavour) if isinstance(each, ReadRecord) else each for each in reading
+        _as_ours(record, needs_flavour) if isinstance(record, ReadRecord) else record
+        for record in reading
     ]
 
 
@@ -64,9 +65,9 @@ def _as_ours(record: ReadRecord, needs_flavour: bool) -> ReadRecord | BadRecord:
     if flavours:
         fields[FLAVOUR] = ",".join(flavours)
     elif needs_flavour and not fields.get("serviceType"):
-        words = f"item {record.line} names no service flavour: want it in {TAGS} or {FLAVOUR}"
-        return BadRecord("missing-key", words, record.raw, record.line)
-    if DETAILS in fields:  # Nagios hands over many lines as one
+        text = f"item {record.line} names no service flavour (expected in {TAGS} or {FLAVOUR})"
+        return BadRecord("missing-key", text, record.raw, record.line)
+    if DETAILS in fields:  # Nagios passes many lines as one
         fields[DETAILS] = re.sub(_ESCAPED_LINE_END, "\n", fields[DETAILS])
     return record._replace(fields=fields)
 

@@ -1,7 +1,7 @@
 """Performance data as plugins write it: `'label'=value[UOM];warn;crit;min;max`, blanks between.
 
-The form is that of the monitoring plugins' guidelines. Whoever carries the text keeps what isn't
-of it; whoever wants values passes it over.
+The form is that of the monitoring plugins' guidelines. Text of any other form is stored and
+forwarded as it is, and skipped where values are read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# A quoted label may hold blanks, `=` and, doubled, quotes. Its length is bounded lest a megabyte
-# of quotes takes forever.
+# A quoted label may hold blanks, `=` and doubled quotes. Its length is bounded, or a megabyte of
+# quotes would take forever.
 _LABEL = r"'(?:[^'\n]|''){1,250}'(?==)"
 _WORD = re.compile(rf"{_LABEL}\S*|\S+")
 _QUOTED = re.compile(_LABEL)
@@ -21,7 +21,7 @@ _VALUE = re.compile(rf"""({_NUMBER})([^\d;'"=\s]*)(?:;\S*)?""")
 
 
 class Measured(NamedTuple):
-    """A value as the plugin wrote it, but with a decimal point; the unit may be empty."""
+    """A value as the plugin wrote it, with a decimal point; the unit may be empty."""
 
     label: str
     number: str
@@ -29,31 +29,25 @@ class Measured(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """Whatever stands between blanks; a quoted label may hold some."""
+    """The text split at blanks, but not at those in quoted labels."""
     return _WORD.findall(text)
 
 
 def is_item(word: str) -> bool:
-    """Whether it is a label and a value, or a label and `U`: the plugin has no value."""
+    """Whether it is a label with a value, or with `U`: the plugin has no value."""
     return bool(_ITEM.fullmatch(word))
 
 
 def measured(text: str) -> Iterator[Measured]:
-    """The items that have a value, in their order. A decimal comma (a plugin that minds its
-    locale writes one) is a point, a comma after the number a separator."""
+    """The items that have a value, in order.
+
+    A comma in a number (some plugins use the locale) is a decimal point, one after it a separator.
+    """
     for word in words(text):
-        label, value = _split(word)
-        found = _VALUE.fullmatch(value)
-        if label and found:
-            yield Measured(label, found.group(1).replace(",", "."), found.group(2).rstrip(","))
-
-
-def _split(word: str) -> tuple[str, str]:
-    """The label, out of its quotes, and what follows it; no label where a quote stays open."""
-    if not word.startswith("'"):
-        label, _, value = word.partition("=")
-        return ("" if "'" in label else label), value
-    quoted = _QUOTED.match(word)
-    if quoted is None:
-        return "", ""
-    return word[1 : quoted.end() - 1].replace("''", "'"), word[quoted.end() + 1 :]
+        if quoted := _QUOTED.match(word):
+            label, value = word[1 : quoted.end() - 1].replace("''", "'"), word[quoted.end() + 1 :]
+        else:
+            label, _, value = word.partition("=")
+        match = _VALUE.fullmatch(value)
+        if match and label and (quoted or "'" not in label):
+            yield Measured(label, match[1].replace(",", "."), match[2].rstrip(","))

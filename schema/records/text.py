@@ -45,7 +45,7 @@ _END = END.encode()
 _END_LINE = _END + b"\n"
 _BOM = "\ufeff"
 BLANKS = f" \t\r\xa0{_BOM}"
-"""What may stand around a value and is no part of it."""
+"""Characters that may surround a value and are not part of it."""
 
 _SPELLING = Names(METRIC_OUTPUT.keys)
 _MANY_LINES = frozenset({SUMMARY, DETAILS})
@@ -53,7 +53,7 @@ _REPLACED = ("invalid UTF-8 replaced",)
 
 
 class ReadRecord(NamedTuple):
-    """One record as it was read: keys as spelled by the writer, values as text."""
+    """One record as read: keys in our spelling or in the writer's, values as text."""
 
     fields: Record
     raw: bytes
@@ -62,7 +62,7 @@ class ReadRecord(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """A record that is none: `reason` is a short word, `text` the sentence, `line` its first."""
+    """A record that can't be read: `reason` is a short word, `text` a sentence for people."""
 
     reason: str
     text: str
@@ -82,11 +82,11 @@ def read_wlcg(
     renames: Mapping[str, str] = NO_RENAMES,
     max_records: int = sys.maxsize,
 ) -> Reading:
-    """The records of a body, in order; a bad one does not take its neighbours along.
+    """The records of a body, in order; a bad one does not affect its neighbours.
 
-    `columns` are the keys of a site's own class; with the built-in keys they tell whether an
+    `columns` are the keys of a site's own class; they and the built-in keys decide whether an
     `EOT` line inside details ends the record. `record_count` is the header of that name: if it
-    is met, a missing last `EOT` is forgiven. `renames` are our keys by foreign ones in lower case.
+    is right, a missing last `EOT` is forgiven. `renames` maps foreign keys in lower case to ours.
 
     Raises:
         MessageRefused: more than `max_records`.
@@ -112,7 +112,14 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     A summary of several lines or above 255 characters is cut to one line; the whole of it then
     heads the details. A details line that would end the record gets one leading blank.
     """
-    values = _strict(record)
+    values: Record = {}
+    for name, value in record.items():
+        key = _SPELLING[name] or name
+        if "\n" in value and key not in _MANY_LINES:
+            value = " ".join(text_lines(value))
+        value = value.strip(BLANKS)
+        if value:
+            values[key] = value
     summary = values.get(SUMMARY, "")
     if len(summary) > SUMMARY_LENGTH or "\n" in summary:
         _shorten_summary(values)
@@ -120,14 +127,17 @@ def write_wlcg(record: Mapping[str, str]) -> str:
     lines = [f"{key}: {values.pop(key)}" for key in WRITE_ORDER if key in values]
     lines += [f"{key}: {value}" for key, value in values.items()]
     if details:
-        lines.append(f"{DETAILS}: {_safe_details(details)}")
+        if END in details or "\r" in details or _BOM in details:
+            details = "\n".join(
+                f" {line}" if line.rstrip() == END else line for line in text_lines(details)
+            )
+        lines.append(f"{DETAILS}: {details}")
     lines.append(f"{END}\n")
     return "\n".join(lines)
 
 
 def too_many(max_records: int) -> MessageRefused:
-    words = f"above max_records = {max_records} in one message"
-    return MessageRefused("too-many-records", words)
+    return MessageRefused("too-many-records", f"above max_records = {max_records} in one message")
 
 
 def text_lines(text: str) -> list[str]:
@@ -138,7 +148,9 @@ def text_lines(text: str) -> list[str]:
     return lines
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
+    """A record that can't be read; its reader makes a BadRecord of it."""
+
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason = reason
@@ -147,13 +159,15 @@ class _Malformed(Exception):
 def _chunks(
     body: bytes, columns: tuple[str, ...], spelling: Names, max_records: int
 ) -> list[tuple[bytes, bytes]]:
-    """The lines of each record, and its `EOT` line; inside details not every such line ends it."""
+    """The text of each record and its `EOT` line; inside details not every such line ends it."""
     chunks = []
     begin = looked_at = 0
     in_details = False
     for start, end in _end_lines(body):
         if not record_starts(body, end, columns):
-            in_details = in_details or _has_details(body[looked_at:start], spelling)
+            in_details = in_details or any(
+                spelling[_key(line)] == DETAILS for line in _lines(body[looked_at:start])
+            )
             looked_at = start
             if in_details:
                 continue
@@ -170,7 +184,7 @@ def _chunks(
 
 
 def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where each `EOT` line starts and ends."""
+    """The start and end of each `EOT` line."""
     end = 0
     while (at := body.find(_END, end)) >= 0:
         start = body.rfind(b"\n", end, at) + 1 or end
@@ -181,7 +195,7 @@ def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
-    """Whether a record, or nothing at all, follows there."""
+    """Whether a record, or nothing at all, follows at this offset."""
     while at < len(body):
         end = body.find(b"\n", at) + 1 or len(body)
         line = _lines(body[at:end])[0]
@@ -199,16 +213,12 @@ def _names(columns: tuple[str, ...]) -> Names:
 
 @lru_cache(maxsize=100)
 def _spelling(renames: tuple[tuple[str, str], ...]) -> Names:
-    """Our keys by the names that they have in a text with foreign ones."""
+    """Our keys by their names in a text with foreign keys."""
     spelling = Names([*METRIC_OUTPUT.keys, *(ours for _, ours in renames)])
     for foreign, ours in renames:
-        # In the spelling of the built-in keys: what the reader must know is found by it.
+        # In the spelling of the built-in keys, by which the reader looks up details.
         spelling[foreign] = _SPELLING[ours] or ours
     return spelling
-
-
-def _has_details(body: bytes, spelling: Names) -> bool:
-    return any(spelling[_key(line)] == DETAILS for line in _lines(body))
 
 
 def _key(line: str) -> str:
@@ -232,21 +242,23 @@ def _read(
 ) -> ReadRecord | BadRecord:
     lines = _lines(text.removesuffix(b"\n"))
     if not lines[0].strip():
-        line += next((at for at, each in enumerate(lines) if each.strip()), text.count(b"\n"))
+        filled = (number for number, content in enumerate(lines) if content.strip())
+        line += next(filled, text.count(b"\n"))
     try:
         fields = _fields(lines, spelling)
-        if b"\0" in text:
-            _refuse_nul(fields)
+        for key, value in fields.items() if b"\0" in text else ():
+            if "\0" in value:
+                raise Malformed("nul-byte", f"the value of {key[:60]} holds a NUL byte")
         if not (end or complete or _is_whole(fields, text, required)):
-            raise _Malformed("truncated", f"no {END} line ends the record")
-    except _Malformed as problem:
+            raise Malformed("truncated", f"no {END} line ends the record")
+    except Malformed as problem:
         return BadRecord(problem.reason, f"line {line}: {problem}", text + end, line)
     replaced = not text.isascii() and any("\ufffd" in value for value in fields.values())
     return ReadRecord(fields, text + end, line, _REPLACED if replaced else ())
 
 
 def _is_whole(fields: Record, text: bytes, required: tuple[str, ...]) -> bool:
-    """Whether a last record without `EOT` still shows that nothing of it is lost."""
+    """Whether a last record without `EOT` is complete all the same."""
     present = {key.lower() for key, value in fields.items() if value}
     if not required or fields.get(DETAILS) or not text.endswith(b"\n"):
         return False
@@ -264,45 +276,21 @@ def _fields(lines: list[str], spelling: Names) -> Record:
     for line in rest:
         name, colon, value = line.partition(":")
         key = spelling.get(name)
-        if not key or not colon:  # not as we would write it
+        if not key or not colon:  # not as our writer writes it
             if not line.strip():
                 continue
-            name = _key_of(line)
+            name = _key(line)
+            if not name:
+                raise Malformed("no-key", f"{line[:60]!r} is not a line `key: value`")
             key = spelling[name] or unknown.setdefault(name.lower(), name)
         if key in fields:
-            raise _Malformed("duplicate-key", f"the key {name[:60]} stands twice")
+            raise Malformed("duplicate-key", f"the key {name[:60]} appears twice")
         if key == DETAILS:
             value = "\n".join([value, *rest])
         fields[key] = value.strip(BLANKS)
     if not fields:
-        raise _Malformed("empty", "a record without a key")
+        raise Malformed("empty", "a record without a key")
     return fields
-
-
-def _key_of(line: str) -> str:
-    key = _key(line)
-    if not key:
-        raise _Malformed("no-key", f"{line[:60]!r} is no `key: value`")
-    return key
-
-
-def _refuse_nul(fields: Record) -> None:
-    for key, value in fields.items():
-        if "\0" in value:
-            raise _Malformed("nul-byte", f"the value of {key[:60]} holds a NUL byte")
-
-
-def _strict(record: Mapping[str, str]) -> Record:
-    """The values that are there, in our spelling of the keys, one line each where it must be."""
-    values: Record = {}
-    for name, value in record.items():
-        key = _SPELLING[name] or name
-        if "\n" in value and key not in _MANY_LINES:
-            value = " ".join(text_lines(value))
-        value = value.strip(BLANKS)
-        if value:
-            values[key] = value
-    return values
 
 
 def _shorten_summary(values: Record) -> None:
@@ -312,10 +300,3 @@ def _shorten_summary(values: Record) -> None:
         values[SUMMARY] = short
     if short != whole:
         values[DETAILS] = f"{whole}\n{values[DETAILS]}" if DETAILS in values else whole
-
-
-def _safe_details(details: str) -> str:
-    if END not in details and "\r" not in details and _BOM not in details:
-        return details
-    lines = text_lines(details)
-    return "\n".join(f" {line}" if line.rstrip() == END else line for line in lines)

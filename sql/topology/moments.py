@@ -17,7 +17,7 @@ def time_argument(text: str) -> str:
     """A time with its zone, seconds being optional, as `YYYY-MM-DDThh:mm:ssZ`."""
     found = _TIME.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: want YYYY-MM-DDThh:mmZ")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time (expected YYYY-MM-DDThh:mmZ)")
     seconds, zone = found.groups()
     if zone is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone: for UTC write {text}Z")

@@ -136,7 +136,7 @@ def test_a_bad_status_is_refused(sam_publish: Publish, spool: DirectoryQueue) ->
     done = sam_publish(*OK_RESULT, "--status", "FINE")
 
     assert done.returncode == 65
-    assert "metricStatus 'FINE' is none of" in done.stderr
+    assert "metricStatus 'FINE' must be one of" in done.stderr
     assert spool.count() == 0
 
 

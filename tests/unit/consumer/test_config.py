@@ -136,7 +136,7 @@ def test_a_subscription_says_what_the_messages_of_a_broker_or_a_spool_are(tmp_pa
 
 
 NO_PATH = "broker URL spool://in…: want three slashes, spool:///path"
-TWICE = "'Metric' is there twice (names are the same in any case)"
+TWICE = "'Metric' appears twice (names match in any case)"
 
 
 def test_problems_of_formats_and_names_are_told_at_once_with_their_lines(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def test_a_refused_record_names_its_place_and_its_neighbours_are_read() -> None:
 def test_a_broken_record_names_its_line_once() -> None:
     (refused,) = read("hostName: a\nthis is no line\nEOT\n")
 
-    assert str(refused) == "in.txt:1: record refused, no-key: 'this is no line' is no `key: value`"
+    problem = "'this is no line' is not a line `key: value`"
+    assert str(refused) == f"in.txt:1: record refused, no-key: {problem}"
 
 
 @pytest.mark.parametrize("body", ["", " \n\n", "EOT\n"])

@@ -106,7 +106,7 @@ def test_every_bad_element_is_told_with_its_line(file: Path) -> None:
     name = str(file)
     size = service_endpoint().count("\n")
     assert lines == [
-        f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words' is no host name",
+        f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words' is not a host name",
         f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION 'x' is neither Y nor N",
         f"{name}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
         f"{name}, line {3 + 4 * size}: SITE 14G0: is <SITE>, not <SERVICE_ENDPOINT>",
@@ -186,7 +186,7 @@ def test_a_downtime_without_services_counts_for_none(
         (downtime(key=""), "has no PRIMARY_KEY"),
         (downtime(host="", site=""), "hostName or siteName"),
         (downtime(severity=""), "needs severity"),
-        (downtime().replace(f"{START}", "soon"), "'soon' is no time"),
+        (downtime().replace(f"{START}", "soon"), "'soon' is not a time"),
     ],
 )
 def test_a_downtime_that_cannot_be_is_refused(file: Path, element: str, words: str) -> None:

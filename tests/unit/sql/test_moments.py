@@ -31,14 +31,14 @@ def test_a_time_has_a_zone_and_becomes_utc(text: str, time: str) -> None:
     ("text", "words"),
     [
         ("2026-11-20T08:00", "no time zone: for UTC write 2026-11-20T08:00Z"),
-        ("2026-11-20", "is no time"),
-        ("20261120", "is no time"),
-        ("20/11/2026 08:00Z", "is no time"),
-        ("2026-11-20T24:00Z", "is no time"),
-        ("2026-02-30T08:00Z", "is no time"),
-        ("0001-01-01T00:00+01:00", "is no time"),
-        ("now", "is no time"),
-        ("", "is no time"),
+        ("2026-11-20", "is not a time"),
+        ("20261120", "is not a time"),
+        ("20/11/2026 08:00Z", "is not a time"),
+        ("2026-11-20T24:00Z", "is not a time"),
+        ("2026-02-30T08:00Z", "is not a time"),
+        ("0001-01-01T00:00+01:00", "is not a time"),
+        ("now", "is not a time"),
+        ("", "is not a time"),
     ],
 )
 def test_what_could_be_read_two_ways_is_no_time(text: str, words: str) -> None:
@@ -85,7 +85,7 @@ def test_a_window_is_of_days_both_included_or_of_times(text: str, window: tuple[
     [
         ("2026-11-01", "is no window"),
         ("2026-11-30..2026-11-01", "ends before it begins"),
-        ("2026-11-01..2026-11-02T00:00Z", "is no time"),
+        ("2026-11-01..2026-11-02T00:00Z", "is not a time"),
         ("2026-11-01T08:00..2026-11-01T09:00", "no time zone"),
         ("2026-11-01T08:00Z..2026-11-01T08:00Z", "ends before it begins"),
     ],
