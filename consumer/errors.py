@@ -3,15 +3,15 @@
     ConsumerError            one clear line, and the program ends
     ├── ClockNotSet          the host shows a time before this program was made
     ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
+    ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
     ├── SourceTaken          another process consumes, or reads this spool, under the same name
-    ├── NoState              no daemon of that name has told how it does
-    └── EditorFailed         a person's editor is not there, or gave up
+    ├── NoState              no daemon of that name has written its state
+    └── EditorFailed         the editor was not found, or failed
     SessionLost              (schema.net.stomp_session) one connection is over: connect again; what
     │                        was not acked comes again
     └── SubscriptionRefused  because of one destination: go on without it
 
-The database's errors are those of `sql.errors`: `DatabaseAway` is waited for, others end the
-program.
+Other errors of the database are those of `sql.errors`, and end the program.
 """
 
 from __future__ import annotations
@@ -49,6 +49,16 @@ class SourceUnreachable(ConsumerError):
     def __init__(self, sources: Sequence[str], timeout_s: float) -> None:
         super().__init__(f"not reached within {timeout_s:g} s: {', '.join(sources)}")
         self.sources = tuple(sources)
+
+
+class SinkAway(ConsumerError):
+    """The database, or the directory to store to, is away or full."""
+
+    def __init__(self, cause: SamError, needs_action: bool = False) -> None:
+        """`needs_action`: it stays so until somebody acts."""
+        super().__init__(str(cause))
+        self.exit_code = cause.exit_code
+        self.needs_action = needs_action
 
 
 class SourceTaken(ConsumerError):

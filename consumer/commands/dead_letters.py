@@ -24,7 +24,14 @@ from sam_pipeline.consumer.commands.dead_letter_tables import (
 from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
 from sam_pipeline.consumer.config import editor_command, load_limits
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, CommandParser, to_json
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    NO_INPUT,
+    OK,
+    CommandParser,
+    common_options,
+    to_json,
+)
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.open import open_database
@@ -63,15 +70,10 @@ BIGGEST = 2**63 - 1
 logger = logging.getLogger(__name__)
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `dead-letter` and what it can do."""
-    group = commands.add_parser(
-        "dead-letter",
-        parents=[common],
-        help="look at records that could not be loaded, mend them, load them after all",
-        epilog=EXAMPLES,
-    )
-    actions = group.add_subparsers(metavar="ACTION", required=True)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    common = common_options()
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
     command = _add(actions, common, "list", "the open ones: id, time, class, reason, error")
     _add_selection(command, everything="also those that were replayed or dropped")
     command.add_argument("--limit", metavar="N", type=_number, help="only the newest N")

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from sam_pipeline.consumer.config import load_who, state_places
 from sam_pipeline.consumer.core.tally import listed
@@ -33,15 +32,10 @@ Exit 0 when running, 69 in any other state.
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "status",
-        parents=[common],
-        help="state, lag, backlog, rates, last commit, per broker and per class",
-        epilog=EXAMPLES,
-    )
-    add_instance(command)
-    command.set_defaults(handler=run_status)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_instance(parser)
+    parser.set_defaults(handler=run_status)
 
 
 def add_instance(parser: argparse.ArgumentParser) -> None:

@@ -38,7 +38,7 @@ class Attempts:
 
     def parts(self, batch: Sequence[Delivery]) -> Iterator[Sequence[Delivery]]:
         """The batch, in order, in parts that may be loaded at a time."""
-        if not self._deaths:
+        if batch and not self._deaths:
             yield batch
             return
         part: list[Delivery] = []
@@ -50,7 +50,8 @@ class Attempts:
                 part, worst = [], 0
             part.append(delivery)
             worst = max(worst, deaths)
-        yield part
+        if part:
+            yield part
 
     def poison(self, batch: Sequence[Delivery]) -> set[str]:
         """Ids of those messages that are not to be looked into."""

@@ -1,29 +1,23 @@
-"""The heart of the consumer: take a batch, load it, commit, then ack."""
+"""The heart of the consumer: take a batch, store it, commit, then ack."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused
-from sam_pipeline.sql.loading.load import Loaded
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.errors import SinkAway
 
 IDLE_S = 0.2
-"""How often a loop without messages looks whether it shall end."""
-
-Load = Callable[[Sequence[Delivery], Collection[str]], Loaded]
-"""Stores the messages of a batch; those with the ids given are poison, to be kept unread.
-Everything is committed when it returns."""
-
-AWAY = (DatabaseAway, SpoolError)
-"""What we store to can't be reached, or is full: the same again later."""
+"""How often a loop without messages checks whether to stop."""
 
 T = TypeVar("T")
 
@@ -31,116 +25,106 @@ logger = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """Told to stop while waiting: nothing of the batch in hand was committed."""
+    """Asked to stop while waiting: nothing of the present batch was committed."""
+
+
+class Loop:
+    """Runs in the main thread; all others only fill its inbox and execute its acks."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        rule: BatchRule,
+        sink: Sink,
+        patience: Patience,
+        attempts: Attempts,
+        state: State,
+    ) -> None:
+        self._inbox = inbox
+        self._rule = rule
+        self._sink = sink
+        self._patience = patience
+        self._attempts = attempts
+        self._state = state
+
+    def run(self, stop: threading.Event, goes_on: Callable[[bool], bool]) -> None:
+        """Until `stop`, or until `goes_on` says no, asked after each batch and each silence.
+
+        Raises:
+            Stopped: while the sink was away; the brokers keep the present batch.
+            SinkAway: for longer than the patience lasts.
+        """
+        news = True
+        while goes_on(news) and not stop.is_set():
+            self._state.turned()
+            batch = self._inbox.take(self._rule, IDLE_S)
+            self._state.taken(batch)
+            for part in self._attempts.parts(batch):
+                outcome = self._commit(part)
+                acknowledge(part)
+                self._state.committed(part, outcome)
+            news = bool(batch)
+            self._sink.upkeep(news)
+
+    def _commit(self, batch: Sequence[Delivery]) -> Tally:
+        """Store the batch, however long it takes."""
+        poison = self._attempts.poison(batch)
+
+        def attempt() -> Tally:
+            self._inbox.raise_failure()  # a source may break while the sink is away
+            self._attempts.begin(batch)
+            try:
+                return self._sink.load(batch, poison)
+            except SinkAway:
+                self._attempts.rest()  # if we die while we only wait, the batch did not cause it
+                raise
+
+        outcome = self._patience.until_done(attempt)
+        self._attempts.end(batch)
+        return outcome
 
 
 class Patience:
-    """Waits for a database that is away, or a full disk: for ever, or in a drain for a while."""
+    """Waits for a sink that is away: for ever, or in a drain for a while."""
 
     def __init__(
         self,
         stop: threading.Event,
         delays: Callable[[], Iterator[float]],
-        give_up_after_s: float | None = None,
+        state: State,
+        give_up_after_s: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
-        state: State | None = None,
     ) -> None:
-        self._state = state or State()
         self._stop = stop
         self._delays = delays
+        self._state = state
         self._give_up_after_s = give_up_after_s
         self._clock = clock
 
     def until_done(self, action: Callable[[], T]) -> T:
-        """What `action` gives, once it can be done.
+        """The result of `action`, once it succeeds.
 
         Raises:
             Stopped: while waiting.
-            DatabaseAway, SpoolError: for longer than we wait.
+            SinkAway: it was away for too long.
         """
-        began, told = self._clock(), ""
+        began, reported = self._clock(), ""
         for delay_s in self._delays():
             try:
                 result = action()
-            except AWAY as error:
-                if self._over(began):
+            except SinkAway as error:
+                if self._clock() - began >= self._give_up_after_s:
                     raise
-                if str(error) != told:
-                    _tell(error)
-                told = str(error)
-                self._state.cannot_commit(told)
+                if str(error) != reported:
+                    level = logging.ERROR if error.needs_action else logging.WARNING
+                    logger.log(level, "%s; waiting, nothing is acked", error)
+                reported = str(error)
+                self._state.cannot_commit(reported)
             else:
                 self._state.can_commit()
-                if told:
+                if reported:
                     logger.info("going on after %.0f s", self._clock() - began)
                 return result
             if self._state.pause(self._stop, delay_s):
                 break
         raise Stopped
-
-    def _over(self, began: float) -> bool:
-        limit_s = self._give_up_after_s
-        return limit_s is not None and self._clock() - began >= limit_s
-
-
-def _tell(error: Exception) -> None:
-    level = logging.ERROR if isinstance(error, DatabaseRefused) else logging.WARNING
-    logger.log(level, "%s; waiting, nothing is acked", error)
-
-
-class Loop:
-    """Runs in the main thread; everything else only feeds its inbox and executes its acks."""
-
-    def __init__(
-        self,
-        inbox: Inbox,
-        load: Load,
-        patience: Patience,
-        attempts: Attempts,
-        rule: BatchRule,
-        stop: threading.Event,
-        between: Callable[[bool], None] = lambda news: None,
-        state: State | None = None,
-    ) -> None:
-        self.state = state or State()
-        self._between = between
-        self._inbox = inbox
-        self._load = load
-        self._patience = patience
-        self._attempts = attempts
-        self._rule = rule
-        self._stop = stop
-
-    def run(self, goes_on: Callable[[bool], bool] = lambda news: True) -> None:
-        """Until told to stop, or until `goes_on` (asked after each batch and silence) says no.
-
-        Raises:
-            Stopped: while the database was away; the brokers keep the batch in hand.
-            DatabaseAway: for longer than we wait.
-        """
-        news = True
-        while goes_on(news) and not self._stop.is_set():
-            self.state.turned()
-            batch = self._inbox.take(self._rule, IDLE_S)
-            self.state.taken(batch)
-            for part in self._attempts.parts(batch) if batch else ():
-                self._commit(part)
-            news = bool(batch)
-            self._between(news)
-
-    def _commit(self, batch: Sequence[Delivery]) -> None:
-        poison = self._attempts.poison(batch)
-
-        def attempt() -> Loaded:
-            self._inbox.raise_failure()  # a source may break while the database is away
-            self._attempts.begin(batch)
-            try:
-                return self._load(batch, poison)
-            except AWAY:
-                self._attempts.rest()  # a death while we only wait is not its fault
-                raise
-
-        loaded = self._patience.until_done(attempt)
-        self._attempts.end(batch)
-        acknowledge(batch)
-        self.state.committed(batch, loaded)

@@ -6,24 +6,27 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.sql.loading.load import Loaded
+from sam_pipeline.consumer.core.tally import Tally
 
 
 class Sink(Protocol):
-    """Stores batches. Each method may raise DatabaseAway or SpoolError: the same again later."""
+    """Stores batches. `prepare` and `load` raise SinkAway for what may work later."""
 
     def prepare(self) -> None:
-        """Whether it can be stored to at all, before anything is acked.
+        """Check that batches can be stored, before anything is acked.
 
         Raises:
-            SamError: never, as long as nobody mends something.
+            SamError: they can't, until somebody changes something.
         """
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
-        """Store the messages; those with the ids in `poison` unread. Durable when it returns."""
+    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+        """Store the messages, those with the ids in `poison` unread; what became of them.
+
+        Everything is committed when it returns, and nothing when it raises.
+        """
 
     def upkeep(self, news: bool) -> None:
-        """What is done between two batches, in little time; `news`: something was stored."""
+        """Do other work between two batches, in little time; `news`: something was stored."""
 
     def finish(self) -> None:
-        """What is left to do when the last batch is stored."""
+        """Do what is left when the last batch is stored."""

@@ -12,7 +12,6 @@ from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.schema.messages.message import MESSAGE_ID
-from sam_pipeline.sql.loading.load import Loaded
 
 NOT_TRIED = "not tried yet"
 PAUSE_S = 1.0
@@ -82,15 +81,15 @@ class State:
             self.pending = batch
             self.behind_since = self._clock() if batch else None
 
-    def committed(self, batch: Sequence[Delivery], loaded: Loaded) -> None:
+    def committed(self, batch: Sequence[Delivery], outcome: Tally) -> None:
         """And acked: the first of the pending messages."""
         now = self._clock()
         step = len(batch) // SAMPLE + 1
         times = [sent_at(delivery.message.headers) for delivery in batch[::-step]]
         lags = [max(now.timestamp() - moment, 0.0) for moment in times if moment is not None]
-        second, messages, rows = int(now.timestamp()), len(batch), loaded.rows
+        second, messages, rows = int(now.timestamp()), len(batch), outcome.rows
         with self.lock:
-            self.tally.add(batch, loaded)
+            self.tally.add(batch, outcome)
             self.lags.add(lags, step)
             self.batches.add([len(batch)])
             self._forget_rates(second)

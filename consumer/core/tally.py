@@ -1,4 +1,4 @@
-"""What a run of the consumer did, to be told at its end and while it runs."""
+"""Counts of messages and what became of them: of one batch, or of a process since its start."""
 
 from __future__ import annotations
 
@@ -7,42 +7,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.sql.loading.load import Loaded
 
 MAX_KEYS = 100
-"""So many ignored keys are counted by name: senders can think of any number of them."""
+"""At most this many ignored keys are counted by name: senders may invent any number of them."""
 OTHERS = "(others)"
 LONGEST_KEY = 80
 
 
 @dataclass
 class Tally:
-    """Counts of one process since its start."""
-
     messages: Counter[str] = field(default_factory=Counter)
     """By broker."""
-    rows: int = 0
     rows_by_class: Counter[str] = field(default_factory=Counter)
+    """Stored, or there already."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """New ones, by reason."""
     checks: int = 0
+    """Messages that only prove a path."""
     ignored_keys: Counter[str] = field(default_factory=Counter)
+    """How often the view had no column for a key."""
     damaged: int = 0
     """Spool elements put aside unread."""
+
+    @property
+    def rows(self) -> int:
+        return self.rows_by_class.total()
 
     @property
     def all_loaded(self) -> bool:
         """Whether every record became a row."""
         return not self.dead_letters and not self.damaged
 
-    def add(self, batch: Sequence[Delivery], loaded: Loaded) -> None:
+    def add(self, batch: Sequence[Delivery], outcome: Tally) -> None:
+        """Count the messages of the batch, and what became of them."""
         self.messages.update(delivery.session.broker for delivery in batch)
-        self.rows += loaded.rows
-        self.rows_by_class.update(loaded.rows_by_class)
-        self.dead_letters.update(loaded.dead_letters)
-        self.checks += loaded.checks
-        for key, count in loaded.ignored_keys.items():
-            self.ignored_keys[self._counted_as(key)] += count
+        self.rows_by_class.update(outcome.rows_by_class)
+        self.dead_letters.update(outcome.dead_letters)
+        self.checks += outcome.checks
+        for key, count in outcome.ignored_keys.items():
+            printable = key[:LONGEST_KEY].encode("utf-8", "backslashreplace").decode()
+            name = printable.replace("\0", r"\x00")
+            known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
+            self.ignored_keys[name if known else OTHERS] += count
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -66,12 +72,6 @@ class Tally:
         if self.damaged:
             parts.append(f"{self.damaged} damaged spool elements put aside")
         return ", ".join(parts)
-
-    def _counted_as(self, key: str) -> str:
-        """The sender's own name, as far as it is one to print."""
-        name = key[:LONGEST_KEY].encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
-        known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
-        return name if known else OTHERS
 
 
 def listed(counts: Mapping[str, int]) -> str:

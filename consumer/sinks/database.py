@@ -1,64 +1,105 @@
-"""Messages into the database: rows where they are good, dead letters where they are not."""
+"""Messages into the database: good records become rows, bad ones dead letters."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import time
 from collections import Counter
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.sinks.open_letters import OpenLetters
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.upkeep import upkeep_of
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
-from sam_pipeline.sql.errors import SqlError
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SqlError
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import Loaded, load
+from sam_pipeline.sql.loading.load import load
+
+COUNT_EVERY_S = 30.0
+
+logger = logging.getLogger(__name__)
 
 
 class DatabaseSink:
-    """The views of one database; `consumer` is who the audit says it was."""
+    """The views of one database; `consumer` is the name in its audit."""
 
     def __init__(
-        self, engine: Engine, consumer: str, limits: Limits, state: State | None = None
+        self,
+        engine: Engine,
+        consumer: str,
+        limits: Limits,
+        state: State,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._consumer = consumer
         self._limits = limits
+        self._state = state
+        self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
         self._upkeep = upkeep_of(engine, limits)
-        self._count_letters = OpenLetters(partial(open_by_reason, engine), state or State())
+        self._count_at = clock()
 
     def prepare(self) -> None:
-        require_current(self._engine)
+        with _away_translated():
+            require_current(self._engine)
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
         brokers = Counter(delivery.session.broker for delivery in batch)
-        return load(
-            self._engine,
-            self._catalogue,
-            [delivery.message for delivery in batch],
-            datetime.now(UTC),
-            self._limits,
-            audit=Audit(self._consumer, self._host, os.getpid(), brokers),
-            poison=poison,
+        with _away_translated():
+            loaded = load(
+                self._engine,
+                self._catalogue,
+                [delivery.message for delivery in batch],
+                datetime.now(UTC),
+                self._limits,
+                audit=Audit(self._consumer, self._host, os.getpid(), brokers),
+                poison=poison,
+            )
+        return Tally(
+            rows_by_class=Counter(loaded.rows_by_class),
+            dead_letters=Counter(loaded.dead_letters),
+            checks=loaded.checks,
+            ignored_keys=Counter(loaded.ignored_keys),
         )
 
     def upkeep(self, news: bool) -> None:
-        self._count_letters()
+        if self._clock() >= self._count_at:
+            self._count_dead_letters()
+            self._count_at = self._clock() + COUNT_EVERY_S
         self._upkeep(news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # whoever loads next, or reads for a report, does it
             fold_all(self._engine)
+
+    def _count_dead_letters(self) -> None:
+        """So that nobody else has to; it also shows, without messages, if the database is away."""
+        try:
+            self._state.open_dead_letters = open_by_reason(self._engine)
+            self._state.can_commit()
+        except DatabaseAway as error:
+            self._state.cannot_commit(str(error))
+        except SqlError as error:
+            logger.warning("open dead letters not counted: %s", error)
+
+
+@contextmanager
+def _away_translated() -> Iterator[None]:
+    try:
+        yield
+    except DatabaseAway as error:
+        raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error

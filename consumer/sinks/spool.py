@@ -1,4 +1,4 @@
-"""Messages into a directory queue, headers and ids kept: for another consumer to load."""
+"""Messages into a directory queue, headers and ids unchanged: for another consumer to load."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from sam_pipeline.sql.loading.load import Loaded
-
-MOVED = Loaded({}, {}, 0, {})
-"""Nothing is looked into, so nothing can be bad."""
 
 
 class SpoolSink:
-    """One directory queue. A message that comes again is there twice, under one id: whoever loads
-    them stores it once."""
+    """One directory queue. A message that is redelivered is there twice, with one id: whoever
+    loads them stores it once."""
 
     def __init__(self, path: Path) -> None:
         self._queue = DirectoryQueue(path)
 
     def prepare(self) -> None:
-        self._queue.has_elements()  # raises where it can't be read
+        try:
+            self._queue.has_elements()  # raises if it can't be read
+        except SpoolError as error:
+            raise SinkAway(error) from error
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
-        contents = [serialise(delivery.message) for delivery in batch]
-        for _ in self._queue.store_all(contents):  # each is fsynced when it is named
-            pass
-        return MOVED
+    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+        try:
+            for _ in self._queue.store_all([serialise(delivery.message) for delivery in batch]):
+                pass  # each is fsynced when its name is yielded
+        except SpoolError as error:
+            raise SinkAway(error) from error
+        return Tally()  # messages are not read: none can be bad
 
     def upkeep(self, news: bool) -> None:
         pass

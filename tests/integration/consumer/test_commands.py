@@ -176,4 +176,4 @@ def test_check_names_a_spool_that_is_a_file(
 
     assert sam_consume(site, "check", "--json") == 78
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
-    assert "is no directory" in problem
+    assert "not a directory" in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.broker import StompServer
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, fill_spool, make_site, results, subscribe
+from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, subscribe
 
 COUNT = 300
 
@@ -68,6 +69,31 @@ def test_a_relay_needs_no_database(tmp_path: Path) -> None:
         0,
         5,
     )
+
+
+WITHOUT_DATABASE = """
+import sys
+sys.modules["sqlalchemy"] = None
+from sam_pipeline.consumer.cli import main
+sys.exit(main(sys.argv[1:]) or any(name.startswith("sam_pipeline.sql") for name in sys.modules))
+"""
+
+
+def test_a_relay_runs_where_sqlalchemy_is_not_installed(tmp_path: Path) -> None:
+    fill_spool(tmp_path / "in", results(5))
+    config = tmp_path / "sam.toml"
+    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+    whole = Site(config, "", "").command("run", "--to", f"spool://{tmp_path}/out")
+    at = whole.index("-m")
+    command = [*whole[:at], "-c", WITHOUT_DATABASE, *whole[at + 2 :]]
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        eventually(lambda: DirectoryQueue(tmp_path / "out").count() == 5 or daemon.poll())
+        daemon.terminate()
+        _, log = daemon.communicate(timeout=60)
+
+    assert daemon.returncode == 0, log
+    assert "stopped: 5 messages" in log
 
 
 def test_other_readers_of_directory_queues_find_what_was_relayed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import count, repeat
@@ -15,11 +16,12 @@ from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.state import NOT_TRIED, State
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
-from sam_pipeline.sql.loading.load import Loaded
 from tests.support.builders import metric_message
 
-AWAY = DatabaseAway("connection refused")
+AWAY = SinkAway(DatabaseAway("connection refused"))
 
 
 class Connection:
@@ -32,7 +34,10 @@ class Connection:
 
 
 class Scene:
-    """A loop over `size` deliveries, whose loader fails as told; `events` is what happened."""
+    """A loop over `size` deliveries, and its sink, with failures scripted.
+
+    `events` is what happened; `on_failure` is called before a failure is raised.
+    """
 
     def __init__(self, directory: Path, size: int, batch_size: int = 1000) -> None:
         self.events: list[str] = []
@@ -42,25 +47,41 @@ class Scene:
         self.inbox = Inbox(max(size, 1))
         for number in range(size):
             self.inbox.put([self._delivery(number)])
-        patience = Patience(self.stop, lambda: repeat(0.0))
+        self.state = State()
+        self.on_failure: Callable[[], object] = lambda: None
+        patience = Patience(self.stop, lambda: repeat(0.0), self.state)
         rule = BatchRule(batch_size, age_s=1.0)
         attempts = Attempts(directory / "attempts")
-        self.loop = Loop(self.inbox, self._load, patience, attempts, rule, self.stop)
+        self.loop = Loop(self.inbox, rule, self, patience, attempts, self.state)
 
     def run(self) -> None:
         """As long as there is something in the inbox."""
-        self.loop.run(goes_on=lambda news: news)
+        self.loop.run(self.stop, goes_on=lambda news: news)
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def upkeep(self, news: bool) -> None:
+        """There is none."""
+
+    def finish(self) -> None:
+        raise NotImplementedError
 
     def _delivery(self, number: int) -> Delivery:
         session = self.sessions[number % 2]
         return Delivery(metric_message(), session, number)
 
-    def _load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Loaded:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
         if self.failures:
             self.events.append("fail")
+            self.on_failure()
             raise self.failures.pop(0)
         self.events.append(f"commit {len(batch)}")
-        return Loaded({"metricOutput": len(batch) - 1}, {"bad-status": 1}, 0, {"colour": 2})
+        return Tally(
+            rows_by_class=Counter({"metricOutput": len(batch) - 1}),
+            dead_letters=Counter({"bad-status": 1}),
+            ignored_keys=Counter({"colour": 2}),
+        )
 
 
 def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
@@ -83,10 +104,10 @@ def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
 def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     scene.failures = [AWAY] * 100
-    scene.stop.set()
+    scene.on_failure = scene.stop.set
 
     with pytest.raises(Stopped):
-        scene.loop._commit(scene.inbox.take(BatchRule(2, 1, 0), 0))
+        scene.run()
 
     assert scene.events == ["fail"]
 
@@ -103,11 +124,11 @@ def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
 def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 1)
     scene.failures = [AWAY]
-    batch = scene.inbox.take(BatchRule(1, 1, 0), 0)
-    scene.inbox.fail(OSError("too many open files"))
+    scene.on_failure = lambda: scene.inbox.fail(OSError("too many open files"))
 
     with pytest.raises(OSError, match="open files"):
-        scene.loop._commit(batch)
+        scene.run()
+    assert scene.events == ["fail"]
 
 
 def test_a_stopped_loop_takes_nothing_more(tmp_path: Path) -> None:
@@ -124,7 +145,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
 
     scene.run()
 
-    assert scene.loop.state.tally.as_json() == {
+    assert scene.state.tally.as_json() == {
         "messages": 3,
         "rows": 2,
         "dead_letters": {"bad-status": 1},
@@ -137,7 +158,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
         ],
         "classes": [{"class": "metricOutput", "rows": 2}],
     }
-    assert not scene.loop.state.tally.all_loaded
+    assert not scene.state.tally.all_loaded
 
 
 def failing(times: int) -> Callable[[], str]:
@@ -157,17 +178,18 @@ def clock(step_s: float) -> Callable[[], float]:
 
 
 def test_patience_waits_for_ever_unless_told_otherwise() -> None:
-    patience = Patience(threading.Event(), lambda: repeat(0.0), clock=clock(3600))
+    patience = Patience(threading.Event(), lambda: repeat(0.0), State(), clock=clock(3600))
 
     assert patience.until_done(failing(1000)) == "done"
 
 
 def test_patience_of_a_drain_ends_after_its_timeout() -> None:
-    patience = Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25))
+    def patience() -> Patience:
+        return Patience(threading.Event(), lambda: repeat(0.0), State(), 60, clock(25))
 
-    with pytest.raises(DatabaseAway):
-        patience.until_done(failing(1000))
-    assert Patience(threading.Event(), lambda: repeat(0.0), 60, clock(25)).until_done(failing(2))
+    with pytest.raises(SinkAway):
+        patience().until_done(failing(1000))
+    assert patience().until_done(failing(2))
 
 
 def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
@@ -179,7 +201,7 @@ def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
         seen.append((state.waiting_since, state.waiting_for))
         return fails_twice()
 
-    Patience(threading.Event(), lambda: repeat(0.0), state=state).until_done(action)
+    Patience(threading.Event(), lambda: repeat(0.0), state).until_done(action)
 
     assert seen == [(state.since, NOT_TRIED), (state.since, str(AWAY)), (state.since, str(AWAY))]
     assert state.waiting_since is None
@@ -191,12 +213,12 @@ def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
     scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
     with pytest.raises(SchemaMismatch):
         scene.run()
-    brokers = [delivery.session.broker for delivery in scene.loop.state.pending]
+    brokers = [delivery.session.broker for delivery in scene.state.pending]
     assert sorted(brokers) == ["spool:///in", "spool:///in", "stomp://a:1"]
 
     scene = Scene(tmp_path, 3)
     scene.run()
-    assert not scene.loop.state.pending
+    assert not scene.state.pending
 
 
 def test_patience_ends_when_told_to_stop() -> None:
@@ -204,16 +226,16 @@ def test_patience_ends_when_told_to_stop() -> None:
     stop.set()
 
     with pytest.raises(Stopped):
-        Patience(stop, lambda: repeat(3600.0)).until_done(failing(1))
+        Patience(stop, lambda: repeat(3600.0), State()).until_done(failing(1))
 
 
 def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("WARNING")
-    denied = DatabaseRefused("password authentication failed")
+    denied = SinkAway(DatabaseRefused("password authentication failed"), needs_action=True)
     failures: list[Exception] = [AWAY, AWAY, denied, denied, AWAY]
-    patience = Patience(threading.Event(), lambda: repeat(0.0))
+    patience = Patience(threading.Event(), lambda: repeat(0.0), State())
 
     def action() -> str:
         if failures:

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics
 from sam_pipeline.consumer.monitoring.metrics import CLIENTS, serving
 from sam_pipeline.consumer.monitoring.reporter import port_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.loading.load import Loaded
 from tests.support.builders import metric_message
 from tests.support.consumer.snapshot import AWAY, BROKER, snapshot
 
@@ -108,7 +108,7 @@ def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
 
     state = State()
     state.taken(batch)
-    state.committed(batch, Loaded({}, {}, 0, {}))
+    state.committed(batch, Tally())
     daemon.changes = {"lags": state.lags, "batches": state.batches}
 
     values = daemon.values()

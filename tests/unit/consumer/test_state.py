@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
@@ -14,10 +17,13 @@ from sam_pipeline.consumer.core.state import NOT_TRIED, State, sent_at
 from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
-from sam_pipeline.consumer.sinks.open_letters import EVERY_S, OpenLetters
+from sam_pipeline.consumer.sinks import database
+from sam_pipeline.consumer.sinks.database import COUNT_EVERY_S, DatabaseSink
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
-from sam_pipeline.sql.loading.load import Loaded
 
 NOON = 1_795_262_400.0
 """Seconds since the epoch."""
@@ -62,8 +68,12 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def loaded(rows: int, ignored: Mapping[str, int] | None = None) -> Loaded:
-    return Loaded({"metricOutput": rows}, {"bad-status": 1}, 0, ignored or {})
+def loaded(rows: int, ignored: Mapping[str, int] | None = None) -> Tally:
+    return Tally(
+        rows_by_class=Counter({"metricOutput": rows}),
+        dead_letters=Counter({"bad-status": 1}),
+        ignored_keys=Counter(ignored),
+    )
 
 
 def delivery(sent: float | None = None, body: bytes = b"12345") -> Delivery:
@@ -245,7 +255,7 @@ def test_endlessly_many_ignored_keys_are_others() -> None:
 def test_rows_are_counted_by_class() -> None:
     tally = Tally()
 
-    tally.add([delivery()], Loaded({"metricOutput": 2, "downtime": 1}, {}, 0, {}))
+    tally.add([delivery()], Tally(rows_by_class=Counter({"metricOutput": 2, "downtime": 1})))
 
     assert tally.as_json()["classes"] == [
         {"class": "metricOutput", "rows": 2},
@@ -263,22 +273,6 @@ def test_a_histogram_counts_up_to_and_with_each_edge() -> None:
     assert (histogram.cumulative(), histogram.total) == ([2, 4, 6], pytest.approx(124.5))
 
 
-class Asked:
-    """Open dead letters as a database of moods gives them."""
-
-    def __init__(self, *answers: Mapping[str, int] | SqlError) -> None:
-        self.answers = list(answers)
-        self.now = 0.0
-        self.state = State()
-        self.ask = OpenLetters(self._count, self.state, lambda: self.now)
-
-    def _count(self) -> Mapping[str, int]:
-        answer = self.answers.pop(0)
-        if isinstance(answer, SqlError):
-            raise answer
-        return answer
-
-
 def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
     scene = Scene()
 
@@ -289,35 +283,69 @@ def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
     assert lags.total == pytest.approx(3000, rel=0.05)
 
 
-def test_open_dead_letters_are_asked_every_half_minute() -> None:
-    asked = Asked({"bad-status": 1}, {"bad-status": 2})
+class Counting:
+    """A sink whose open dead letters are scripted, and its clock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *answers: Mapping[str, int] | SqlError,
+    ) -> None:
+        self.answers = list(answers)
+        self.now = 0.0
+        self.state = State()
+        engine = make_engine(f"sqlite:///{directory}/sam.db", create=True)
+        upgrade(engine)
+        self.sink = DatabaseSink(engine, "site-a", Limits(), self.state, lambda: self.now)
+        monkeypatch.setattr(database, "open_by_reason", self._count)
+
+    def upkeep(self) -> None:
+        self.sink.upkeep(news=False)
+
+    def _count(self, engine: Engine) -> Mapping[str, int]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, SqlError):
+            raise answer
+        return answer
+
+
+def test_open_dead_letters_are_counted_every_half_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(tmp_path, monkeypatch, {"bad-status": 1}, {"bad-status": 2})
     for _ in range(100):
-        asked.ask()
-    assert asked.state.open_dead_letters == {"bad-status": 1}
+        counting.upkeep()
+    assert counting.state.open_dead_letters == {"bad-status": 1}
 
-    asked.now += EVERY_S
-    asked.ask()
+    counting.now += COUNT_EVERY_S
+    counting.upkeep()
 
-    assert asked.state.open_dead_letters == {"bad-status": 2}
-
-
-def test_a_daemon_without_messages_notices_that_the_database_went_and_came() -> None:
-    asked = Asked({}, DatabaseAway("connection refused"), {})
-    asked.ask()
-    assert asked.state.waiting_since is None
-
-    asked.now += EVERY_S
-    asked.ask()
-    assert asked.state.waiting_since is not None
-
-    asked.now += EVERY_S
-    asked.ask()
-    assert asked.state.waiting_since is None
+    assert counting.state.open_dead_letters == {"bad-status": 2}
 
 
-def test_dead_letters_that_cannot_be_counted_stop_nothing() -> None:
-    asked = Asked(StatementFailed("no such table: dead_letter"))
+def test_a_daemon_without_messages_notices_that_the_database_went_and_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(tmp_path, monkeypatch, {}, DatabaseAway("connection refused"), {})
+    counting.upkeep()
+    assert counting.state.waiting_since is None
 
-    asked.ask()
+    counting.now += COUNT_EVERY_S
+    counting.upkeep()
+    assert counting.state.waiting_since is not None
 
-    assert asked.state.open_dead_letters is None
+    counting.now += COUNT_EVERY_S
+    counting.upkeep()
+    assert counting.state.waiting_since is None
+
+
+def test_dead_letters_that_cannot_be_counted_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = StatementFailed("no such table: dead_letter")
+    counting = Counting(tmp_path, monkeypatch, failure)
+
+    counting.upkeep()
+
+    assert counting.state.open_dead_letters is None

@@ -1,0 +1,150 @@
+"""`sam-consume run`: the daemon, a drain, a relay."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sam_pipeline.consumer.commands.status import add_instance
+from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, state_directory
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.drain import Drain
+from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
+from sam_pipeline.consumer.core.service import consume
+from sam_pipeline.consumer.core.sink import Sink
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.errors import SourceUnreachable
+from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.reporter import reporting
+from sam_pipeline.consumer.process.clock import require_set_clock
+from sam_pipeline.consumer.process.name_lock import name_held
+from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sources.make import make_sources
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
+from sam_pipeline.schema.program.command import BAD_DATA, OK, to_json
+
+BATCHES_WAITING = 4
+"""The inbox has room for this many batches."""
+TIMEOUT_S = 60.0
+
+EXAMPLES = """\
+examples:
+  sam-consume run                      the daemon; SIGTERM commits the present batch and stops,
+                                       SIGHUP reads the configuration again
+  sam-consume run --drain              load what is there now, then stop: cron, tests
+  sam-consume run --drain --timeout 10
+  sam-consume run --to spool:///var/spool/sam-in      move the messages there instead
+  sam-consume run --instance 2         one of several that share the load (shared = true)
+
+A drain ends when no broker has delivered anything for 2 s: exit 0 when every record became a row,
+65 when there are new dead letters, 69 when a broker or the database was away longer than
+--timeout (messages of the other brokers are loaded).
+"""
+
+logger = logging.getLogger(__name__)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--drain", action="store_true", help="load what is there now, then stop")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_S,
+        metavar="S",
+        help="in a drain: how long a broker or the database may be away (default %(default)g)",
+    )
+    parser.add_argument(
+        "--to",
+        type=_spool_url,
+        metavar="spool:///PATH",
+        help="move the messages into this directory queue instead; no database is needed",
+    )
+    add_instance(parser)
+    parser.set_defaults(handler=run_consumer)
+
+
+def _spool_url(text: str) -> Broker:
+    try:
+        broker = parse_broker(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if broker.kind != SPOOL:
+        raise argparse.ArgumentTypeError(f"{text}: expected spool:///PATH")
+    return broker
+
+
+def run_consumer(args: argparse.Namespace) -> int:
+    wishes = Wishes()
+    config = load_consumer(args, args.instance)
+    require_set_clock(datetime.now(UTC))
+    who = config.who(args.instance)
+    state = State()
+    with name_held(state_directory(), who), heeding_signals(wishes):
+        drain = _run(args, config, who, wishes, state)
+        while drain is None and wishes.begins_anew():
+            config = _reloaded(args, config)
+            drain = _run(args, config, who, wishes, state)
+    if drain is None:
+        logger.info("stopped: %s", state.tally)
+        return OK
+    done = f"{'moved' if args.to else 'loaded'} {state.tally}"
+    print(to_json(state.tally.as_json()) if args.json else done)
+    if drain.unreached:
+        raise SourceUnreachable(drain.unreached, drain.timeout_s)
+    return OK if state.tally.all_loaded else BAD_DATA
+
+
+def _run(
+    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes, state: State
+) -> Drain | None:
+    """Until stopped, or until everything is loaded; then the drain."""
+    sources = make_sources(config, who, state_directory())
+    drain = Drain(sources, args.timeout) if args.drain else None
+    sink = make_sink(args, config, who, state)
+    logger.info("starting with %s", ", ".join(source.name for source in sources))
+    inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
+    rule = BatchRule(
+        config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
+    )
+    brokers = config.parsed_brokers()
+    spools = {str(broker): Path(broker.path) for broker in brokers if broker.kind == SPOOL}
+    observer = Observer(who, state, inbox, sources, spools)
+    with (
+        closing(Attempts(state_directory() / f"consume-{who}.attempts")) as attempts,
+        nullcontext() if drain else reporting(observer, wishes, config, args.instance),
+    ):
+        consume(sources, inbox, rule, sink, attempts, state, wishes.stop, drain)
+    return drain
+
+
+def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str, state: State) -> Sink:
+    """The database, or with `--to` a directory queue."""
+    if args.to is None:
+        from sam_pipeline.consumer.sinks.database import DatabaseSink
+        from sam_pipeline.sql.database.config import load_database
+        from sam_pipeline.sql.database.engine import make_engine
+
+        return DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
+    if args.to in config.parsed_brokers():
+        raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
+    return SpoolSink(Path(args.to.path))
+
+
+def _reloaded(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerConfig:
+    """The configuration as it is now; the old one if the new one is bad."""
+    try:
+        new = load_consumer(args, args.instance)
+        if new.name != config.name:
+            raise ConfigError([f"[consumer] name: {new.name} is another consumer: restart it"])
+        return new
+    except ConfigError as error:
+        for problem in error.problems:
+            logger.error("%s", problem)
+        logger.error("going on with the configuration as it was")
+        return config
