@@ -46,9 +46,7 @@ lint: $(VENV)/.tested
 
 test-services: $(VENV)/.tested
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(BROWSER)
-	@$(BIN)/python -m tests.services.activemq
-	@$(BIN)/python -m tests.services.activemq5
-	@$(BIN)/python -m tests.services.artemis
+	@$(BIN)/python -m tests.services
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
@@ -57,8 +55,7 @@ pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam
 # printed kills the same again, and draws the same worlds.
 soak: soak-reports ## soak-reports; then consumer, brokers and database killed at random under load: MINUTES=10 BROKER=all SEED=
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
-	@$(BIN)/python -m tests.services.activemq
-	@$(BIN)/python -m tests.services.artemis
+	@$(BIN)/python -m tests.services
 	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) --broker $(or $(BROKER),all) $(SEED:%=--seed %)
 
 soak-reports: $(VENV)/.tested ## random small worlds: Spark's reports against brute force: WORLDS=10000 SEED=

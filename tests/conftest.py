@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services.activemq import ActiveMQServer, running_activemq
 from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
 from tests.services.artemis import ArtemisServer, running_artemis
+from tests.services.broker import StompServer
+from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.support.reports.spark_session import spark as spark  # a fixture
@@ -25,11 +27,8 @@ ODD_TIME_ZONE = {"timezone": "Asia/Kolkata"}
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for the session; `fresh_database(postgres)` gives a test its own."""
-    try:
-        with running_postgres(ODD_TIME_ZONE) as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_postgres(ODD_TIME_ZONE)) as server:
+        yield server
 
 
 @pytest.fixture
@@ -41,38 +40,33 @@ def postgres_url(postgres: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def activemq() -> Iterator[ActiveMQServer]:
     """An ActiveMQ Classic broker for the session: use destinations of your own."""
-    try:
-        with running_activemq() as broker:
-            yield broker
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_activemq()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def artemis() -> Iterator[ArtemisServer]:
     """An ActiveMQ Artemis broker for the session: use destinations of your own."""
-    try:
-        with running_artemis() as broker:
-            yield broker
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_artemis()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def activemq5() -> Iterator[ActiveMQ5Server]:
     """An ActiveMQ Classic 5 broker with its REST servlet: use destinations of your own."""
-    try:
-        with running_activemq5() as broker:
-            yield broker
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_activemq5()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQServer]:
     """A RabbitMQ broker for the session: use destinations of your own."""
-    try:
-        with running_rabbitmq() as broker:
-            yield broker
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_rabbitmq()) as server:
+        yield server
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest) -> StompServer:
+    """Each STOMP broker in turn; `on_brokers` chooses others: use destinations of your own."""
+    server: StompServer = request.getfixturevalue(request.param)
+    return server

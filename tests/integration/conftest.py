@@ -1,4 +1,7 @@
-"""A database of each dialect: what takes the fixture `engine` runs once on either."""
+"""A database of each dialect, and brokers of a special kind.
+
+A test that takes the fixture `engine` runs once on each dialect; `only_on` restricts it to one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,12 @@ from sqlalchemy import Engine, text
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from tests.services import ServiceMissing, missing
+from tests.services import needed
+from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
+from tests.services.broker import Rules
+from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
+from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 
 DIALECTS = ("sqlite", "postgresql")
 
@@ -49,17 +56,31 @@ def shared_postgres_url(postgres: PostgresServer) -> str:
 @pytest.fixture(scope="module")
 def mortal_postgres() -> Iterator[PostgresServer]:
     """A server that tests may kill. After a crash all files are synced: here they are few."""
-    try:
-        with running_postgres() as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_postgres()) as server:
+        yield server
 
 
 @pytest.fixture
 def mortal_url(mortal_postgres: PostgresServer) -> str:
     """The URL of an empty database of the test's own there."""
     return fresh_database(mortal_postgres)
+
+
+@pytest.fixture(scope="module")
+def strict_activemq() -> Iterator[ActiveMQServer]:
+    """It wants no login, and keeps everybody from some topics (`AUTHORIZATION`)."""
+    with needed(running_activemq(ActiveMQRules(authorization=True))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def tls_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsBroker]:
+    """Each STOMP broker in turn, with a TLS port for clients with a certificate."""
+    files = TlsFiles(tmp_path_factory.mktemp("tls"))
+    with needed(BROKERS[request.param](Rules(files.host_certificate()))) as server:
+        yield TlsBroker(server, files)
 
 
 @pytest.fixture(params=DIALECTS)

@@ -15,23 +15,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.kills.loop import Kill, chosen_kills, kill_again_and_again
 from tests.services import ServiceMissing
-from tests.services.activemq import running_activemq
-from tests.services.artemis import running_artemis
+from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, running_postgres
-from tests.services.rabbitmq import running_rabbitmq
-from tests.support.brokers.queue_reader import RealBroker
 
-BROKERS: Mapping[str, Callable[[], AbstractContextManager[RealBroker]]] = {
-    "activemq": running_activemq,
-    "artemis": running_artemis,
-    "rabbitmq": running_rabbitmq,
-}
 ALL = "all"
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.message import Message
+from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, fresh_database
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import consumed, numbered
 from tests.support.consumer.daemon import (
     Daemon,
@@ -115,7 +115,7 @@ def few_kills(seed: int) -> list[Kill]:
 
 
 def kill_again_and_again(
-    directory: Path, broker: RealBroker, postgres: PostgresServer, kills: Iterable[Kill]
+    directory: Path, broker: StompServer, postgres: PostgresServer, kills: Iterable[Kill]
 ) -> Figures:
     """Fails unless everything is conserved, the consumer came back each time and stops in time."""
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
@@ -153,7 +153,7 @@ def is_bad(key: str) -> bool:
 class Scene:
     """A running consumer of one broker and one database, each of which may be killed."""
 
-    def __init__(self, site: Site, broker: RealBroker, postgres: PostgresServer) -> None:
+    def __init__(self, site: Site, broker: StompServer, postgres: PostgresServer) -> None:
         self._site = site
         self._broker = broker
         self._postgres = postgres

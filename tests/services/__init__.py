@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NoReturn, TypeVar
+
+Server = TypeVar("Server")
 
 
 class ServiceMissing(Exception):
@@ -23,3 +27,13 @@ def missing(name: str, how_to_get_it: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
+
+
+@contextmanager
+def needed(service: AbstractContextManager[Server]) -> Iterator[Server]:
+    """The running service; where it is not installed, the test is skipped or fails (`missing`)."""
+    try:
+        with service as server:
+            yield server
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)

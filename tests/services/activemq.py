@@ -4,28 +4,31 @@
         publish_to(broker.url)
 
 With `ActiveMQRules` it has a small store that is soon full, or keeps clients from some topics.
-`python -m tests.services.activemq` fetches its jars, which needs Maven and the network once.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tests.services import ServiceMissing
-from tests.services.broker import AS_USUAL, PASSWORD, USER, Rules, StompServer
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
+from tests.services.broker import (
+    AS_USUAL,
+    LOG4J,
+    PASSWORD,
+    USER,
+    Rules,
+    StompServer,
+    fetched,
+    java_for,
+    running,
+    takes_logins,
+)
+from tests.services.process import HOST, ServerProcess, free_ports
 
-HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "6.3.1"
 POM = Path(__file__).with_name("activemq-pom.xml")
-JARS = Path(__file__).parents[2] / ".cache" / f"activemq-{VERSION}"
 
 BROKER_XML = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -85,15 +88,6 @@ SMALL_STORE = "8 mb"
 # Files that are given back soon: a store has room again when a whole file is of no use.
 SMALL_JOURNAL = 'journalMaxFileLength="1mb" cleanupInterval="500" checkpointInterval="500"'
 
-LOG4J = """\
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %-5p %c{1} %m%n
-rootLogger.level = INFO
-rootLogger.appenderRef.out.ref = out
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMQServer(StompServer):
@@ -111,57 +105,16 @@ class ActiveMQRules(Rules):
     """AUTHORIZATION: topics `silent.>` can't be read, `forbidden.>` can't be sent to."""
 
 
-@contextlib.contextmanager
-def running_activemq(rules: Rules = AS_USUAL) -> Iterator[ActiveMQServer]:
-    """A running broker; everything it wrote is gone on leaving the block."""
-    java = shutil.which("java")
-    if java is None:
-        raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
-    jars = fetch_jars()
-    with tempfile.TemporaryDirectory(prefix="sam-activemq-") as name:
-        broker = _server(java, jars, Path(name), rules)
-        try:
-            broker.process.start()
-            yield broker
-        finally:
-            broker.process.kill()
+def running_activemq(rules: Rules = AS_USUAL) -> AbstractContextManager[ActiveMQServer]:
+    return running("activemq", lambda directory: _server(directory, rules))
 
 
-def fetch_jars() -> Path:
-    """The directory of the pinned jars, filled by Maven the first time."""
-    if not JARS.is_dir():
-        _fetch(JARS)
-    return JARS
+def fetch() -> Path:
+    """The directory of the pinned jars."""
+    return fetched("activemq", VERSION, "copy-dependencies", "-f", str(POM))
 
 
-def _fetch(target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServiceMissing("ActiveMQ", HOW_TO_GET_IT)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="activemq-", dir=target.parent) as name:
-        # Under its own name only when whole, so that an interrupted fetch is fetched again.
-        part = Path(name) / "jars"
-        subprocess.run(_copy_dependencies(maven, part), check=True)
-        with contextlib.suppress(OSError):  # another process was first
-            part.rename(target)
-
-
-def _copy_dependencies(maven: str, target: Path) -> list[str]:
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    return [
-        maven,
-        "-q",
-        "-B",
-        "-Dstyle.color=never",
-        "-f",
-        str(POM),
-        plugin,
-        f"-DoutputDirectory={target}",
-    ]
-
-
-def _server(java: str, jars: Path, directory: Path, rules: Rules) -> ActiveMQServer:
+def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     port, openwire_port, tls_port = free_ports(3)
     broker_xml = directory / "broker.xml"
     broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, rules))
@@ -169,22 +122,19 @@ def _server(java: str, jars: Path, directory: Path, rules: Rules) -> ActiveMQSer
     log4j.write_text(LOG4J)
     process = ServerProcess(
         command=[
-            java,
+            java_for("activemq"),
             "-Xmx512m",
             f"-Dlog4j2.configurationFile={log4j}",
             f"-Dactivemq.home={directory}",
             f"-Dactivemq.base={directory}",
             "-cp",
-            f"{jars}/*",
+            f"{fetch()}/*",
             "org.apache.activemq.console.Main",
             "start",
             f"xbean:file:{broker_xml}",
         ],
         log=directory / "log",
-        ready=lambda: (
-            stomp_answers(port, USER, PASSWORD)
-            and (rules.certificate is None or port_is_open(tls_port))
-        ),
+        ready=lambda: takes_logins(port, rules, tls_port),
         cwd=directory,
     )
     return ActiveMQServer(
@@ -213,10 +163,3 @@ def _broker_xml(directory: Path, port: int, openwire_port: int, tls_port: int, r
         tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
         openwire_port=openwire_port,
     )
-
-
-if __name__ == "__main__":
-    try:
-        print(fetch_jars())
-    except ServiceMissing as reason:
-        raise SystemExit(str(reason)) from None

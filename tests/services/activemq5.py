@@ -4,30 +4,22 @@
         publish_to(broker.rest_url, broker.user, broker.password)
 
 It is the last line whose servlet is on by default; `tests.services.activemq` has the newest broker.
-`python -m tests.services.activemq5` fetches the distribution: Maven and the network, once.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import shutil
-import subprocess
-import tarfile
-import tempfile
 import urllib.request
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services import ServiceMissing
-from tests.services.broker import PASSWORD, USER, StompServer
+from tests.services.broker import LOG4J, PASSWORD, USER, StompServer, fetched, java_for, running
 from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
 
-HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "5.18.3"
 ARTIFACT = f"org.apache.activemq:apache-activemq:{VERSION}:tar.gz:bin"
-HOME = Path(__file__).parents[2] / ".cache" / f"activemq-{VERSION}"
 
 BROKER_XML = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -56,15 +48,6 @@ BROKER_XML = """\
 </beans>
 """
 
-LOG4J = """\
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %-5p %c{1} %m%n
-rootLogger.level = INFO
-rootLogger.appenderRef.out.ref = out
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMQ5Server(StompServer):
@@ -76,50 +59,18 @@ class ActiveMQ5Server(StompServer):
         return f"activemq-rest+http://{self.user}@{self.host}:{self.rest_port}/api/message"
 
 
-@contextlib.contextmanager
-def running_activemq5() -> Iterator[ActiveMQ5Server]:
-    """A running broker; everything it wrote is gone on leaving the block."""
-    java = shutil.which("java")
-    if java is None:
-        raise ServiceMissing("ActiveMQ 5", HOW_TO_GET_IT)
-    home = fetch_distribution()
-    with tempfile.TemporaryDirectory(prefix="sam-activemq5-") as name:
-        broker = _server(java, home, Path(name))
-        try:
-            broker.process.start()
-            yield broker
-        finally:
-            broker.process.kill()
+def running_activemq5() -> AbstractContextManager[ActiveMQ5Server]:
+    return running("activemq5", _server)
 
 
-def fetch_distribution() -> Path:
-    """The directory of the pinned distribution, filled by Maven the first time."""
-    if not HOME.is_dir():
-        _fetch(HOME)
-    return HOME
+def fetch() -> Path:
+    """The directory of the pinned distribution."""
+    unpacked = f"apache-activemq-{VERSION}"
+    return fetched("activemq", VERSION, "unpack", f"-Dartifact={ARTIFACT}", unpacked=unpacked)
 
 
-def _fetch(target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServiceMissing("ActiveMQ 5", HOW_TO_GET_IT)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="activemq5-", dir=target.parent) as name:
-        subprocess.run(_copy_artifact(maven, name), check=True)
-        (archive,) = Path(name).glob("*.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(name, filter="data")
-        with contextlib.suppress(OSError):  # another process was first
-            (Path(name) / f"apache-activemq-{VERSION}").rename(target)
-
-
-def _copy_artifact(maven: str, target: str) -> list[str]:
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-    options = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={target}"]
-    return [maven, "-q", "-B", "-Dstyle.color=never", plugin, *options]
-
-
-def _server(java: str, home: Path, directory: Path) -> ActiveMQ5Server:
+def _server(directory: Path) -> ActiveMQ5Server:
+    home = fetch()
     port, tls_port, rest_port = free_ports(3)
     conf = directory / "conf"
     conf.mkdir()
@@ -132,7 +83,7 @@ def _server(java: str, home: Path, directory: Path) -> ActiveMQ5Server:
     shutil.copy(home / "conf" / "jolokia-access.xml", conf)
     process = ServerProcess(
         command=[
-            java,
+            java_for("activemq5"),
             "-Xmx512m",
             f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
             f"-Djolokia.conf=file:{conf / 'jolokia-access.xml'}",
@@ -171,10 +122,3 @@ def _servlet_answers(rest_port: int) -> bool:
             return answer.status in (200, 204)
     except OSError:
         return False
-
-
-if __name__ == "__main__":
-    try:
-        print(fetch_distribution())
-    except ServiceMissing as reason:
-        raise SystemExit(str(reason)) from None

@@ -3,28 +3,31 @@ and anonymous.
 
     with running_artemis() as broker:
         publish_to(broker.url)
-
-`python -m tests.services.artemis` fetches it, which needs Maven and the network once.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services import ServiceMissing
-from tests.services.broker import AS_USUAL, PASSWORD, USER, HostCertificate, Rules, StompServer
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
+from tests.services.broker import (
+    AS_USUAL,
+    LOG4J,
+    PASSWORD,
+    USER,
+    HostCertificate,
+    Rules,
+    StompServer,
+    fetched,
+    java_for,
+    running,
+    takes_logins,
+)
+from tests.services.process import HOST, ServerProcess, free_ports
 
-HOW_TO_GET_IT = "apt-get install maven default-jre-headless"
 VERSION = "2.56.0"
 ARTIFACT = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
-HOME = Path(__file__).parents[2] / ".cache" / f"artemis-{VERSION}"
 FORBIDDEN = "forbidden."
 """Destinations that begin so can't be sent to."""
 SILENT = "silent."
@@ -108,17 +111,11 @@ activemq {{
 """,
     "users.properties": "{user} = {password}\n",
     "roles.properties": "users = {user}\n",
-    "log4j2.properties": """\
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %-5p %c{{1}} %m%n
-rootLogger.level = INFO
+}
+NO_AUDIT = """\
 logger.audit.name = org.apache.activemq.audit
 logger.audit.level = OFF
-rootLogger.appenderRef.out.ref = out
-""",
-}
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,48 +123,18 @@ class ArtemisServer(StompServer):
     """Nothing of its own."""
 
 
-@contextlib.contextmanager
-def running_artemis(rules: Rules = AS_USUAL) -> Iterator[ArtemisServer]:
-    """A running broker; everything it wrote is gone on leaving the block."""
-    java = shutil.which("java")
-    if java is None:
-        raise ServiceMissing("Artemis", HOW_TO_GET_IT)
-    home = fetch_artemis()
-    with tempfile.TemporaryDirectory(prefix="sam-artemis-") as name:
-        broker = _server(java, home, Path(name), rules)
-        try:
-            broker.process.start()
-            yield broker
-        finally:
-            broker.process.kill()
+def running_artemis(rules: Rules = AS_USUAL) -> AbstractContextManager[ArtemisServer]:
+    return running("artemis", lambda directory: _server(directory, rules))
 
 
-def fetch_artemis() -> Path:
-    """The directory of the pinned distribution, filled by Maven the first time."""
-    if not HOME.is_dir():
-        _fetch(HOME)
-    return HOME
+def fetch() -> Path:
+    """The directory of the pinned distribution."""
+    unpacked = f"apache-artemis-{VERSION}"
+    return fetched("artemis", VERSION, "unpack", f"-Dartifact={ARTIFACT}", unpacked=unpacked)
 
 
-def _fetch(target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServiceMissing("Artemis", HOW_TO_GET_IT)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="artemis-", dir=target.parent) as name:
-        # Under its own name only when whole, so that an interrupted fetch is fetched again.
-        subprocess.run(_unpack(maven, Path(name)), check=True, cwd=name)  # it leaves a marker
-        with contextlib.suppress(OSError):  # another process was first
-            (Path(name) / f"apache-artemis-{VERSION}").rename(target)
-
-
-def _unpack(maven: str, target: Path) -> list[str]:
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack"
-    options = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={target}"]
-    return [maven, "-q", "-B", "-Dstyle.color=never", plugin, *options]
-
-
-def _server(java: str, home: Path, directory: Path, rules: Rules) -> ArtemisServer:
+def _server(directory: Path, rules: Rules) -> ArtemisServer:
+    home = fetch()
     port, tls_port = free_ports(2)
     etc = directory / "etc"
     etc.mkdir()
@@ -177,9 +144,10 @@ def _server(java: str, home: Path, directory: Path, rules: Rules) -> ArtemisServ
     names |= {"tls_acceptor": _tls_acceptor(rules.certificate, tls_port)}
     for name, text in FILES.items():
         (etc / name).write_text(text.format(**names))
+    (etc / "log4j2.properties").write_text(LOG4J + NO_AUDIT)
     process = ServerProcess(
         command=[
-            java,
+            java_for("artemis"),
             "-Xmx512m",
             f"-Djava.security.auth.login.config={etc}/login.config",
             f"-Dlog4j2.configurationFile={etc}/log4j2.properties",
@@ -194,10 +162,7 @@ def _server(java: str, home: Path, directory: Path, rules: Rules) -> ArtemisServ
             "run",
         ],
         log=directory / "log",
-        ready=lambda: (
-            stomp_answers(port, USER, PASSWORD)
-            and (rules.certificate is None or port_is_open(tls_port))
-        ),
+        ready=lambda: takes_logins(port, rules, tls_port),
         cwd=directory,
     )
     return ArtemisServer(port=port, tls_port=tls_port, directory=directory, process=process)
@@ -207,10 +172,3 @@ def _tls_acceptor(certificate: HostCertificate | None, port: int) -> str:
     if certificate is None:
         return ""
     return TLS_ACCEPTOR.format(host=HOST, tls_port=port, **vars(certificate))
-
-
-if __name__ == "__main__":
-    try:
-        print(fetch_artemis())
-    except ServiceMissing as reason:
-        raise SystemExit(str(reason)) from None

@@ -1,18 +1,38 @@
-"""What every private broker is for a test: a STOMP port, a login, and a process to kill."""
+"""What the private brokers have in common: a STOMP port, a login, a process to kill.
+
+Those in Java are fetched by Maven, which needs the network once: `python -m tests.services`.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from tests.services.process import HOST, ServerProcess, descendants
+from tests.services import ServiceMissing
+from tests.services.process import HOST, ServerProcess, descendants, port_is_open, stomp_answers
+
+Server = TypeVar("Server", bound="StompServer")
 
 USER = "sam"
 PASSWORD = "sam-secret"
+CACHE = Path(__file__).parents[2] / ".cache"
+MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+LOG4J = """\
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %-5p %c{1} %m%n
+rootLogger.level = INFO
+rootLogger.appenderRef.out.ref = out
+"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,11 @@ class StompServer:
     password: str = PASSWORD
 
     @property
+    def processes(self) -> Sequence[ServerProcess]:
+        """In the order in which they are started."""
+        return (self.process,)
+
+    @property
     def url(self) -> str:
         """STOMP, without a login: anonymous may do everything."""
         return f"stomp://{self.host}:{self.port}"
@@ -83,3 +108,56 @@ class StompServer:
         finally:
             for pid in family:
                 os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def running(name: str, set_up: Callable[[Path], Server]) -> Iterator[Server]:
+    """A broker in a new directory; everything it wrote is gone on leaving the block."""
+    with (
+        tempfile.TemporaryDirectory(prefix=f"sam-{name}-") as directory,
+        ExitStack() as stack,
+    ):
+        broker = set_up(Path(directory))
+        for process in broker.processes:
+            stack.callback(process.kill)
+            process.start()
+        yield broker
+
+
+def takes_logins(port: int, rules: Rules, tls_port: int) -> bool:
+    """True when a client may connect to each of the broker's STOMP ports."""
+    return stomp_answers(port, USER, PASSWORD) and (
+        rules.certificate is None or port_is_open(tls_port)
+    )
+
+
+def java_for(broker: str) -> str:
+    """The path of `java`."""
+    return _program("java", broker)
+
+
+def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str = ".") -> Path:
+    """A directory that a goal of Maven's dependency plugin fills the first time it is needed.
+
+    Args:
+        unpacked: what is wanted of the goal's output.
+    """
+    target = CACHE / f"{broker}-{version}"
+    if not target.is_dir():
+        maven = [_program("mvn", broker), "-q", "-B", "-Dstyle.color=never"]
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{broker}-", dir=CACHE) as name:
+            # Under its own name only when complete: an interrupted fetch is repeated.
+            output = Path(name) / "output"
+            command = [*maven, f"{MAVEN_PLUGIN}:{goal}", f"-DoutputDirectory={output}", *options]
+            subprocess.run(command, check=True, cwd=name)  # it leaves a marker in its directory
+            with suppress(OSError):  # another process was first
+                (output / unpacked).resolve().rename(target)
+    return target
+
+
+def _program(name: str, broker: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise ServiceMissing(broker, "apt-get install maven default-jre-headless")
+    return path

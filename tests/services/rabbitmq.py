@@ -11,8 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -24,8 +23,16 @@ from urllib.request import (
 )
 
 from tests.services import ServiceMissing
-from tests.services.broker import AS_USUAL, PASSWORD, USER, Rules, StompServer
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, stomp_answers
+from tests.services.broker import (
+    AS_USUAL,
+    PASSWORD,
+    USER,
+    Rules,
+    StompServer,
+    running,
+    takes_logins,
+)
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
 
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
 # Not the one on PATH: Debian's wrapper changes the account and the directory.
@@ -78,6 +85,10 @@ class RabbitMQServer(StompServer):
     virtual_host: str = "/"
 
     @property
+    def processes(self) -> Sequence[ServerProcess]:
+        return (self.epmd, self.process)
+
+    @property
     def management_url(self) -> str:
         return f"http://{self.host}:{self.management_port}"
 
@@ -120,23 +131,15 @@ class RabbitMQServer(StompServer):
         build_opener(HTTPBasicAuthHandler(passwords)).open(request, timeout=10).close()
 
 
-@contextlib.contextmanager
-def running_rabbitmq(rules: Rules = AS_USUAL) -> Iterator[RabbitMQServer]:
-    """A running broker; everything it wrote is gone on leaving the block."""
-    if not SERVER.exists() or shutil.which("epmd") is None:
-        raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
-    with tempfile.TemporaryDirectory(prefix="sam-rabbitmq-") as name:
-        broker = _server(Path(name), rules)
-        try:
-            broker.epmd.start()
-            broker.process.start()
-            yield broker
-        finally:
-            broker.process.kill()
-            broker.epmd.kill()
+def running_rabbitmq(
+    rules: Rules = AS_USUAL,
+) -> contextlib.AbstractContextManager[RabbitMQServer]:
+    return running("rabbitmq", lambda directory: _server(directory, rules))
 
 
 def _server(directory: Path, rules: Rules) -> RabbitMQServer:
+    if not SERVER.exists() or shutil.which("epmd") is None:
+        raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
     stomp_port, tls_port, management_port, dist_port, epmd_port = free_ports(5)
     ports = {"stomp_port": stomp_port, "tls_port": tls_port, "management_port": management_port}
     (directory / "rabbitmq.conf").write_text(_config(rules, ports))
@@ -152,9 +155,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
             command=[str(SERVER)],
             log=directory / "log",
             ready=lambda: (
-                stomp_answers(stomp_port, USER, PASSWORD)
-                and port_is_open(management_port)
-                and (rules.certificate is None or port_is_open(tls_port))
+                takes_logins(stomp_port, rules, tls_port) and port_is_open(management_port)
             ),
             env=environment,
             cwd=directory,

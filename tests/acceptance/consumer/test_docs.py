@@ -35,7 +35,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, running_postgres
@@ -320,33 +320,27 @@ def test_a_broker_moves_without_a_restart(
     assert hosts(place) == ["a.example.org", "b.example.org", "c.example.org"]
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def old_broker(request: pytest.FixtureRequest) -> StompServer:
-    server: StompServer = request.getfixturevalue(request.param)
-    return server
-
-
 def test_a_subscription_that_was_deleted_keeps_nothing(
-    place: Workplace, old_broker: StompServer, topic: str
+    place: Workplace, broker: StompServer, topic: str
 ) -> None:
     by_frames, by_command = texts("A broker moves", "sh")
     destination = f"/topic/{topic}"
-    subscribe(old_broker, "site-a", destination)
-    publish(old_broker.host, old_broker.port, destination, results(3))
+    subscribe(broker, "site-a", destination)
+    publish(broker.host, broker.port, destination, results(3))
 
-    if isinstance(old_broker, RabbitMQServer):
-        succeed(with_rabbitmqctl(place, old_broker), by_command.replace(TOPIC, topic))
+    if isinstance(broker, RabbitMQServer):
+        succeed(with_rabbitmqctl(place, broker), by_command.replace(TOPIC, topic))
     else:
-        address = f"{old_broker.host}/{old_broker.port}"
+        address = f"{broker.host}/{broker.port}"
         script = by_frames.replace("msg1.example.org/61613", address).replace(TOPIC, topic)
         told = succeed(place, script)
         assert "CONNECTED" in told.out
         assert "ERROR" not in told.out
 
-    subscribe(old_broker, "site-a", destination)
-    publish(old_broker.host, old_broker.port, destination, results(1))
-    broker = replace(place, broker=old_broker.url, name="site-a")
-    consume_from(broker, topic)
+    subscribe(broker, "site-a", destination)
+    publish(broker.host, broker.port, destination, results(1))
+    moved = replace(place, broker=broker.url, name="site-a")
+    consume_from(moved, topic)
     assert len(hosts(place)) == 1
 
 
@@ -371,11 +365,8 @@ def with_rabbitmqctl(place: Workplace, server: RabbitMQServer) -> Workplace:
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """One to kill and to change."""
-    try:
-        with running_postgres() as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_postgres()) as server:
+        yield server
 
 
 @pytest.fixture

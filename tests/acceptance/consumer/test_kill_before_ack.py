@@ -7,9 +7,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import pytest
-
-from tests.support.brokers.queue_reader import RealBroker
+from tests.services.broker import StompServer
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import Wanted, row_keys, site_of
 from tests.support.consumer.publisher import publish
@@ -32,14 +30,8 @@ sys.exit(main(sys.argv[1:]))
 """The next it would do is to write that frame to the broker's socket."""
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
-
-
 def test_what_was_committed_and_not_acked_comes_again_is_counted_and_is_one_row(
-    tmp_path: Path, postgres_url: str, broker: RealBroker
+    tmp_path: Path, postgres_url: str, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)

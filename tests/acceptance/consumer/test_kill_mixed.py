@@ -7,19 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.kills.loop import few_kills, kill_again_and_again
+from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer
 
 
-@pytest.mark.parametrize(("server", "seed"), [("artemis", 6), ("rabbitmq", 7)])
+@pytest.mark.parametrize(("broker", "seed"), [("artemis", 6), ("rabbitmq", 7)], indirect=["broker"])
 def test_whoever_is_killed_nothing_is_lost_and_nothing_stored_twice(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    postgres: PostgresServer,
-    server: str,
-    seed: int,
+    tmp_path: Path, broker: StompServer, postgres: PostgresServer, seed: int
 ) -> None:
-    broker = request.getfixturevalue(server)
-
     figures = kill_again_and_again(tmp_path, broker, postgres, few_kills(seed))
 
     assert figures.kills.total() == 3

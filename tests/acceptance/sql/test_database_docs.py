@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.records.classes import BUILT_IN
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services.postgres import PostgresServer, running_copy, running_postgres, server_account
 from tests.support.commands import Answer, Workplace
 from tests.support.page import (
@@ -55,11 +55,8 @@ MANY = """
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """One of our own: the page changes settings and roles."""
-    try:
-        with running_postgres() as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_postgres()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

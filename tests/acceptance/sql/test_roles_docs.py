@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, find_programs, running_postgres
 from tests.services.psql import run_psql
@@ -25,14 +25,11 @@ LOGIN = re.compile(r"CREATE ROLE (\w+) LOGIN PASSWORD '([^']+)'")
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """One of its own: roles belong to the server, and here there are none yet."""
-    try:
-        with running_postgres() as server:
-            for role in services.ROLES:
-                server.execute(f"DROP ROLE {role}_login")
-                server.execute(f"DROP ROLE sam_{role}")
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_postgres()) as server:
+        for role in services.ROLES:
+            server.execute(f"DROP ROLE {role}_login")
+            server.execute(f"DROP ROLE sam_{role}")
+        yield server
 
 
 @pytest.fixture(scope="module")

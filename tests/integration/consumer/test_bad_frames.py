@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import pytest
-
+from tests.services.broker import StompServer
 from tests.support.brokers.fake_broker import FakeBroker, Frame
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import numbered
 from tests.support.consumer.daemon import LOST, Wanted, running, site_of
 from tests.support.consumer.publisher import publish
@@ -30,14 +28,8 @@ WRONG_LENGTHS = {
 }
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
-
-
 def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirmed(
-    tmp_path: Path, broker: RealBroker
+    tmp_path: Path, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     site = site_of(tmp_path, [broker.url], Wanted(destination))
@@ -59,7 +51,7 @@ def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirme
     assert site.column("SELECT summaryData FROM metricOutput") == ["after-0"]
 
 
-def test_of_a_repeated_header_the_first_counts(tmp_path: Path, broker: RealBroker) -> None:
+def test_of_a_repeated_header_the_first_counts(tmp_path: Path, broker: StompServer) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     site = site_of(tmp_path, [broker.url], Wanted(destination))
     subscribe(broker, site.name, destination)
@@ -112,7 +104,7 @@ def send_frame(destination: str, message_id: str, *more: str) -> bytes:
     return "\n".join([*lines, "", ""]).encode() + BODY + b"\0"
 
 
-def is_confirmed(broker: RealBroker, frame: bytes, silent_s: float = SILENT_S) -> bool:
+def is_confirmed(broker: StompServer, frame: bytes, silent_s: float = SILENT_S) -> bool:
     """Whether the broker gives a receipt; otherwise it closes the connection, or waits for more."""
     heard = b""
     with (

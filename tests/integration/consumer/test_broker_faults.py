@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.activemq import ActiveMQServer
+from tests.services.broker import StompServer
 from tests.support.brokers.fault_proxy import HEART_BEATS, FaultProxy
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import (
     LOST,
@@ -28,12 +28,6 @@ from tests.support.consumer.site import eventually
 HEART_BEAT_S = 1.0
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
-
-
 @pytest.fixture
 def destination() -> str:
     return f"/topic/grid.probe.{uuid.uuid4().hex}"
@@ -41,7 +35,7 @@ def destination() -> str:
 
 @pytest.mark.parametrize("fault", [{"eats": "ACK"}, {"resets_at": "ACK"}])
 def test_messages_whose_acks_were_lost_come_again_and_change_nothing(
-    tmp_path: Path, broker: RealBroker, destination: str, fault: dict[str, str]
+    tmp_path: Path, broker: StompServer, destination: str, fault: dict[str, str]
 ) -> None:
     messages, later = numbered("first", range(40)), numbered("later", range(1))
     with FaultProxy(broker.port, spoils=1, **fault) as proxy:  # type: ignore[arg-type]
@@ -61,7 +55,7 @@ def test_messages_whose_acks_were_lost_come_again_and_change_nothing(
 
 
 def test_a_message_that_came_three_times_on_three_connections_is_one_row(
-    tmp_path: Path, broker: RealBroker, destination: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     """On a durable topic ActiveMQ does not even say that it was delivered before."""
     (message,), later = numbered("thrice", range(1)), numbered("later", range(1))
@@ -83,7 +77,7 @@ def test_a_message_that_came_three_times_on_three_connections_is_one_row(
 
 
 def test_a_broker_without_heart_beats_is_left_after_two_and_a_half_of_them_with_one_line(
-    tmp_path: Path, broker: RealBroker, destination: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port, eats=HEART_BEATS, spoils=1) as proxy:
         site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
@@ -115,7 +109,7 @@ def test_heart_beats_that_are_late_are_waited_for(
 
 
 def test_a_frozen_broker_is_left_and_used_again_when_it_goes_on(
-    tmp_path: Path, broker: RealBroker, destination: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
     with running(site) as daemon:
@@ -132,7 +126,7 @@ def test_a_frozen_broker_is_left_and_used_again_when_it_goes_on(
 
 
 def test_a_slow_database_costs_no_connection(
-    tmp_path: Path, postgres_url: str, broker: RealBroker, destination: str
+    tmp_path: Path, postgres_url: str, broker: StompServer, destination: str
 ) -> None:
     """More comes than there is room for, and heart-beats are answered all the same."""
     messages = numbered("many", range(3000))
@@ -157,7 +151,7 @@ def test_a_slow_database_costs_no_connection(
 
 
 def test_after_a_partition_everything_is_caught_up(
-    tmp_path: Path, broker: RealBroker, destination: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port) as proxy:
         site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)

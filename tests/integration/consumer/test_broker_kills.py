@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
+from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import consumed
 from tests.support.consumer.daemon import (
     SUBSCRIBED,
@@ -37,7 +37,7 @@ def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_used_again_soon(
 
 
 def kill_in_turn(
-    directory: Path, brokers: Sequence[RealBroker], rounds: int
+    directory: Path, brokers: Sequence[StompServer], rounds: int
 ) -> tuple[list[Load], list[float]]:
     """One consumer of all of them, a load on each, and each killed once a round.
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import pytest
 
 from sam_pipeline.schema.messages.message import Message
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services.activemq import ActiveMQRules, running_activemq
 from tests.services.artemis import SMALL, ArtemisServer
+from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQRules, RabbitMQServer, running_rabbitmq
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Wanted, locked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
@@ -27,8 +25,6 @@ CHUNK = 20
 SEND_S = 2.0
 ACK_TIMEOUT_S = 3.0
 DETAILS = "x" * 20_000
-
-Server = TypeVar("Server")
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def destination() -> str:
 def test_a_full_activemq_is_drained_and_takes_again(
     tmp_path: Path, destination: str, when_full: Literal["blocks", "fails"]
 ) -> None:
-    with started(running_activemq(ActiveMQRules(when_full=when_full))) as broker:
+    with needed(running_activemq(ActiveMQRules(when_full=when_full))) as broker:
         drained_when_full(tmp_path, broker, destination)
 
 
@@ -74,7 +70,7 @@ def test_a_rabbitmq_whose_disk_is_full_is_drained_and_takes_again(
 def test_a_consumer_that_rabbitmq_dismisses_for_late_acks_comes_back_and_loses_nothing(
     tmp_path: Path, postgres_url: str, destination: str
 ) -> None:
-    with started(running_rabbitmq(RabbitMQRules(ack_timeout_s=ACK_TIMEOUT_S))) as broker:
+    with needed(running_rabbitmq(RabbitMQRules(ack_timeout_s=ACK_TIMEOUT_S))) as broker:
         site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)
         with running(site) as daemon:
             daemon.wait_until_subscribed(broker.url)
@@ -94,16 +90,7 @@ def test_a_consumer_that_rabbitmq_dismisses_for_late_acks_comes_back_and_loses_n
     consumed(accepted, row_keys(site))
 
 
-@contextmanager
-def started(running_broker: AbstractContextManager[Server]) -> Iterator[Server]:
-    try:
-        with running_broker as broker:
-            yield broker
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
-
-
-def drained_when_full(directory: Path, broker: RealBroker, destination: str) -> None:
+def drained_when_full(directory: Path, broker: StompServer, destination: str) -> None:
     """Fill the broker while the consumer is away; then it drains, and there is room again."""
     site = site_of(directory, [broker.url], Wanted(destination))
     subscribe_once(site, broker)
@@ -119,13 +106,13 @@ def drained_when_full(directory: Path, broker: RealBroker, destination: str) -> 
     consumed(accepted, row_keys(site), perhaps=refused)
 
 
-def subscribe_once(site: Site, broker: RealBroker) -> None:
+def subscribe_once(site: Site, broker: StompServer) -> None:
     with running(site, log="first.log") as daemon:
         daemon.wait_until_subscribed(broker.url)
         daemon.stop()
 
 
-def filled(broker: RealBroker, destination: str) -> tuple[list[str], list[str]]:
+def filled(broker: StompServer, destination: str) -> tuple[list[str], list[str]]:
     """What it took until it took no more, and what it may have taken without a word."""
     accepted: list[str] = []
     for start in itertools.count(step=CHUNK):
@@ -138,7 +125,7 @@ def filled(broker: RealBroker, destination: str) -> tuple[list[str], list[str]]:
     raise AssertionError("never")
 
 
-def taken_again(broker: RealBroker, destination: str) -> bool:
+def taken_again(broker: StompServer, destination: str) -> bool:
     try:
         send(broker, destination, numbered("again", range(CHUNK)))
     except OSError:
@@ -146,6 +133,6 @@ def taken_again(broker: RealBroker, destination: str) -> bool:
     return True
 
 
-def send(broker: RealBroker, destination: str, messages: list[Message]) -> list[str]:
+def send(broker: StompServer, destination: str, messages: list[Message]) -> list[str]:
     publish(broker.host, broker.port, destination, messages, timeout_s=SEND_S)
     return [key_of(message.body) for message in messages]

@@ -10,6 +10,7 @@ import pytest
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.services.activemq import ActiveMQServer
+from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.builders import metric_result
 from tests.support.consumer.publisher import publish
@@ -23,14 +24,6 @@ from tests.support.consumer.site import (
     subscribe,
 )
 
-Server = ActiveMQServer | RabbitMQServer
-
-
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> Server:
-    server: Server = request.getfixturevalue(request.param)
-    return server
-
 
 @pytest.fixture
 def destination() -> str:
@@ -38,7 +31,7 @@ def destination() -> str:
 
 
 @pytest.fixture
-def site(tmp_path: Path, postgres_url: str, broker: Server, destination: str) -> Site:
+def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: str) -> Site:
     """A site of its own on PostgreSQL, subscribed once."""
     site = make_site(tmp_path, postgres_url, [broker.url], destination)
     subscribe(broker, site.name, destination)
@@ -46,7 +39,7 @@ def site(tmp_path: Path, postgres_url: str, broker: Server, destination: str) ->
 
 
 def test_what_was_sent_while_the_consumer_was_away_is_loaded_once(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     publish(broker.host, broker.port, destination, results(2500))
 
@@ -58,7 +51,7 @@ def test_what_was_sent_while_the_consumer_was_away_is_loaded_once(
 
 
 def test_the_same_messages_again_change_nothing(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     messages = results(50)
     publish(broker.host, broker.port, destination, [*messages, *messages])
@@ -70,7 +63,7 @@ def test_the_same_messages_again_change_nothing(
 
 
 def test_a_bad_record_becomes_a_dead_letter_and_its_neighbours_are_loaded(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     records = [metric_result(), metric_result(metricStatus="MAYBE"), metric_result(voName="cms")]
     body = "".join(map(write_wlcg, records))
@@ -84,7 +77,7 @@ def test_a_bad_record_becomes_a_dead_letter_and_its_neighbours_are_loaded(
 
 
 def test_a_message_without_a_class_gets_that_of_its_subscription(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     (message,) = results(1)
     foreign = {key: value for key, value in message.headers.items() if key == "content-type"}
@@ -95,7 +88,7 @@ def test_a_message_without_a_class_gets_that_of_its_subscription(
 
 
 def test_sigterm_commits_and_acks_what_was_taken(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     with site.daemon() as process:
         publish(broker.host, broker.port, destination, results(3000))
@@ -111,7 +104,7 @@ def test_sigterm_commits_and_acks_what_was_taken(
 
 
 def test_a_consumer_killed_again_and_again_loses_nothing(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     publish(broker.host, broker.port, destination, results(3000))
     for kill in range(1, 4):
@@ -125,7 +118,7 @@ def test_a_consumer_killed_again_and_again_loses_nothing(
 
 
 def test_a_broker_that_was_restarted_is_found_again(
-    site: Site, broker: Server, destination: str
+    site: Site, broker: StompServer, destination: str
 ) -> None:
     with site.daemon() as process:
         publish(broker.host, broker.port, destination, results(10, "before"))

@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.services.activemq import ActiveMQServer
+from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
-from tests.support.brokers.queue_reader import RealBroker, ids, received
+from tests.support.brokers.queue_reader import ids, received
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.conservation import numbered
 from tests.support.consumer.daemon import Wanted, checked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
-
-
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
 
 
 @pytest.fixture
@@ -29,7 +24,7 @@ def name() -> str:
 
 
 def test_each_topic_of_each_broker_is_proven_beside_the_running_consumer(
-    tmp_path: Path, broker: RealBroker, name: str
+    tmp_path: Path, broker: StompServer, name: str
 ) -> None:
     """Its subscription stays as it is; it counts what the check sent, and loads nothing of it."""
     wanted = [Wanted(f"/topic/{name}"), Wanted(f"/topic/{name}.*", "downtime")]
@@ -54,7 +49,7 @@ def test_each_topic_of_each_broker_is_proven_beside_the_running_consumer(
 
 
 def test_a_check_takes_no_message_that_waits_in_a_queue(
-    tmp_path: Path, broker: RealBroker, name: str
+    tmp_path: Path, broker: StompServer, name: str
 ) -> None:
     standing = numbered("standing", range(3))
     publish(broker.host, broker.port, f"/queue/{name}", standing)

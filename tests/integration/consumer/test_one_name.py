@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.activemq import ActiveMQServer
-from tests.support.brokers.queue_reader import RealBroker
+from tests.services.broker import StompServer
+from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Daemon, Wanted, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
@@ -25,11 +26,9 @@ def destination() -> str:
     return f"/topic/grid.probe.{uuid.uuid4().hex}"
 
 
-@pytest.mark.parametrize("server", ["activemq", "artemis", "rabbitmq"])
 def test_a_second_consumer_of_one_name_on_one_machine_is_refused_with_words(
-    request: pytest.FixtureRequest, tmp_path: Path, destination: str, server: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    broker: RealBroker = request.getfixturevalue(server)
     site = site_of(tmp_path, [broker.url], Wanted(destination))
     with running(site) as first:
         first.wait_until_subscribed(broker.url)
@@ -59,12 +58,11 @@ def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_ac
             assert second.stop().messages == 20
 
 
-@pytest.mark.parametrize("server", ["artemis", "rabbitmq"])
+@on_brokers("artemis", "rabbitmq")
 def test_consumers_of_one_name_on_two_machines_share_silently_where_the_broker_lets_them(
-    request: pytest.FixtureRequest, tmp_path: Path, destination: str, server: str
+    tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     """Nobody can tell them; no record is lost, and none is there twice."""
-    broker: RealBroker = request.getfixturevalue(server)
     messages = numbered("shared", range(200))
     site = site_of(tmp_path, [broker.url], Wanted(destination))
     with running(site) as first, running_elsewhere(site) as second:

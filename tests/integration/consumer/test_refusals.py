@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceMissing, missing
-from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
+from tests.services import needed
+from tests.services.activemq import ActiveMQServer, running_activemq
 from tests.services.artemis import FORBIDDEN, SILENT, ArtemisServer
-from tests.services.broker import Rules
+from tests.services.broker import Rules, StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.queue_reader import RealBroker
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Wanted, checked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
@@ -22,23 +21,10 @@ from tests.support.consumer.site import Site
 
 
 @pytest.fixture(scope="module")
-def strict_activemq() -> Iterator[ActiveMQServer]:
-    """It wants no login and keeps everybody from reading some topics."""
-    try:
-        with running_activemq(ActiveMQRules(authorization=True)) as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
-
-
-@pytest.fixture(scope="module")
 def locked_activemq() -> Iterator[ActiveMQServer]:
     """It wants a login."""
-    try:
-        with running_activemq(Rules(needs_login=True)) as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_activemq(Rules(needs_login=True))) as server:
+        yield server
 
 
 @pytest.fixture
@@ -108,7 +94,7 @@ def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_se
     assert unsent["proven"].startswith("subscribed; may not send a message to see it come (")
 
 
-def refused_and_others_go_on(site: Site, broker: RealBroker, allowed: str) -> str:
+def refused_and_others_go_on(site: Site, broker: StompServer, allowed: str) -> str:
     """The words, told once."""
     messages = numbered("allowed", range(50))
     with running(site) as daemon:

@@ -6,7 +6,6 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import pytest
 from dirq.QueueSimple import QueueSimple
 
 from sam_pipeline.schema.messages.message import Message
@@ -16,12 +15,6 @@ from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, subscribe
 
 COUNT = 300
-
-
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> StompServer:
-    server: StompServer = request.getfixturevalue(request.param)
-    return server
 
 
 def held(queue: DirectoryQueue) -> dict[str, Message]:

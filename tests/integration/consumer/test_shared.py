@@ -17,12 +17,6 @@ from tests.support.consumer.site import Site, eventually, make_site, results
 COUNT = 2000
 
 
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> StompServer:
-    server: StompServer = request.getfixturevalue(request.param)
-    return server
-
-
 @pytest.fixture(params=["/topic/VirtualTopic.", "/queue/"])
 def destination(request: pytest.FixtureRequest) -> str:
     return f"{request.param}{uuid.uuid4().hex}"

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import trustme
 
-from tests.services import ServiceMissing, missing
-from tests.services.activemq import running_activemq
-from tests.services.artemis import running_artemis
-from tests.services.broker import Rules
-from tests.services.rabbitmq import running_rabbitmq
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.queue_reader import RealBroker
-from tests.support.brokers.tls_files import TlsFiles
+from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Wanted, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
-
-RUNNING = {"activemq": running_activemq, "artemis": running_artemis, "rabbitmq": running_rabbitmq}
-
-
-class TlsBroker(NamedTuple):
-    """A broker that trusts, and is known by, the authority of `files`."""
-
-    server: RealBroker
-    files: TlsFiles
-
-
-@pytest.fixture(scope="module", params=RUNNING)
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TlsBroker]:
-    files = TlsFiles(tmp_path_factory.mktemp("tls"))
-    try:
-        with RUNNING[request.param](Rules(files.host_certificate())) as server:
-            yield TlsBroker(server, files)
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
 
 
 @pytest.fixture
@@ -72,9 +43,9 @@ def refusal(site: Site, broker: str) -> str:
 
 
 def test_a_consumer_with_a_certificate_loads_what_comes_over_tls(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     messages = numbered("tls", range(1500))
     site = site_of(
         tmp_path, [server.tls_url], Wanted(destination), **known_as(files, files.client())
@@ -90,9 +61,9 @@ def test_a_consumer_with_a_certificate_loads_what_comes_over_tls(
 
 
 def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=files.ca_file)
 
     words = refusal(site, server.tls_url)
@@ -101,9 +72,9 @@ def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
 
 
 def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     keys = known_as(files, files.foreign_client())
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
 
@@ -113,9 +84,9 @@ def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_r
 
 
 def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     other = files.file("other-ca.pem", files.other.cert_pem.bytes())
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=other)
 
@@ -125,9 +96,9 @@ def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
 
 
 def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     url = f"stomp+ssl://localhost:{server.tls_port}"
     site = site_of(tmp_path, [url], Wanted(destination), **known_as(files, files.client()))
 
@@ -174,9 +145,9 @@ def test_a_broker_without_tls_is_not_spoken_to_in_plain_text(
 
 
 def test_a_certificate_that_was_renewed_is_used_at_the_next_connection(
-    tmp_path: Path, broker: TlsBroker, destination: str
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
-    server, files = broker
+    server, files = tls_broker
     keys = known_as(files, files.foreign_client())
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
     with running(site) as daemon:

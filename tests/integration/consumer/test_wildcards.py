@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.messages.message import Message
-from tests.support.brokers.queue_reader import RealBroker
+from tests.services.broker import StompServer
+from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, numbered
 from tests.support.consumer.daemon import Wanted, dead_letter_keys, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
@@ -18,14 +19,11 @@ ONE_LEVEL = "*"
 THE_REST = {"activemq": ">", "activemq5": ">", "artemis": "#", "rabbitmq": "#"}
 
 
-@pytest.fixture(params=THE_REST)
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
+pytestmark = on_brokers(*THE_REST)
 
 
 @pytest.fixture
-def the_rest(broker: RealBroker, request: pytest.FixtureRequest) -> str:
+def the_rest(broker: StompServer, request: pytest.FixtureRequest) -> str:
     return THE_REST[request.node.callspec.params["broker"]]
 
 
@@ -42,7 +40,7 @@ def without_class(prefix: str, numbers: range, **changes: str) -> list[Message]:
 
 
 def test_a_wildcard_keeps_what_came_while_the_consumer_was_away(
-    tmp_path: Path, broker: RealBroker, prefix: str
+    tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{ONE_LEVEL}"))
     with running(site, log="first.log") as daemon:
@@ -61,7 +59,7 @@ def test_a_wildcard_keeps_what_came_while_the_consumer_was_away(
 
 
 def test_a_wildcard_for_the_rest_reaches_every_level(
-    tmp_path: Path, broker: RealBroker, prefix: str, the_rest: str
+    tmp_path: Path, broker: StompServer, prefix: str, the_rest: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{the_rest}"))
     with running(site) as daemon:
@@ -75,7 +73,7 @@ def test_a_wildcard_for_the_rest_reaches_every_level(
 
 
 def test_a_dead_letter_of_a_wildcard_names_the_destination_it_was_sent_to(
-    tmp_path: Path, broker: RealBroker, prefix: str
+    tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
     bad = without_class("bad", range(1), metricStatus="MAYBE")
     site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{ONE_LEVEL}"))

@@ -13,14 +13,9 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import FORBIDDEN, ArtemisServer
-from tests.support.brokers.queue_reader import RealBroker, ids, received
+from tests.services.broker import StompServer
+from tests.support.brokers.queue_reader import ids, received
 from tests.support.builders import metric_message
-
-
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def messages_for(destination: str, count: int) -> list[Message]:
 
 
 def test_a_published_message_arrives_unchanged(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     message = metric_message(destination=destination, **{"x-note": "a:b\\c"})
 
@@ -55,7 +50,7 @@ def test_a_published_message_arrives_unchanged(
 
 
 def test_bytes_that_are_no_text_arrive_unchanged(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     message = Message({"destination": destination, "messageClass": "x"}, bytes(range(256)))
 
@@ -66,7 +61,7 @@ def test_bytes_that_are_no_text_arrive_unchanged(
 
 
 def test_many_messages_arrive_once(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 1234)
 
@@ -78,7 +73,7 @@ def test_many_messages_arrive_once(
 
 
 def test_what_was_confirmed_survives_the_death_of_the_broker(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
 
@@ -96,7 +91,7 @@ def test_what_was_confirmed_survives_the_death_of_the_broker(
 
 
 def test_a_message_the_broker_refuses_is_spooled_and_its_neighbours_arrive(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 30)
     messages[12] = refused = refused_by(broker, destination)
@@ -110,7 +105,7 @@ def test_a_message_the_broker_refuses_is_spooled_and_its_neighbours_arrive(
 
 
 def test_a_login_is_used_and_a_wrong_one_makes_the_broker_unavailable(
-    broker: RealBroker, spool: DirectoryQueue, destination: str, tmp_path: Path
+    broker: StompServer, spool: DirectoryQueue, destination: str, tmp_path: Path
 ) -> None:
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.write_text(f"{broker.password}\n")
@@ -130,7 +125,7 @@ def test_a_login_is_used_and_a_wrong_one_makes_the_broker_unavailable(
 
 
 def test_a_backlog_in_the_spool_is_drained(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 600)
     for message in messages:
@@ -144,7 +139,7 @@ def test_a_backlog_in_the_spool_is_drained(
     assert set(ids(frames)) == {message.message_id for message in messages}
 
 
-def refused_by(server: RealBroker, destination: str) -> Message:
+def refused_by(server: StompServer, destination: str) -> Message:
     if isinstance(server, ActiveMQServer):
         return metric_message(destination=destination, long="x" * 20_000)
     if isinstance(server, ArtemisServer):

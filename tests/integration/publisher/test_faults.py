@@ -25,47 +25,16 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services import ServiceMissing, missing
-from tests.services import activemq as activemq_service
-from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import FORBIDDEN, SILENT
+from tests.services.broker import StompServer
 from tests.services.process import descendants
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import black_hole, closed_port, wait_for
 from tests.support.brokers.fault_proxy import FaultProxy
-from tests.support.brokers.queue_reader import RealBroker, ids, received, received_ids
+from tests.support.brokers.queue_reader import ids, received, received_ids
 from tests.support.builders import metric_message
 
 SLACK_S = 1.0
-
-# Of ActiveMQ, where all entries that match a destination count together.
-ONLY_SOME_TOPICS = """
-<authorizationPlugin><map><authorizationMap><authorizationEntries>
-  <authorizationEntry queue=">" read="anonymous" write="anonymous" admin="anonymous"/>
-  <authorizationEntry topic="silent.>" read="nobody" write="anonymous" admin="anonymous"/>
-  <authorizationEntry topic="forbidden.>" read="anonymous" write="nobody" admin="anonymous"/>
-</authorizationEntries></authorizationMap></map></authorizationPlugin>
-"""
-
-
-@pytest.fixture(params=["activemq", "artemis", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> RealBroker:
-    server: RealBroker = request.getfixturevalue(request.param)
-    return server
-
-
-@pytest.fixture(scope="module")
-def strict_activemq() -> Iterator[ActiveMQServer]:
-    """Its own, since it forbids what other tests need."""
-    plugins = f"{ONLY_SOME_TOPICS}</plugins>"
-    xml = activemq_service.BROKER_XML.replace("</plugins>", plugins)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activemq_service, "BROKER_XML", xml)
-        try:
-            with activemq_service.running_activemq() as server:
-                yield server
-        except ServiceMissing as reason:
-            missing(reason.name, reason.how_to_get_it)
 
 
 @pytest.fixture
@@ -94,7 +63,7 @@ def spooled_ids(spool: DirectoryQueue) -> list[str]:
     return [spool.read(name).message_id for name in spool.names()]
 
 
-def proven(server: RealBroker, destination: str) -> str:
+def proven(server: StompServer, destination: str) -> str:
     broker = parse_broker(server.url)
     message = metric_message(destination=destination)
     address, config = BrokerAddress(broker, server.host), PublisherConfig(brokers=(server.url,))
@@ -102,7 +71,7 @@ def proven(server: RealBroker, destination: str) -> str:
 
 
 def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 3)
     refusing = f"stomp://127.0.0.1:{closed_port()}"
@@ -123,7 +92,7 @@ def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once
 
 
 def test_a_mute_way_costs_its_share_and_the_next_broker_is_used(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     (message,) = messages_for(destination, 1)
     started = time.monotonic()
@@ -139,7 +108,7 @@ def test_a_mute_way_costs_its_share_and_the_next_broker_is_used(
 
 
 def test_a_broker_that_freezes_in_the_midst_costs_the_deadline_and_each_message_is_spooled_once(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = [
         Message(metric_message(destination=destination).headers, b"x" * 100_000) for _ in range(120)
@@ -162,7 +131,7 @@ def test_a_broker_that_freezes_in_the_midst_costs_the_deadline_and_each_message_
 
 @pytest.mark.parametrize("count", [1, 700])
 def test_a_connection_cut_while_a_receipt_is_due_sends_again_with_the_same_ids(
-    broker: RealBroker, spool: DirectoryQueue, destination: str, count: int
+    broker: StompServer, spool: DirectoryQueue, destination: str, count: int
 ) -> None:
     messages = messages_for(destination, count)
 
@@ -178,7 +147,7 @@ def test_a_connection_cut_while_a_receipt_is_due_sends_again_with_the_same_ids(
 
 
 def test_a_connection_cut_in_the_midst_of_a_frame_loses_nothing(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 700)
 
@@ -191,7 +160,7 @@ def test_a_connection_cut_in_the_midst_of_a_frame_loses_nothing(
 
 
 def test_a_message_whose_receipt_is_lost_is_sent_again_with_the_same_id(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     (message,) = messages_for(destination, 1)
 
@@ -206,7 +175,7 @@ def test_a_message_whose_receipt_is_lost_is_sent_again_with_the_same_id(
 
 @pytest.mark.parametrize("fault", [{"drip_s": 1.0}, {"halves": "RECEIPT"}, {"halves": "CONNECTED"}])
 def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
-    broker: RealBroker, spool: DirectoryQueue, destination: str, fault: dict[str, object]
+    broker: StompServer, spool: DirectoryQueue, destination: str, fault: dict[str, object]
 ) -> None:
     (message,) = messages_for(destination, 1)
 
@@ -223,7 +192,7 @@ def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
 
 
 def test_a_slow_way_is_no_trouble(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 1200)
 
@@ -235,12 +204,12 @@ def test_a_slow_way_is_no_trouble(
 
 
 @pytest.mark.parametrize("kind", ["/topic/", "/queue/"])
-def test_a_round_trip_comes_back(broker: RealBroker, kind: str) -> None:
+def test_a_round_trip_comes_back(broker: StompServer, kind: str) -> None:
     assert proven(broker, f"{kind}check-{uuid.uuid4().hex}") == "round trip"
 
 
 def test_round_trips_consume_nothing_of_a_queue_however_often(
-    broker: RealBroker, spool: DirectoryQueue, destination: str
+    broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     standing = messages_for(destination, 2)
     publish(standing, config_for(spool, broker.url))
@@ -268,32 +237,33 @@ def test_a_queue_that_the_operator_made_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("server", "words"),
+    ("broker", "words"),
     [
         ("artemis", "Error creating subscription"),
         ("strict_activemq", "not authorized to read from: topic://silent.x"),
     ],
+    indirect=["broker"],
 )
 def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
-    request: pytest.FixtureRequest, server: str, words: str
+    broker: StompServer, words: str
 ) -> None:
-    proof = proven(request.getfixturevalue(server), f"/topic/{SILENT}x")
+    proof = proven(broker, f"/topic/{SILENT}x")
 
     assert proof.startswith("confirmed, may not subscribe to see it (")
     assert words in proof
 
 
 @pytest.mark.parametrize(
-    ("server", "words"),
+    ("broker", "words"),
     [
         ("artemis", "permission='CREATE_ADDRESS' on address forbidden.x"),
         ("strict_activemq", "not authorized to write to: topic://forbidden.x"),
     ],
+    indirect=["broker"],
 )
 def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
-    request: pytest.FixtureRequest, server: str, words: str, spool: DirectoryQueue, destination: str
+    broker: StompServer, words: str, spool: DirectoryQueue, destination: str
 ) -> None:
-    broker = request.getfixturevalue(server)
     forbidden, allowed = messages_for(f"/topic/{FORBIDDEN}x", 25), messages_for(destination, 25)
     mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
 
@@ -347,7 +317,7 @@ def _put(server: RabbitMQServer, path: str, document: dict[str, str]) -> None:
 
 
 @contextmanager
-def freezing(server: RealBroker, proxy: FaultProxy, after_bytes: int) -> Iterator[None]:
+def freezing(server: StompServer, proxy: FaultProxy, after_bytes: int) -> Iterator[None]:
     """Stops all processes of the broker when so much was sent; on leaving they go on."""
     family = [server.process.pid, *descendants(server.process.pid)]
 

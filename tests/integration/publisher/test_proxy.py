@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
-from tests.services import ServiceMissing, missing
+from tests.services import needed
 from tests.services.activemq import ActiveMQServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.services.tinyproxy import TinyProxy, running_tinyproxy
+from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message
 
@@ -25,17 +26,11 @@ PASSWORD = "proxy-secret"
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[TinyProxy]:
     """It wants a login."""
-    try:
-        with running_tinyproxy(USER, PASSWORD) as server:
-            yield server
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    with needed(running_tinyproxy(USER, PASSWORD)) as server:
+        yield server
 
 
-@pytest.fixture(params=["activemq", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> Server:
-    server: Server = request.getfixturevalue(request.param)
-    return server
+by_stomp_and_http = on_brokers("activemq", "rabbitmq")
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +62,7 @@ def asked_for(server: Server) -> str:
     return f"CONNECT {server.host}:{server.port}"
 
 
+@by_stomp_and_http
 @pytest.mark.parametrize("source", ["variable", "key and file"])
 def test_a_message_reaches_a_subscriber_through_the_proxy(
     broker: Server, proxy: TinyProxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
@@ -89,6 +85,7 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
     assert proxy.asked[asked_before].startswith(asked_for(broker))
 
 
+@by_stomp_and_http
 @pytest.mark.parametrize(
     ("login", "words"),
     [

@@ -16,6 +16,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message
 
@@ -23,10 +24,7 @@ Server = ActiveMQ5Server | RabbitMQServer
 OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
 
 
-@pytest.fixture(params=["activemq5", "rabbitmq"])
-def broker(request: pytest.FixtureRequest) -> Server:
-    server: Server = request.getfixturevalue(request.param)
-    return server
+over_http = on_brokers("activemq5", "rabbitmq")
 
 
 @pytest.fixture
@@ -56,6 +54,7 @@ def noted(destination: str, body: str | None = None) -> Message:
     return message if body is None else Message(message.headers, body.encode())
 
 
+@over_http
 def test_a_subscriber_reads_body_and_headers_as_they_were_published(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
@@ -86,6 +85,7 @@ def test_what_the_servlet_confirmed_outlives_the_broker(
     assert frame.body == message.body
 
 
+@over_http
 def test_a_queue_is_reached_where_a_subscriber_made_it(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
@@ -97,6 +97,7 @@ def test_a_queue_is_reached_where_a_subscriber_made_it(
         assert next(frames).headers["samMessageId"] == message.message_id
 
 
+@over_http
 def test_many_messages_arrive_once_over_one_connection(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
@@ -111,6 +112,7 @@ def test_many_messages_arrive_once_over_one_connection(
     assert spool.count() == 0
 
 
+@over_http
 def test_a_wrong_password_is_told_and_the_message_is_spooled(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:

@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import trustme
 
 from sam_pipeline.publisher import PublisherConfig, publish
-from tests.services import ServiceMissing, missing
-from tests.services.activemq import running_activemq
-from tests.services.artemis import running_artemis
-from tests.services.broker import Rules
-from tests.services.rabbitmq import running_rabbitmq
-from tests.support.brokers.queue_reader import RealBroker, received
-from tests.support.brokers.tls_files import TlsFiles
+from tests.support.brokers.queue_reader import received
+from tests.support.brokers.tls_files import TlsBroker
 from tests.support.builders import metric_message
-
-RUNNING = {
-    "activemq": running_activemq,
-    "artemis": running_artemis,
-    "rabbitmq": running_rabbitmq,
-}
-
-
-class TlsBroker(NamedTuple):
-    """A broker that trusts, and is known by, the authority of `files`."""
-
-    server: RealBroker
-    url: str
-    files: TlsFiles
-
-
-@pytest.fixture(scope="module", params=["activemq", "artemis", "rabbitmq"])
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TlsBroker]:
-    files = TlsFiles(tmp_path_factory.mktemp("tls"))
-    try:
-        with RUNNING[request.param](Rules(files.host_certificate())) as server:
-            yield TlsBroker(server, server.tls_url, files)
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
 
 
 @pytest.fixture
-def config(broker: TlsBroker, tmp_path: Path) -> PublisherConfig:
+def config(tls_broker: TlsBroker, tmp_path: Path) -> PublisherConfig:
     """Of a client that trusts the broker, and has no certificate yet."""
     return PublisherConfig(
-        brokers=(broker.url,), spool=tmp_path / "spool", ca_file=broker.files.ca_file
+        brokers=(tls_broker.server.tls_url,),
+        spool=tmp_path / "spool",
+        ca_file=tls_broker.files.ca_file,
     )
 
 
@@ -60,9 +29,12 @@ def destination() -> str:
     return f"/queue/publish-tls-{uuid.uuid4().hex}"
 
 
-def known_as(config: PublisherConfig, broker: TlsBroker, ours: trustme.LeafCert) -> PublisherConfig:
+def known_as(
+    config: PublisherConfig, tls_broker: TlsBroker, ours: trustme.LeafCert
+) -> PublisherConfig:
     return config._replace(
-        certificate_file=broker.files.certificate_file(ours), key_file=broker.files.key_file(ours)
+        certificate_file=tls_broker.files.certificate_file(ours),
+        key_file=tls_broker.files.key_file(ours),
     )
 
 
@@ -76,26 +48,26 @@ def refusal(config: PublisherConfig) -> str:
 
 
 def test_a_message_from_a_client_with_a_certificate_is_confirmed_and_arrives(
-    broker: TlsBroker, config: PublisherConfig, destination: str
+    tls_broker: TlsBroker, config: PublisherConfig, destination: str
 ) -> None:
     message = metric_message(destination=destination)
 
-    publication = publish([message], known_as(config, broker, broker.files.client()))
+    publication = publish([message], known_as(config, tls_broker, tls_broker.files.client()))
 
-    (frame,) = received(broker.server, destination, 1)
+    (frame,) = received(tls_broker.server, destination, 1)
     assert len(publication.receipts) == 1
     assert frame.body == message.body
     assert frame.headers["samMessageId"] == message.message_id
 
 
 def test_many_messages_arrive_once(
-    broker: TlsBroker, config: PublisherConfig, destination: str
+    tls_broker: TlsBroker, config: PublisherConfig, destination: str
 ) -> None:
     messages = [metric_message(destination=destination) for _ in range(1234)]
 
-    publication = publish(messages, known_as(config, broker, broker.files.client()))
+    publication = publish(messages, known_as(config, tls_broker, tls_broker.files.client()))
 
-    frames = received(broker.server, destination, len(messages))
+    frames = received(tls_broker.server, destination, len(messages))
     assert len(publication.receipts) == len(messages)
     assert [frame.headers["samMessageId"] for frame in frames] == [
         message.message_id for message in messages
@@ -103,7 +75,7 @@ def test_many_messages_arrive_once(
 
 
 def test_a_client_without_a_certificate_is_told_what_is_wanted(
-    broker: TlsBroker, config: PublisherConfig
+    tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
     words = refusal(config)
 
@@ -111,9 +83,9 @@ def test_a_client_without_a_certificate_is_told_what_is_wanted(
 
 
 def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
-    broker: TlsBroker, config: PublisherConfig
+    tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
-    config = known_as(config, broker, broker.files.foreign_client())
+    config = known_as(config, tls_broker, tls_broker.files.foreign_client())
 
     words = refusal(config)
 
@@ -121,9 +93,9 @@ def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_ref
 
 
 def test_a_broker_of_an_authority_that_is_not_trusted_gets_nothing(
-    broker: TlsBroker, config: PublisherConfig
+    tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
-    other = broker.files.file("other-ca.pem", broker.files.other.cert_pem.bytes())
+    other = tls_broker.files.file("other-ca.pem", tls_broker.files.other.cert_pem.bytes())
 
     words = refusal(config._replace(ca_file=other))
 

@@ -8,11 +8,8 @@ from typing import Any
 
 import stomp
 
-from tests.services.activemq import ActiveMQServer
-from tests.services.artemis import ArtemisServer
-from tests.services.rabbitmq import RabbitMQServer
+from tests.services.broker import StompServer
 
-RealBroker = ActiveMQServer | ArtemisServer | RabbitMQServer
 WAIT_S = 20.0
 QUIET_S = 0.2
 
@@ -21,12 +18,12 @@ def ids(frames: list[Any]) -> list[str]:
     return [frame.headers["samMessageId"] for frame in frames]
 
 
-def received(server: RealBroker, destination: str, count: int) -> list[Any]:
+def received(server: StompServer, destination: str, count: int) -> list[Any]:
     """So many frames of a queue, and those that came soon after."""
     return _read(server, destination, lambda frames: len(frames) >= count)
 
 
-def received_ids(server: RealBroker, destination: str, wanted: Iterable[str]) -> list[str]:
+def received_ids(server: StompServer, destination: str, wanted: Iterable[str]) -> list[str]:
     """The ids of the messages of a queue until all that are wanted came, some perhaps twice."""
     missing = set(wanted)
 
@@ -37,7 +34,7 @@ def received_ids(server: RealBroker, destination: str, wanted: Iterable[str]) ->
     return ids(_read(server, destination, all_came))
 
 
-def _read(server: RealBroker, destination: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
+def _read(server: StompServer, destination: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
     arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
     connection = stomp.Connection12(
         [(server.host, server.port)], vhost="/", auto_decode=False, try_loopback_connect=False

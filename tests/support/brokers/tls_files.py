@@ -15,7 +15,7 @@ import subprocess
 import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import trustme
 from cryptography import x509
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from tests.services import missing
-from tests.services.broker import HostCertificate
+from tests.services.broker import HostCertificate, StompServer
 
 HOST = "127.0.0.1"
 NOW = datetime.now(UTC)
@@ -179,3 +179,10 @@ def _key(pem: trustme.Blob) -> EllipticCurvePrivateKey:
     return cast(
         EllipticCurvePrivateKey, serialization.load_pem_private_key(pem.bytes(), password=None)
     )
+
+
+class TlsBroker(NamedTuple):
+    """A broker that trusts, and is known by, the authority of `files`."""
+
+    server: StompServer
+    files: TlsFiles

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sam_pipeline.schema.messages.message import Message
-from tests.support.brokers.queue_reader import RealBroker
+from tests.services.broker import StompServer
 from tests.support.conservation import key_of, numbered
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import eventually
@@ -34,7 +34,7 @@ Records = Callable[[str, range], list[Message]]
 class Load:
     """`accepted` are the keys of the records that the broker confirmed, in order."""
 
-    broker: RealBroker
+    broker: StompServer
     destination: str
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     accepted: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Load:
 
 @contextmanager
 def offering(
-    broker: RealBroker, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
+    broker: StompServer, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
 ) -> Iterator[Load]:
     """Under load inside the block; on leaving it all that was begun is confirmed."""
     load = Load(broker, destination, records=records, pause_s=pause_s)

@@ -1,0 +1,9 @@
+"""Other brokers than usual for a test that takes the fixture `broker`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def on_brokers(*fixtures: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("broker", fixtures, indirect=True)
