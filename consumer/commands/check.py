@@ -16,6 +16,7 @@ from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.spool.disk import unusable
 
 EXAMPLES = """\
 examples:
@@ -74,15 +75,11 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def _directory_problems(config: ConsumerConfig) -> Iterator[str]:
-    """A missing directory will be made, if its parent allows it."""
     brokers = config.parsed_brokers()
     spools = [("spool", Path(broker.path)) for broker in brokers if broker.kind == SPOOL]
     for name, path in [("state directory", state_directory()), *spools]:
-        existing = next(one for one in (path, *path.absolute().parents) if one.exists())
-        if not existing.is_dir():
-            yield f"{name} {path}: {existing} is not a directory"
-        elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-            yield f"{name} {path}: no permission to read and write {existing}"
+        if problem := unusable(path):
+            yield f"{name} {problem}"
 
 
 def _login_problems(config: ConsumerConfig) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.program.config import Findings
 from sam_pipeline.schema.records.classes import CHECK_CLASS
+from sam_pipeline.schema.spool.disk import unusable
 
 PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
@@ -84,10 +84,10 @@ def _problems(config: PublisherConfig, found: Findings) -> Iterator[str]:
         yield from _bad_tls(config, found)
     for broker in brokers:
         yield from _bad_way(config, broker, found)
-        if broker.kind == SPOOL:
-            yield from _unusable(Path(broker.path), found.place("brokers"))
-    if config.spool is not None:
-        yield from _unusable(config.spool, found.place("spool"))
+        if broker.kind == SPOOL and (problem := unusable(Path(broker.path))):
+            yield f"{found.place('brokers')}: {problem}"
+    if config.spool is not None and (problem := unusable(config.spool)):
+        yield f"{found.place('spool')}: {problem}"
 
 
 def _without_token(config: PublisherConfig, found: Findings) -> Iterator[str]:
@@ -124,15 +124,6 @@ def _bad_way(config: PublisherConfig, broker: Broker, found: Findings) -> Iterat
             config.login(broker)
     except BrokerUnavailable as error:
         yield f"{found.place('brokers')}: {error}"
-
-
-def _unusable(path: Path, place: str) -> Iterator[str]:
-    """A directory that is absent is made when it is needed, if its parent allows it."""
-    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
-    if not existing.is_dir():
-        yield f"{place}: {path}: {existing} is no directory"
-    elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-        yield f"{place}: {path}: no permission to read and write {existing}"
 
 
 def _notes(config: PublisherConfig, found: Findings) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Found
+from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Entry
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
@@ -24,7 +24,7 @@ Seen = Callable[[int], None]
 class Element(NamedTuple):
     """An element and what it holds: a message, or the words why none."""
 
-    found: Found
+    found: Entry
     locked: bool
     message: Optional[Message] = None
     damage: str = ""
@@ -46,7 +46,7 @@ class Mended(NamedTuple):
 
 def elements(queue: DirectoryQueue) -> Iterator[Element]:
     """All of them, oldest first, not read yet."""
-    last: Found | None = None
+    last: Entry | None = None
     for found in queue.walk([ELEMENT, LOCK]):
         if found.role == ELEMENT:
             if last:
@@ -104,7 +104,7 @@ def quarantined(spool: Path) -> int:
         return 0
 
 
-def _problem_of(queue: DirectoryQueue, found: Found) -> Problem | None:
+def _problem_of(queue: DirectoryQueue, found: Entry) -> Problem | None:
     mode = found.status.st_mode
     if stat.S_ISLNK(mode):
         return Problem(found.name, LINK, "a symbolic link: it is never followed")
@@ -117,14 +117,14 @@ def _problem_of(queue: DirectoryQueue, found: Found) -> Problem | None:
     return _damage_of(queue, found) if found.role == ELEMENT else None
 
 
-def _expired(found: Found) -> Problem:
+def _expired(found: Entry) -> Problem:
     minutes = abs(time.time() - found.status.st_mtime) / 60
     if found.role == LOCK:
         return Problem(found.name, STALE_LOCK, f"locked {minutes:.0f} minutes ago, never unlocked")
     return Problem(found.name, LEFTOVER, f"begun {minutes:.0f} minutes ago, never finished")
 
 
-def _damage_of(queue: DirectoryQueue, found: Found) -> Problem | None:
+def _damage_of(queue: DirectoryQueue, found: Entry) -> Problem | None:
     try:
         queue.read(found.name)
     except DamagedElement as damage:

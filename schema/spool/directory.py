@@ -1,6 +1,6 @@
 """One directory of a queue, open by its descriptor: names, writing, locking, reading.
 
-Everything here is an OSError if the file system refuses.
+Every function raises OSError if the file system refuses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sam_pipeline.schema.spool.element import MAX_BODY_BYTES
 GRANULARITY_S = 60
 TEMPORARY_AGE_S = 300
 LOCK_AGE_S = 600
-"""A lock older than this belongs to nobody: who needs longer refreshes it."""
+"""A lock older than this has no owner: a process that needs longer refreshes it."""
 MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
 
 ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"
@@ -30,8 +30,8 @@ _LOCK, _TEMPORARY = ".lck", ".tmp"
 _ROLES = {"": ELEMENT, _LOCK: LOCK, _TEMPORARY: TEMPORARY}
 
 
-class Found(NamedTuple):
-    """A name in the queue, what it is there for, and what the file system says of it."""
+class Entry(NamedTuple):
+    """A name in the queue, with its role and its status in the file system."""
 
     name: str
     role: str
@@ -41,16 +41,16 @@ class Found(NamedTuple):
     def expired(self) -> bool:
         """A lock or temporary file that a killed process left.
 
-        One from far in the future counts too: the clock was set back, and whoever lives refreshes.
+        One from far in the future, too: the clock was set back, and a live process refreshes.
         """
         limit_s = {LOCK: LOCK_AGE_S, TEMPORARY: TEMPORARY_AGE_S}.get(self.role)
         return limit_s is not None and abs(time.time() - self.status.st_mtime) > limit_s
 
 
 class _Clock:
-    """Microseconds that only grow in this process, also when the clock of the host is set back.
+    """Microseconds that only grow in this process, even if the clock of the host is set back.
 
-    Names are made of them, and their order is that of the messages.
+    Elements are named after them, so names sort in the order of the messages.
     """
 
     _last_us = 0
@@ -77,23 +77,24 @@ def is_hex(name: str, length: int) -> bool:
 
 
 def role_of(name: str) -> str:
-    """Of a name in a directory of ours; other writers may lengthen those of temporary files."""
+    """The role of a name in a directory; other writers use longer names for temporary files."""
     if name.endswith(_TEMPORARY):
         return TEMPORARY
     return _ROLES.get(name[14:], FOREIGN) if is_hex(name[:14], 14) else FOREIGN
 
 
 def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
-    """Write, fsync, give the names, fsync the directory: all of them, or nothing is left."""
+    """Write, fsync, link the names, fsync the directory: all elements are stored, or none."""
     files: list[int] = []
     temporary: list[str] = []
     names: list[str] = []
     try:
         for content in contents:
-            name, file = _create(directory)
+            name = f"{_fresh_name()}{os.getpid():x}{_TEMPORARY}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            files.append(os.open(name, flags, 0o600, dir_fd=directory))
             temporary.append(name)
-            files.append(file)
-            write_all(file, content)
+            write_all(files[-1], content)
         while files:
             os.fsync(files[0])
             os.close(files.pop(0))
@@ -101,17 +102,15 @@ def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
             names.append(_link(directory, name))
             os.unlink(name, dir_fd=directory)
         os.fsync(directory)
-    except BaseException:  # after a failed fsync its pages are not to be trusted either
-        _discard(directory, files, (*temporary, *names))
+    except BaseException:  # after a failed fsync, a second one can't be trusted either
+        for file in files:
+            with suppress(OSError):
+                os.close(file)
+        for name in (*temporary, *names):
+            with suppress(OSError):
+                os.unlink(name, dir_fd=directory)
         raise
     return names
-
-
-def _create(directory: int) -> tuple[str, int]:
-    """A temporary file, by name and descriptor."""
-    name = f"{_fresh_name()}{os.getpid():x}{_TEMPORARY}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return name, os.open(name, flags, 0o600, dir_fd=directory)
 
 
 def write_all(file: int, content: bytes) -> None:
@@ -120,20 +119,11 @@ def write_all(file: int, content: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def _discard(directory: int, files: Sequence[int], names: Sequence[str]) -> None:
-    for file in files:
-        with suppress(OSError):
-            os.close(file)
-    for name in names:
-        with suppress(OSError):
-            os.unlink(name, dir_fd=directory)
-
-
 def _link(directory: int, temporary: str) -> str:
-    """Give the file the first free name of now.
+    """Link the file under the first free name of now.
 
-    A file server may have made the link and still say that it exists, or failed, when the request
-    was repeated on the way: the count of links tells.
+    If the request was repeated on the way, a file server may report that the name exists, or a
+    failure, although it made the link: the link count shows that.
     """
     while True:
         name = _fresh_name()
@@ -149,9 +139,10 @@ def _link(directory: int, temporary: str) -> str:
 
 
 def take_lock(directory: int, element: str) -> bool:
-    """The lock shares its time with the element: so it is set before, or the lock is born old.
+    """Lock an element; False if it is locked or gone.
 
-    And never on an element that is locked: who only tries would keep a dead lock alive.
+    A lock shares its time with the element, which is touched first, or the lock would be born
+    old. A locked element is not touched, or every attempt would keep a dead lock alive.
     """
     try:
         status_of(directory, element + _LOCK)
@@ -165,7 +156,7 @@ def take_lock(directory: int, element: str) -> bool:
     except (FileExistsError, FileNotFoundError):
         return False
     except PermissionError:
-        # A directory can't be linked, so anybody may think it is his: `read` calls it damaged.
+        # A directory can't be linked, so every process may lock it: `read` reports it as damaged.
         if not stat.S_ISDIR(status_of(directory, element).st_mode):
             raise
     return True
@@ -176,7 +167,7 @@ def unlink_lock(directory: int, element: str) -> None:
 
 
 def unlink_element(directory: int, element: str) -> None:
-    """And its lock, which another process may have taken for expired."""
+    """Remove the element, if another process has not, and its lock."""
     with suppress(FileNotFoundError):
         os.unlink(element, dir_fd=directory)
     unlink_lock(directory, element)
@@ -195,8 +186,11 @@ def status_of(directory: int, name: str) -> os.stat_result:
 
 
 def content_of(directory: int, element: str) -> bytes:
-    """Raises ValueError: there is no file to read."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not make us wait
+    """
+    Raises:
+        ValueError: it is not a regular file, or too large.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
     try:
         descriptor = os.open(element, flags, dir_fd=directory)
     except OSError as error:
@@ -204,19 +198,15 @@ def content_of(directory: int, element: str) -> bytes:
             raise ValueError("it is a symbolic link or a socket") from error
         raise
     try:
-        return _read(descriptor)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        if status.st_size > MAX_ELEMENT_BYTES:
+            raise ValueError(f"its {status.st_size} bytes are above {MAX_ELEMENT_BYTES}")
+        content = chunk = os.read(descriptor, status.st_size + 1)
+        while chunk and len(content) < status.st_size:
+            chunk = os.read(descriptor, status.st_size - len(content))
+            content += chunk
+        return content
     finally:
         os.close(descriptor)
-
-
-def _read(descriptor: int) -> bytes:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is no file")
-    if status.st_size > MAX_ELEMENT_BYTES:
-        raise ValueError(f"{status.st_size} bytes are too many")
-    content = chunk = os.read(descriptor, status.st_size + 1)
-    while chunk and len(content) < status.st_size:
-        chunk = os.read(descriptor, status.st_size - len(content))
-        content += chunk
-    return content

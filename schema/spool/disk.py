@@ -1,5 +1,5 @@
-"""The file system below a spool: directories made durably, never by a planted link, and what an
-operating system's error means there.
+"""The file system below a spool: directories that are made durably and never follow a planted
+link, and the meaning of the operating system's errors.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from pathlib import Path
 
 from sam_pipeline.schema.errors import CANNOT_CREATE, SpoolError
 
@@ -23,14 +24,14 @@ _MEANING = {
     errno.EACCES: (_NO_PERMISSION, _OWNER),
     errno.EPERM: (_NO_PERMISSION, _OWNER),
 }
-"""Exit code, and what to do."""
+"""Exit code and advice, by error number."""
 
 
 class Translated:
-    """Turns an OSError of the block into a SpoolError: what failed where, why, what to do."""
+    """Turns an OSError of the block into a SpoolError: `failure`, the reason, and advice."""
 
-    def __init__(self, words: str) -> None:
-        self._words = words
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
 
     def __enter__(self) -> None:
         return None
@@ -39,65 +40,78 @@ class Translated:
         if isinstance(error, OSError):
             code, advice = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
             why = f"{error.strerror or error}{advice and '; '}{advice}"
-            raise SpoolError(f"{self._words}: {why}", code) from error
+            raise SpoolError(f"{self._failure}: {why}", code) from error
 
 
 def refuse_link(path: str) -> os.stat_result:
     """A directory is used only as itself: a link may lead anywhere.
 
     Raises:
-        SpoolError: it is none. OSError: it is not there, or can't be looked at.
+        SpoolError: it is not a directory. OSError: it does not exist, or is not accessible.
     """
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
         raise SpoolError(f"{path} is a symbolic link: name the directory itself", _NO_PERMISSION)
-    if not stat.S_ISDIR(found.st_mode):
-        raise SpoolError(f"{path} is no directory: remove it, or name another", CANNOT_CREATE)
-    return found
+    if not stat.S_ISDIR(status.st_mode):
+        raise SpoolError(f"{path} is not a directory: remove it, or name another", CANNOT_CREATE)
+    return status
 
 
 def refuse_unsafe(path: str) -> None:
-    """Nothing is left where a stranger could read or remove it.
+    """Refuse a directory in which another user could read or remove files.
 
-    The owner of a directory can, and everybody where everybody may write and no sticky bit is
-    set. Root may work in any user's directory, and a group may share one: its owner chose that.
+    Its owner can, and so can everybody if everybody may write and the sticky bit is not set. Root
+    may work in any user's directory, and a group may share one: its owner chose that.
 
     Raises:
-        SpoolError: it is unsafe, or no directory. OSError: as above.
+        SpoolError: it is unsafe, or not a directory. OSError: as above.
     """
-    found = refuse_link(path)
-    if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
-        words = f"{path} belongs to another user ({found.st_uid}), who could read and remove"
-        raise SpoolError(f"{words} what is stored there: name another", _NO_PERMISSION)
-    if found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-        words = f"everybody may write to {path}, and remove what is stored there"
-        raise SpoolError(f"{words}: chmod o-w, or name a directory below it", _NO_PERMISSION)
+    status = refuse_link(path)
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0:
+        problem = f"{path} belongs to another user ({status.st_uid}), who could read and remove"
+        raise SpoolError(f"{problem} what is stored there: name another", _NO_PERMISSION)
+    if status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        problem = f"everybody may write to {path}, and remove what is stored there"
+        raise SpoolError(f"{problem}: chmod o-w, or name a directory below it", _NO_PERMISSION)
+
+
+def unusable(path: Path) -> str | None:
+    """Why a directory can't be used, if so; an absent one is made on demand, if its parent allows.
+
+    Unlike the functions above it does not raise: it serves the `check` commands.
+    """
+    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        return f"{path}: {existing} is not a directory"
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        return f"{path}: no permission to read and write {existing}"
+    return None
 
 
 def open_directory(path: str) -> int:
     """Its descriptor.
 
     Raises:
-        NotADirectoryError: a file or a link is in its place.
+        NotADirectoryError: it is a file or a link.
     """
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        words = f"{path} is a symbolic link or a file, remove it"
-        raise NotADirectoryError(errno.ENOTDIR, words) from error
+        reason = f"{path} is a symbolic link or a file, remove it"
+        raise NotADirectoryError(errno.ENOTDIR, reason) from error
 
 
 def make_directory(path: str, mode: int = 0o700) -> None:
-    """Make it, and what is missing above, so that it survives a power cut."""
+    """Make a directory and its missing parents so that they survive a power cut."""
     above = os.path.dirname(path) or "."
     try:
         os.mkdir(path, mode)
     except FileExistsError:
         return
     except FileNotFoundError:
-        if above == path:  # the working directory itself is gone
+        if above == path:  # the working directory was removed
             raise
         make_directory(above, 0o777)  # the umask decides
         with suppress(FileExistsError):
@@ -114,13 +128,13 @@ def sync_directory(path: str) -> None:
 
 
 def flock_at_once(descriptor: int) -> bool:
-    """Whether nobody else has this lock, which dies with its holder."""
+    """Lock a file for as long as this process lives; False if another one has the lock."""
     import fcntl
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without such locks: those of the elements are enough
+    except OSError:  # a file system without such locks: the locks of elements are enough
         return True
     return True

@@ -1,8 +1,8 @@
-"""What the file of one element holds: a message as a JSON object, as all writers of DQS queues do.
+"""The file of one element: a message as a JSON object, as all writers of DQS queues store it.
 
     {"header": {"name": "value"}, "body": "…", "text": true, "encoding": "base64+utf8+zlib"}
 
-All keys are optional. Readers of other makes refuse keys beyond these, so there is no checksum.
+All keys are optional. Other implementations refuse any other key, so there is no checksum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from sam_pipeline.schema.messages.message import Message
 
 MAX_BODY_BYTES = 128 * 1024 * 1024
-"""A compressed body may not grow above this."""
+"""The limit on an inflated body."""
 
 _ENCODINGS = {"base64", "utf8", "zlib"}
 
@@ -29,51 +29,44 @@ def serialise(message: Message) -> bytes:
         element.update(body=body, text=False, encoding="base64")
     try:
         return json.dumps(element, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # a lone surrogate in a header: bytes of an argument, no text
+    except UnicodeEncodeError:  # a lone surrogate in a header: an argument that is not UTF-8
         return json.dumps(element).encode()
 
 
-def parse(content: bytes) -> Message:
+def parse(data: bytes) -> Message:
     """The message of an element.
 
     Raises:
-        ValueError: it holds none, in words.
+        ValueError: the content is not a message.
     """
-    if not content:
+    if not data:
         raise ValueError("the file is empty")
     try:
-        element = json.loads(content)
+        element = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(element, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     header, body, encoding = (
         element.get(key, default)
         for key, default in (("header", {}), ("body", ""), ("encoding", ""))
     )
     if not isinstance(header, dict):
-        raise ValueError("the header is no JSON object")
-    # nstream writes "destination": null where it was told none.
+        raise ValueError("the header is not a JSON object")
+    # nstream writes "destination": null if it has none.
     header = {name: value for name, value in header.items() if value is not None}
     if not all(isinstance(value, str) for value in (body, encoding, *header.values())):
-        raise ValueError("header or body is no text")
-    return Message(header, _decoded(body, encoding.split("+") if encoding else []))
+        raise ValueError("a header or the body is not text")
+    encodings = set(encoding.split("+")) if encoding else set()
+    if unknown := encodings - _ENCODINGS:
+        raise ValueError(f"encoding {'+'.join(sorted(unknown))} is not known")
+    # Lone surrogates are left to the reader of the records, as other bad UTF-8 is.
+    content = body.encode("utf-8", "surrogatepass")
+    if "base64" in encodings:
+        from base64 import b64decode
 
-
-def _decoded(text: str, encoding: list[str]) -> bytes:
-    unknown = set(encoding) - _ENCODINGS
-    if unknown:
-        raise ValueError(f"encoding {'+'.join(sorted(unknown))} is not known here")
-    # A lone surrogate is for the reader of the records to judge, as other bad UTF-8 is.
-    plain = text.encode("utf-8", "surrogatepass")
-    body = _from_base64(plain) if "base64" in encoding else plain
-    return _inflated(body) if "zlib" in encoding else body
-
-
-def _from_base64(text: bytes) -> bytes:
-    from base64 import b64decode
-
-    return b64decode(b"".join(text.split()), validate=True)  # some writers break lines
+        content = b64decode(b"".join(content.split()), validate=True)  # some writers break lines
+    return Message(header, _inflated(content) if "zlib" in encodings else content)
 
 
 def _inflated(packed: bytes) -> bytes:

@@ -2,14 +2,14 @@
 
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE       an element
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.tmp   being written
-    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element: somebody works on it
-    QUEUE.bad/                          quarantine: what could not be read, each with its reason
+    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element that a process works on
+    QUEUE.bad/                          quarantine: unreadable elements, each with the reason
 
 Other implementations read and feed the same directory. Unlike them we fsync the file before it
 gets its name, and the directory after: when `add` returns, the message survives a power cut.
 
-Whoever may write to QUEUE could plant links there. None is followed: a directory is opened as
-itself and everything in it by its descriptor.
+Anyone who may write to QUEUE could plant links there. None is followed: a directory is opened as
+itself, and everything in it relative to its descriptor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sam_pipeline.schema.spool.directory import (
     LOCK,
     ROLES,
     TEMPORARY,
-    Found,
+    Entry,
     content_of,
     directory_of_now,
     is_hex,
@@ -66,9 +66,9 @@ logger = lazy_logger(__name__)
 
 
 class DirectoryQueue:
-    """One queue; made at the first `add`. An element's name is `DDDDDDDD/EEEEEEEEEEEEEE`.
+    """One queue, made by the first `add`. An element's name is `DDDDDDDD/EEEEEEEEEEEEEE`.
 
-    Every method raises SpoolError where the file system refuses, or QUEUE is unsafe.
+    Every method raises SpoolError if the file system refuses, or QUEUE is unsafe.
     """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
@@ -76,25 +76,25 @@ class DirectoryQueue:
         self._root = os.fspath(self.path)
 
     def add(self, message: Message) -> str:
-        """Store the message durably and give its name."""
+        """Store the message durably and return its name."""
         return self.store(serialise(message))
 
     def store(self, content: bytes) -> str:
-        """Store a serialised message durably and give its name."""
+        """Store a serialised message durably and return its name."""
         with self._translated(f"write {len(content)} bytes to"):
             return self._store([content])[0]
 
     def store_all(self, contents: Sequence[bytes]) -> Iterator[str]:
-        """The name of each, as it is durable; with many, quicker than one by one."""
+        """Yield each name once it is durable; faster than storing one by one."""
         for start in range(0, len(contents), BATCH):
             batch = contents[start : start + BATCH]
             try:
                 yield from self._store(batch)
-            except OSError:  # nothing of the batch is kept: perhaps some of it can be
+            except OSError:  # nothing of the batch is stored: perhaps some of it can be
                 yield from map(self.store, batch)
 
     def names(self) -> Iterator[str]:
-        """The elements there are, oldest first, locked ones too."""
+        """The names of all elements, oldest first, locked ones too."""
         with self._translated("read"):
             for directory in self._directories():
                 for name in self._listing(directory):
@@ -105,20 +105,32 @@ class DirectoryQueue:
         return sum(1 for _ in self.names())
 
     def has_elements(self) -> bool:
-        """Whether there are any, locked ones too; found out without listing them all."""
+        """Whether there are any, locked ones too; without listing them all."""
+        swept_or_foreign = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
         with self._translated("read"):
-            return any(map(self._has_elements, self._directories()))
+            for directory in self._directories():
+                with swept_or_foreign, self._opened(directory) as (at, _), os.scandir(at) as names:
+                    if any(role_of(entry.name) == ELEMENT for entry in names):
+                        return True
+        return False
 
-    def walk(self, roles: Collection[str] = ROLES) -> Iterator[Found]:
-        """What there is of these roles, oldest first; links are told, not followed."""
+    def walk(self, roles: Collection[str] = ROLES) -> Iterator[Entry]:
+        """The entries of these roles, oldest first; links are not followed."""
         with self._translated("read"):
             if DIRECTORY in roles or FOREIGN in roles:
-                yield from self._top(roles)
+                with suppress(FileNotFoundError):
+                    refuse_link(self._root)
+                    for name in sorted(os.listdir(self._root)):
+                        status = os.lstat(f"{self._root}/{name}")
+                        ours = is_hex(name, 8) and stat.S_ISDIR(status.st_mode)
+                        role = DIRECTORY if ours else FOREIGN
+                        if role in roles:
+                            yield Entry(name, role, status)
             for directory in self._directories():
                 yield from self._walk(directory, roles)
 
     def lock(self, name: str) -> bool:
-        """Whether the element is now ours alone, for LOCK_AGE_S seconds."""
+        """Lock the element for LOCK_AGE_S seconds; False if another process has it."""
         with self._translated("lock in"), suppress(FileNotFoundError), self._opened(name) as at:
             return take_lock(*at)
         return False
@@ -136,7 +148,7 @@ class DirectoryQueue:
         """The message of an element.
 
         Raises:
-            DamagedElement: it holds none.
+            DamagedElement: it can't be read.
         """
         with self._translated("read"), self._opened(name) as (directory, element):
             try:
@@ -151,7 +163,7 @@ class DirectoryQueue:
         return 0
 
     def remove(self, name: str) -> None:
-        """Forget a locked element: the element first, so that a crash leaves only a stale lock."""
+        """Remove a locked element, then its lock: a crash in between leaves only a stale lock."""
         with self._translated("remove from"), suppress(FileNotFoundError), self._opened(name) as at:
             unlink_element(*at)
 
@@ -169,20 +181,20 @@ class DirectoryQueue:
         return target
 
     def purge(self) -> None:
-        """Sweep what killed processes left: old .tmp and .lck files, and empty directories."""
+        """Remove what killed processes left: old .tmp and .lck files, and empty directories."""
         with self._translated("purge"):
             directories = self._directories()
             for directory in directories:
                 self._sweep(directory)
             for directory in directories[:-1]:
-                with suppress(OSError):  # not empty, or somebody was quicker
+                with suppress(OSError):  # not empty, or removed by another process
                     os.rmdir(f"{self._root}/{directory}")
 
     def _store(self, contents: Sequence[bytes]) -> list[str]:
         """All of them durably, or none."""
         for _ in range(_TRIES):
             directory = directory_of_now()
-            # Not made yet, or swept in between as empty; or another host took the temporary name.
+            # Not made yet, or purged in between as empty; or another host took the temporary name.
             with suppress(FileNotFoundError, FileExistsError):
                 refuse_unsafe(self._root)
                 with self._opened(directory) as (descriptor, _):
@@ -194,7 +206,7 @@ class DirectoryQueue:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of a directory of ours, and the name in it."""
+        """The descriptor of the element's directory, and its name in there."""
         directory, _, element = name.partition("/")
         descriptor = open_directory(f"{self._root}/{directory}")
         try:
@@ -213,19 +225,13 @@ class DirectoryQueue:
         try:
             with self._opened(directory) as (descriptor, _):
                 return sorted(os.listdir(descriptor))
-        except (FileNotFoundError, NotADirectoryError):  # swept; or a link, which is no directory
+        except (FileNotFoundError, NotADirectoryError):  # purged; or a link
             return []
-        except PermissionError as error:  # another user's: the others count all the same
-            logger.warning("%s/%s is passed over: %s", self._root, directory, error.strerror)
+        except PermissionError as error:  # of another user
+            logger.warning("%s/%s is skipped: %s", self._root, directory, error.strerror)
             return []
 
-    def _has_elements(self, directory: str) -> bool:
-        not_ours = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
-        with not_ours, self._opened(directory) as (at, _), os.scandir(at) as entries:
-            return any(role_of(entry.name) == ELEMENT for entry in entries)
-        return False
-
-    def _walk(self, directory: str, roles: Collection[str]) -> Iterator[Found]:
+    def _walk(self, directory: str, roles: Collection[str]) -> Iterator[Entry]:
         names = [name for name in self._listing(directory) if role_of(name) in roles]
         if not names:
             return
@@ -233,38 +239,27 @@ class DirectoryQueue:
             for name in names:
                 with suppress(FileNotFoundError):
                     status = status_of(descriptor, name)
-                    yield Found(f"{directory}/{name}", role_of(name), status)
-
-    def _top(self, roles: Collection[str]) -> Iterator[Found]:
-        """What is directly in QUEUE."""
-        with suppress(FileNotFoundError):
-            refuse_link(self._root)
-            for name in sorted(os.listdir(self._root)):
-                status = os.lstat(f"{self._root}/{name}")
-                ours = is_hex(name, 8) and stat.S_ISDIR(status.st_mode)
-                role = DIRECTORY if ours else FOREIGN
-                if role in roles:
-                    yield Found(name, role, status)
+                    yield Entry(f"{directory}/{name}", role_of(name), status)
 
     def _sweep(self, directory: str) -> None:
-        """One process at a time: between look and removal, nobody may renew the lock."""
+        # One process at a time: between look and removal, nobody may renew the lock.
         leftovers = (LOCK, TEMPORARY)
         if not any(role_of(name) in leftovers for name in self._listing(directory)):
             return
         with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
             if not flock_at_once(descriptor):
                 return
-            for found in self._walk(directory, leftovers):
-                if found.expired:
+            for entry in self._walk(directory, leftovers):
+                if entry.expired:
                     with suppress(FileNotFoundError, IsADirectoryError):
-                        os.unlink(found.name.partition("/")[2], dir_fd=descriptor)
+                        os.unlink(entry.name.partition("/")[2], dir_fd=descriptor)
 
     def _translated(self, what: str) -> Translated:
         return Translated(f"cannot {what} the spool {self._root}")
 
 
 def written_at(name: str) -> datetime:
-    """When the element of that name was written, as its name says; UTC."""
+    """When an element was written according to its name; UTC."""
     from datetime import datetime, timezone
 
     return datetime.fromtimestamp(int(name.split("/")[1][:8], 16), timezone.utc)

@@ -339,5 +339,5 @@ def test_a_directory_queue_that_cannot_be_written_is_a_broker_that_is_unavailabl
 
     publication = publish([metric_message()], config_for(spool, f"spool://{blocked}"))
 
-    assert "is no directory" in publication.failures[0].reason
+    assert "is not a directory" in publication.failures[0].reason
     assert spool.count() == 1

@@ -537,7 +537,7 @@ def test_a_pipe_or_directory_in_place_of_an_element_holds_nobody_up(tmp_path: Pa
 
     for name in list(queue.names())[:2]:
         assert queue.lock(name)
-        with pytest.raises(DamagedElement, match="it is no file"):
+        with pytest.raises(DamagedElement, match="it is not a regular file"):
             queue.read(name)
         queue.quarantine(name, "no file")
 
