@@ -1,4 +1,4 @@
-"""UTC days: 86 400 seconds each, whatever the calendar says (availability rule 1)."""
+"""UTC days of 86,400 seconds each; leap seconds are ignored (availability rule 1)."""
 
 from __future__ import annotations
 
@@ -12,46 +12,63 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Period:
-    """Days from first to last, both included."""
+    """The days from first to last, both included."""
 
     first: date
     last: date
 
+    @property
+    def start(self) -> int:
+        """The epoch second at which the first day starts."""
+        return day_start(self.first)
+
+    @property
+    def end(self) -> int:
+        """The epoch second at which the last day has ended."""
+        return day_start(self.last) + DAY_S
+
+    @property
+    def bounds(self) -> dict[str, str]:
+        """`first` and `last` as the parameters of a statement on days."""
+        return {"first": self.first.isoformat(), "last": self.last.isoformat()}
+
     def days(self) -> Iterator[date]:
-        return (self.first + timedelta(days=at) for at in range((self.last - self.first).days + 1))
+        count = (self.last - self.first).days + 1
+        return (self.first + timedelta(days=offset) for offset in range(count))
 
     def months(self) -> Iterator[Period]:
-        """The parts of the period that lie in one month each."""
+        """The period cut at the ends of months."""
         first = self.first
         while first <= self.last:
-            following = (first.replace(day=1) + timedelta(days=31)).replace(day=1)
-            yield Period(first, min(self.last, following - timedelta(days=1)))
-            first = following
+            last = min(self.last, month_of(first).last)
+            yield Period(first, last)
+            first = last + timedelta(days=1)
 
     def __str__(self) -> str:
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
 
 def month_of(day: date) -> Period:
-    """All days of the day's month."""
+    """The whole month that the day is in."""
     first = day.replace(day=1)
     return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
 
 
 def day_number(day: date) -> int:
-    """Days since the epoch: a day as Spark counts it."""
+    """Days since the epoch, which is how Spark counts days."""
     return (day - _EPOCH).days
 
 
 def day_start(day: date) -> int:
-    """The epoch second of the day's 00:00:00Z."""
+    """The epoch second of 00:00:00Z on the day."""
     return day_number(day) * DAY_S
 
 
 def as_day(value: str | date) -> date:
-    """A day as the database gives it: text on SQLite, a date on PostgreSQL."""
+    """A day read from the database, which is text on SQLite and a date on PostgreSQL."""
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
 def moment(second: int) -> datetime:
+    """An epoch second as an aware UTC time."""
     return datetime.fromtimestamp(second, UTC)

@@ -1,8 +1,8 @@
-"""Groups of sites (region, federation, VO): weighted means of those with a value (rule 13)."""
+"""Groups of sites (region, federation, VO): weighted means of their sites (rule 13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 @dataclass(frozen=True)
 class Member:
-    """A site of a group; a site without a weight counts 0 + 1."""
+    """A site of a group. It counts weight + 1; a site without a weight has weight 0."""
 
     group_type: str
     group_name: str
@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupFigure:
-    """The means, and how many of the sites that were expected had a value."""
+    """The means over the `sites_known` sites that have a value, out of `sites_expected`."""
 
     group_type: str
     group_name: str
@@ -30,32 +30,35 @@ class GroupFigure:
     sites_expected: int
     sites_known: int
 
-    @property
-    def coverage(self) -> Fraction:
-        """Percent of the sites that had a value."""
-        return Fraction(100 * self.sites_known, self.sites_expected)
-
 
 def group_figures(
     members: Iterable[Member], seconds_of: Mapping[Member, Seconds]
 ) -> list[GroupFigure]:
-    """The figures of every group, ordered by type and name."""
+    """The figures of every group, ordered by type and name; seconds may be missing."""
     groups: dict[tuple[str, str], list[Member]] = {}
     for member in members:
         groups.setdefault((member.group_type, member.group_name), []).append(member)
-    return [_figure(name, groups[name], seconds_of) for name in sorted(groups)]
+    figures = []
+    for name, sites in sorted(groups.items(), key=lambda group: group[0]):
+        weights = [site.weight + 1 for site in sites]
+        seconds = [seconds_of.get(site, Seconds()) for site in sites]
+        availabilities = [value.availability for value in seconds]
+        figures.append(
+            GroupFigure(
+                *name,
+                availability=_weighted_mean(availabilities, weights),
+                reliability=_weighted_mean([value.reliability for value in seconds], weights),
+                sites_expected=len(sites),
+                sites_known=sum(value is not None for value in availabilities),
+            )
+        )
+    return figures
 
 
-def _figure(
-    name: tuple[str, str], members: list[Member], seconds_of: Mapping[Member, Seconds]
-) -> GroupFigure:
-    def mean(value: Callable[[Seconds], Fraction | None]) -> tuple[Fraction | None, int]:
-        found = [(value(seconds_of.get(m, Seconds())), m.weight + 1) for m in members]
-        known = [(figure, weight) for figure, weight in found if figure is not None]
-        total = sum(weight for _, weight in known)
-        weighted = sum((figure * weight for figure, weight in known), Fraction())
-        return (weighted / total if total else None), len(known)
-
-    availability, known = mean(lambda seconds: seconds.availability)
-    reliability, _ = mean(lambda seconds: seconds.reliability)
-    return GroupFigure(*name, availability, reliability, len(members), known)
+def _weighted_mean(values: Sequence[Fraction | None], weights: Sequence[int]) -> Fraction | None:
+    """The mean of the values that are known; None if none is."""
+    known = [
+        (value, weight) for value, weight in zip(values, weights, strict=True) if value is not None
+    ]
+    total = sum(weight for _, weight in known)
+    return sum((value * weight for value, weight in known), Fraction()) / total if total else None

@@ -1,4 +1,4 @@
-"""Availability and reliability of seconds that are stored: exact, without Spark (rules 11, 12)."""
+"""Exact availability and reliability from stored seconds per status (availability rules 11, 12)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_FIGURE = "-"
 
 @dataclass(frozen=True)
 class Seconds:
-    """Whole seconds per status; periods add them and divide once."""
+    """Whole seconds per status. A longer period adds them up and divides once."""
 
     ok: int = 0
     warning: int = 0
@@ -26,7 +26,7 @@ class Seconds:
 
     @property
     def _all(self) -> tuple[int, ...]:
-        """As dataclasses.astuple, without its copies: a month's pages add them by the thousand."""
+        # dataclasses.astuple copies, and a month's pages add thousands of these.
         return (
             self.ok,
             self.warning,
@@ -51,27 +51,27 @@ class Seconds:
 
     @property
     def availability(self) -> Fraction | None:
-        """Percent of the known time that was up."""
+        """Percentage of the known time that was up."""
         return percent(self.up, self.total - self.not_known)
 
     @property
     def reliability(self) -> Fraction | None:
-        """The same, announced downtimes left out."""
+        """Percentage of the known time outside announced downtimes that was up."""
         return percent(self.up, self.total - self.not_known - self.downtime)
 
     @property
     def unknown_share(self) -> Fraction | None:
-        """Percent of all time that nobody knows about."""
+        """Percentage of the whole time for which no status is known."""
         return percent(self.not_known, self.total)
 
 
 def percent(part: int, whole: int) -> Fraction | None:
-    """100 · part / whole; None where there is no whole."""
+    """100 · part / whole; None if the whole is 0."""
     return Fraction(100 * part, whole) if whole else None
 
 
 def rounded(value: Fraction | None) -> Decimal | None:
-    """Once, half up, 5 decimals: the figure as it is stored and told."""
+    """The figure as it is stored and shown: 5 decimals, half up."""
     if value is None:
         return None
     exact = value * 10**5
@@ -79,14 +79,15 @@ def rounded(value: Fraction | None) -> Decimal | None:
 
 
 def short(value: Fraction | Decimal | None, places: int = 2) -> str:
-    """For people: fewer decimals, half up, but never up to a whole number.
+    """The figure with few decimals: half up, but never rounded up to a whole number.
 
-    So 100 means all of the time, and a figure below its target doesn't read as the target.
+    So 100 means all of the time, and a figure below its target is not shown as the target.
     """
     figure = rounded(value) if isinstance(value, Fraction) else value
     if figure is None:
         return NO_FIGURE
     step = Decimal(1).scaleb(-places)
-    near = figure.quantize(step, ROUND_HALF_UP)
-    reached = near > figure and near == near.to_integral_value()
-    return str(figure.quantize(step, ROUND_DOWN) if reached else near)
+    nearest = figure.quantize(step, ROUND_HALF_UP)
+    if nearest > figure and nearest == nearest.to_integral_value():
+        nearest = figure.quantize(step, ROUND_DOWN)
+    return str(nearest)

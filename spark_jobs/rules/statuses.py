@@ -1,13 +1,13 @@
 """The statuses and the operations that fold them (availability rule 10).
 
-A status is its code: its place in STATUSES, which is the AND order. A fold joins the *set* of the
-states that are present, so an operation is one answer for each of the 64 sets of the six states;
-EXCLUDED adds nothing to a set, and the empty set is EXCLUDED.
+A status is its code: its index in STATUSES, which is the AND order. A fold joins the *set* of the
+states that are present, so an operation has one answer for each of the 64 sets of the six states.
+EXCLUDED adds nothing to a set, and the empty set folds to EXCLUDED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement, product
@@ -22,7 +22,7 @@ _OR_ORDER = (MISSING, DOWNTIME, UNKNOWN, CRITICAL, WARNING, OK)
 
 @dataclass(frozen=True)
 class Operation:
-    """A truth table over the six states that a fold meets: `table[a][b]` is a status code."""
+    """A truth table over the six states that fold: `table[a][b]` is a status code."""
 
     name: str
     table: tuple[tuple[int, ...], ...]
@@ -30,19 +30,16 @@ class Operation:
     @cached_property
     def answers(self) -> tuple[int, ...]:
         """The folded status for each set of states; bit i of the index: state i is present."""
-        return tuple(self._fold(present) for present in range(SETS))
-
-    def _fold(self, present: int) -> int:
-        states = [state for state in range(len(FOLDED)) if present >> state & 1]
-        return reduce(lambda a, b: self.table[a][b], states) if states else EXCLUDED
+        sets = [[state for state in range(len(FOLDED)) if s >> state & 1] for s in range(SETS)]
+        return tuple(
+            reduce(lambda a, b: self.table[a][b], states) if states else EXCLUDED for states in sets
+        )
 
 
 def ranked(name: str, order: Sequence[int]) -> Operation:
-    """The operation that answers the later of two states in `order`."""
-    table = tuple(
-        tuple(max(a, b, key=order.index) for b in range(len(FOLDED))) for a in range(len(FOLDED))
-    )
-    return Operation(name, table)
+    """The operation whose result is the later of two states in `order`."""
+    states = range(len(FOLDED))
+    return Operation(name, tuple(tuple(max(a, b, key=order.index) for b in states) for a in states))
 
 
 AND = ranked("AND", range(len(FOLDED)))
@@ -52,77 +49,61 @@ OR = ranked("OR", _OR_ORDER)
 def own_operation(
     name: str, rows: Iterable[object]
 ) -> tuple[Operation | None, list[tuple[int, str]]]:
-    """The operation of a profile's own table `[[a, b, result], …]`, or what is wrong with it.
+    """Build the operation of a profile's own table `[[a, b, result], …]`.
 
-    A pair may be given once for both directions. Refused unless complete, commutative, idempotent
-    and associative: else the answer would depend on the order of the children. A problem has the
-    number of its row, from 1 on; 0 is the whole table.
+    A row counts in both directions unless the other one is given too. The table must be complete,
+    commutative, idempotent and associative: otherwise the status would depend on the order of the
+    children.
+
+    Returns:
+        The operation, or None and the problems: a row number from 1 (0: the whole table) and a
+        message each.
     """
-    given, problems = _read(rows)
+    results: dict[tuple[int, int], int] = {}
+    problems = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, list) or len(row) != 3 or any(state not in FOLDED for state in row):
+            message = f"{repr(row)[:60]} is not a triple [a, b, result] of {', '.join(FOLDED)}"
+            problems.append((number, message))
+            continue
+        a, b, result = map(FOLDED.index, row)
+        if results.setdefault((a, b), result) != result:
+            problems.append((number, f"{row[0]} with {row[1]} has two results"))
     if problems:
         return None, problems
+    states = range(len(FOLDED))
     missing = [
         f"no result for {FOLDED[a]} with {FOLDED[b]}"
-        for a, b in combinations_with_replacement(range(len(FOLDED)), 2)
-        if (a, b) not in given and (b, a) not in given
+        for a, b in combinations_with_replacement(states, 2)
+        if (a, b) not in results and (b, a) not in results
     ]
     if missing:
         more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
         return None, [(0, f"not complete: {'; '.join(missing[:3])}{more}")]
-    problem = _not_commutative(given) or _not_idempotent(given) or _not_associative(given)
-    return (None, [(0, problem)]) if problem else (Operation(name, _both_ways(given)), [])
+    table = tuple(
+        tuple(results[(a, b) if (a, b) in results else (b, a)] for b in states) for a in states
+    )
+    problem = next(_broken_laws(table, results), None)
+    return (None, [(0, problem)]) if problem else (Operation(name, table), [])
 
 
-def _read(rows: Iterable[object]) -> tuple[dict[tuple[int, int], int], list[tuple[int, str]]]:
-    given: dict[tuple[int, int], int] = {}
-    problems = []
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, list) or len(row) != 3 or any(word not in FOLDED for word in row):
-            words = f"{repr(row)[:60]} is no triple [a, b, result] of {', '.join(FOLDED)}"
-            problems.append((number, words))
-            continue
-        a, b, result = (FOLDED.index(word) for word in row)
-        if given.setdefault((a, b), result) != result:
-            problems.append((number, f"{row[0]} with {row[1]} has two results"))
-    return given, problems
-
-
-def _both_ways(given: Mapping[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
-    size = range(len(FOLDED))
-    return tuple(tuple(_result(given, a, b) for b in size) for a in size)
-
-
-def _result(given: Mapping[tuple[int, int], int], a: int, b: int) -> int:
-    return given[a, b] if (a, b) in given else given[b, a]
-
-
-def _not_commutative(given: Mapping[tuple[int, int], int]) -> str | None:
-    for (a, b), result in given.items():
-        other = _result(given, b, a)
-        if other != result:
-            return (
-                f"not commutative: {FOLDED[a]} with {FOLDED[b]} is {FOLDED[result]}, "
-                f"{FOLDED[b]} with {FOLDED[a]} is {FOLDED[other]}"
+def _broken_laws(
+    table: tuple[tuple[int, ...], ...], pairs: Iterable[tuple[int, int]]
+) -> Iterator[str]:
+    """The laws of an operation that a complete table breaks; `pairs` are those a profile gives."""
+    for a, b in pairs:
+        if table[a][b] != table[b][a]:
+            yield (
+                f"not commutative: {FOLDED[a]} with {FOLDED[b]} is {FOLDED[table[a][b]]}, "
+                f"{FOLDED[b]} with {FOLDED[a]} is {FOLDED[table[b][a]]}"
             )
-    return None
-
-
-def _not_idempotent(given: Mapping[tuple[int, int], int]) -> str | None:
-    for state in range(len(FOLDED)):
-        if given[state, state] != state:
-            name = FOLDED[state]
-            return f"not idempotent: {name} with {name} is {FOLDED[given[state, state]]}"
-    return None
-
-
-def _not_associative(given: Mapping[tuple[int, int], int]) -> str | None:
-    table = _both_ways(given)
+    for state, name in enumerate(FOLDED):
+        if table[state][state] != state:
+            yield f"not idempotent: {name} with {name} is {FOLDED[table[state][state]]}"
     for a, b, c in product(range(len(FOLDED)), repeat=3):
         left, right = table[table[a][b]][c], table[a][table[b][c]]
         if left != right:
-            names = f"({FOLDED[a]}, {FOLDED[b]}, {FOLDED[c]})"
-            return (
-                f"not associative at {names}: from the left {FOLDED[left]}, "
-                f"from the right {FOLDED[right]}"
+            yield (
+                f"not associative at ({FOLDED[a]}, {FOLDED[b]}, {FOLDED[c]}): "
+                f"from the left {FOLDED[left]}, from the right {FOLDED[right]}"
             )
-    return None
