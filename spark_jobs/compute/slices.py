@@ -128,11 +128,11 @@ def _packed(instance_id: Integers, second: Integers, status_code: Any) -> Result
 
 def _judged(rows: Sequence[Sequence[Any]], rules: Sequence[Threshold]) -> Results:
     """Results whose status the profile's thresholds decide (availability rule 6)."""
-    from sam_pipeline.spark_jobs.profiles.thresholds import judged
+    from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 
     found = [
-        (instance_id, second * 8 + STATUSES.index(judged(rules, host, flavour, metric, *said)))
-        for instance_id, second, host, flavour, metric, *said in rows
+        (instance_id, second * 8 + STATUSES.index(verdict_of(rules, *names_status_data).status))
+        for instance_id, second, *names_status_data in rows
     ]
     columns = np.array(found, np.int64).reshape(-1, 2)
     return Results(columns[:, 0], columns[:, 1])

@@ -1,4 +1,4 @@
-"""Reads a profile, and tells all its problems at once, each with its line."""
+"""Reads profiles, and reports all their problems at once, each with its line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import lines_of
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
@@ -23,27 +22,43 @@ def read_profile(path: Path) -> Profile:
     """The profile in a TOML file.
 
     Raises:
-        NoProfile: there is no such file.
-        ProfileError: everything that is wrong with it.
+        NoProfile: the file does not exist or cannot be read.
+        ProfileError: all problems of the profile.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise NoProfile(f"{path}: {error.strerror}") from None
-    text = _decoded(path, data)
     try:
-        document, lines = _parsed(path, text), lines_of(text)
-        return ProfileReader(Problems(str(path), lines)).profile(document)
+        # Some editors put a byte order mark in front.
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = f"byte {data[error.start]:#04x}"
+        raise ProfileError(
+            [f"{path}:{line}: {byte} is not UTF-8: save the file as UTF-8"]
+        ) from None
+    try:
+        document = tomllib.loads(text)
+        return ProfileReader(Problems(str(path), lines_of(text))).profile(document)
     except RecursionError:
         raise ProfileError([f"{path}: its values are nested too deeply"]) from None
+    except ValueError as error:  # tomllib's, or of an integer with thousands of digits
+        message, where = str(error), f"{path}"
+        if match := _AT_LINE.fullmatch(message):
+            message, where = match[1], f"{path}:{match[2]}"
+        elif message.endswith(_AT_END):
+            lines = text.rstrip().count("\n") + 1
+            message, where = message.removesuffix(_AT_END), f"{path}:{lines}"
+        raise ProfileError([f"{where}: {message}"]) from None
 
 
 def read_profiles(paths: Iterable[Path]) -> list[Profile]:
     """The profiles of several files.
 
     Raises:
-        NoProfile: one of them can't be read.
-        ProfileError: everything that is wrong with any of them.
+        NoProfile: one of the files does not exist or cannot be read.
+        ProfileError: all problems of all profiles.
     """
     problems: list[str] = []
     profiles: dict[str, Profile] = {}
@@ -64,28 +79,3 @@ def read_profiles(paths: Iterable[Path]) -> list[Profile]:
 def recorded_profile(document: str) -> Profile:
     """The profile that a run recorded."""
     return ProfileReader(Problems("the recorded profile", {})).profile(json.loads(document))
-
-
-def _decoded(path: Path, data: bytes) -> str:
-    """The text with plain newlines, without the mark that some editors put in front."""
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        words = f"byte {data[error.start]:#04x} is no UTF-8: save the file as UTF-8"
-        raise ProfileError([f"{path}:{line}: {words}"]) from None
-
-
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        words = str(error)
-    found = _AT_LINE.fullmatch(words)
-    if found:
-        words, line = found[1], int(found[2])
-    elif words.endswith(_AT_END):
-        words, line = words.removesuffix(_AT_END), text.rstrip().count("\n") + 1
-    else:  # an integer of thousands of digits
-        line = 0
-    raise ProfileError([f"{path}:{line}: {words}" if line else f"{path}: {words}"])

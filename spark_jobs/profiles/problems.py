@@ -1,137 +1,126 @@
-"""What is wrong with a profile: every problem with its line and key."""
+"""The problems of a profile, each with its line and key."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.spark_jobs.errors import ProfileError
 
-_HINTS, _NAMES = 20, 1000  # problems that get one, names to choose from: it takes time
-_SHOWN = 60  # characters of a wrong value
+# Suggestions take time: how many problems get one, and from how many names it is chosen.
+_MAX_HINTS, _MAX_NAMES = 20, 1000
+_MAX_SHOWN = 60  # characters of a wrong value
+
+Table = Mapping[str, Any]
 
 
 class Problems:
-    """Collects what is wrong with the profile of one file."""
+    """Reads values of one file, and collects what is wrong with them.
+
+    A path ends with the key to read, whose table is passed along.
+    """
 
     def __init__(self, file: str, lines: Mapping[KeyPath, int]) -> None:
         self._file = file
         self._lines = lines
-        self._found: list[tuple[int, str]] = []
+        self._problems: list[tuple[int, str]] = []
 
-    def add(self, place: KeyPath, words: str) -> None:
-        line = self.line(place)
+    def add(self, path: KeyPath, message: str) -> None:
+        key = ""  # as in `thresholds[2].warning`; items count from 1
+        for part in path:
+            if isinstance(part, int):
+                key += f"[{part}]"
+            elif is_name(part) and len(part) <= _MAX_SHOWN:
+                key += f".{part}"
+            else:
+                key += f".{json.dumps(part)[:_MAX_SHOWN]}"
+        line = self.line(path)
         where = f"{self._file}:{line}" if line else self._file
-        key = _told(place)
-        self._found.append((line, f"{where}: {key}: {words}" if key else f"{where}: {words}"))
+        self._problems.append((line, f"{where}: {key.removeprefix('.')}: {message}"))
 
-    def line(self, place: KeyPath) -> int:
-        """Where a place stands, or what it would stand in; 0 if the file doesn't have that."""
-        around = (place[:length] for length in range(len(place), 0, -1))
-        return next((self._lines[each] for each in around if each in self._lines), 0)
+    def line(self, path: KeyPath) -> int:
+        """The line of the key, or of the closest table around it; 0 if the file has neither."""
+        around = (path[:length] for length in range(len(path), 0, -1))
+        return next((self._lines[part] for part in around if part in self._lines), 0)
 
-    def refuse(self) -> None:
+    def raise_any(self) -> None:
         """
         Raises:
-            ProfileError: the problems, if there are some, from top to bottom.
+            ProfileError: the problems from top to bottom, if there are any.
         """
-        if self._found:
-            raise ProfileError([text for _, text in sorted(self._found, key=lambda each: each[0])])
+        if self._problems:
+            ordered = sorted(self._problems, key=lambda problem: problem[0])
+            raise ProfileError([text for _, text in ordered])
 
-    def unknown_keys(self, table: Mapping[str, Any], known: Iterable[str], place: KeyPath) -> None:
+    def hint(self, name: str, known: Collection[str]) -> str:
+        """`, did you mean ping?` after an unknown name, if a known one resembles it."""
+        if len(self._problems) >= _MAX_HINTS or len(known) > _MAX_NAMES:
+            return ""
+        suggestion = did_you_mean(name, known)
+        return f", {suggestion}" if suggestion else ""
+
+    def unknown_keys(self, table: Table, known: Iterable[str], path: KeyPath) -> None:
         names = dict.fromkeys(known)
         for key in table:
             if key not in names:
-                self.add((*place, key), f"unknown key{self.hint(key, names)}")
+                self.add((*path, key), f"unknown key{self.hint(key, names)}")
 
-    def hint(self, name: str, known: Collection[str]) -> str:
-        """The known name that was meant, perhaps."""
-        if len(self._found) >= _HINTS or len(known) > _NAMES:
-            return ""
-        meant = did_you_mean(name, known)
-        return f", {meant}" if meant else ""
-
-    def table(self, document: Mapping[str, Any], key: str) -> dict[str, Any]:
-        found = document.get(key, {})
-        if isinstance(found, dict):
-            return found
-        self.add((key,), f"want a table [{key}]")
+    def table(self, document: Table, key: str) -> dict[str, Any]:
+        """The table; empty if there is none."""
+        table = document.get(key, {})
+        if isinstance(table, dict):
+            return table
+        self.add((key,), f"expected a table [{key}]")
         return {}
 
-    def tables(self, document: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    def tables(self, document: Table, key: str) -> dict[str, Table]:
         """The tables in a table, by name."""
-        found = self.table(document, key)
-        for name, table in found.items():
+        tables = self.table(document, key)
+        for name, table in tables.items():
             if not isinstance(table, dict):
-                self.add((key, name), f"want a table [{key}.{name}]")
-            elif not is_text(name):
-                self.add((key, name), "no name")
-        return {name: table for name, table in found.items() if isinstance(table, dict)}
+                self.add((key, name), f"expected a table [{key}.{name}]")
+            elif not is_name(name):
+                self.add((key, name), "not a valid name")
+        return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
-    def names(
-        self, table: Mapping[str, Any], key: str, place: KeyPath, what: str
-    ) -> tuple[str, ...]:
-        """A list of names, each once."""
-        found = table.get(key)
-        if not isinstance(found, list) or not found:
-            self.add((*place, key), f"want a list of {what}, at least one")
+    def names(self, table: Table, path: KeyPath, what: str) -> tuple[str, ...]:
+        """A required list of names, without duplicates."""
+        names = table.get(str(path[-1]))
+        if not isinstance(names, list) or not names:
+            self.add(path, f"expected a list of {what}, at least one")
             return ()
-        for number, name in enumerate(found, 1):
-            if not is_text(name):
-                self.add((*place, key, number), f"want a text, not {shown(name)}")
-        return tuple(dict.fromkeys(filter(is_text, found)))
+        for number, name in enumerate(names, 1):
+            if not is_name(name):
+                self.add((*path, number), f"expected a string, not {shown(name)}")
+        return tuple(dict.fromkeys(filter(is_name, names)))
 
-    def text(self, table: Mapping[str, Any], key: str, place: KeyPath, what: str) -> str:
-        """A text that must be there; empty if it isn't."""
-        found = table.get(key)
-        if is_text(found):
-            return str(found)
-        words = (
-            f"want {what}, a text{instead(table, key)}" if key in table else f"is required: {what}"
-        )
-        self.add((*place, key), words)
+    def name(self, table: Table, path: KeyPath, what: str) -> str:
+        """A required name; empty if it is missing or wrong."""
+        key = str(path[-1])
+        if is_name(table.get(key)):
+            return str(table[key])
+        wrong = f"expected {what} as a string, not {shown(table[key])}" if key in table else ""
+        self.add(path, wrong or f"is required: {what}")
         return ""
 
-    def text_or_empty(self, table: Mapping[str, Any], key: str, place: KeyPath = ()) -> str | None:
-        """A text, which may be empty; None if there is none."""
-        found = table.get(key)
-        if found in (None, "") or is_text(found):
-            return found
-        self.add((*place, key), f"want a text, not {shown(found)}")
+    def optional_name(self, table: Table, path: KeyPath) -> str | None:
+        """A name, which may be empty; None if it is missing or wrong."""
+        name = table.get(str(path[-1]))
+        if name in (None, "") or is_name(name):
+            return name
+        self.add(path, f"expected a string, not {shown(name)}")
         return None
 
 
-def is_text(found: object) -> bool:
-    """Whether it names something: not empty, all of it visible."""
-    return isinstance(found, str) and found == found.strip() != "" and found.isprintable()
-
-
-def instead(table: Mapping[str, Any], key: str) -> str:
-    """What is there instead of what is wanted, if anything."""
-    return f", not {shown(table[key])}" if key in table else ""
+def is_name(value: object) -> bool:
+    """Whether it can name something: a printable string, not empty, without blanks around it."""
+    return isinstance(value, str) and value == value.strip() != "" and value.isprintable()
 
 
 def shown(value: Any) -> str:
     """A wrong value, short enough for a line."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _told(place: KeyPath) -> str:
-    """`thresholds[2].warning`: items are counted from 1 on."""
-    return "".join(_parts(place)).removeprefix(".")
-
-
-def _parts(place: KeyPath) -> Iterator[str]:
-    for part in place:
-        if isinstance(part, int):
-            yield f"[{part}]"
-        else:
-            yield (
-                f".{part}"
-                if is_text(part) and len(part) <= _SHOWN
-                else f".{json.dumps(part)[:_SHOWN]}"
-            )
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

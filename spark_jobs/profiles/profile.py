@@ -1,4 +1,4 @@
-"""What a report is computed from besides the data: metrics, operations, validity, targets."""
+"""A profile: metrics, operations, validity and targets of one report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFF = "off"
 
 @dataclass(frozen=True)
 class Flavour:
-    """A service flavour: the metrics of its endpoints, and how its endpoints at a site fold."""
+    """A service flavour: the metrics of its endpoints, and how the endpoints of a site fold."""
 
     name: str
     metrics: tuple[str, ...]
@@ -23,7 +23,7 @@ class Flavour:
 
 @dataclass(frozen=True)
 class Function:
-    """What a site offers by one or several flavours (computing, storage …)."""
+    """What a site offers with one or several flavours (computing, storage …)."""
 
     name: str
     flavours: tuple[str, ...]
@@ -32,7 +32,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Targets:
-    """The values a report wants, in percent (availability rule 15)."""
+    """The targets of a report in percent (availability rule 15)."""
 
     availability: Fraction = Fraction(80)
     reliability: Fraction = Fraction(85)
@@ -42,7 +42,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Range:
-    """A range as plugins write it: it alerts outside [low, high], or inside if `inside` is set."""
+    """A range as plugins write it: it alerts outside [low, high], or within if `inside` is set."""
 
     low: Fraction | None
     high: Fraction | None
@@ -63,7 +63,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Profile:
-    """One report. `document` is the profile as a JSON text: what a run records and reads back."""
+    """One report. `document` is the profile as JSON, which a run records and reads back."""
 
     name: str
     validity_s: int | None
@@ -82,33 +82,30 @@ class Profile:
 
     @property
     def digest(self) -> str:
-        """Changes when anything in the profile does; comments and layout are not in it."""
+        """SHA-256 of the content; comments and layout do not matter."""
         return hashlib.sha256(self.document.encode()).hexdigest()
 
     def operation_number(self, name: str) -> int:
-        """The place of the operation in `operations`."""
+        """The index of the operation in `operations`."""
         return [operation.name for operation in self.operations].index(name)
 
     def validity(self, metric_name: str) -> int | None:
-        """Seconds a result of this metric is believed; None: until the next one (rule 5)."""
+        """Seconds for which a result of this metric is valid; None: until the next one (rule 5)."""
         return self.validity_of.get(metric_name, self.validity_s)
 
     @property
     def validities(self) -> set[int | None]:
-        """All that occur."""
+        """All values of `validity`."""
         return {self.validity_s, *self.validity_of.values()}
 
     def metrics_of(self, service_flavour: str) -> tuple[str, ...]:
-        """The metrics of a flavour; none if the profile doesn't name it."""
-        found = (flavour for flavour in self.flavours if flavour.name == service_flavour)
-        return next((flavour.metrics for flavour in found), ())
+        """The metrics of a flavour; none if the profile does not name it."""
+        return next((f.metrics for f in self.flavours if f.name == service_flavour), ())
 
     def functions_of(self, service_flavour: str) -> tuple[str, ...]:
         """The functions that a flavour takes part in."""
-        return tuple(
-            function.name for function in self.functions if service_flavour in function.flavours
-        )
+        return tuple(f.name for f in self.functions if service_flavour in f.flavours)
 
     def counts(self, classification: str, severity: str) -> bool:
-        """Whether such a downtime changes states; the others are only drawn (rule 8)."""
+        """Whether such a downtime changes statuses; the others are only drawn (rule 8)."""
         return f"{classification}/{severity}".upper() in self.downtimes

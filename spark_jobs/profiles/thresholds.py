@@ -1,7 +1,7 @@
 """Rules on performance data change a result's status before anything else (availability rule 6).
 
-Ranges are those of the monitoring plugins' guidelines. All arithmetic is exact. Spark's workers
-run this for each result that carries performance data, so it imports neither Spark nor a database.
+Ranges follow the monitoring plugins' guidelines. All arithmetic is exact. Spark's workers run this
+for each result with performance data, so it imports neither Spark nor a database.
 """
 
 from __future__ import annotations
@@ -20,26 +20,12 @@ _BOUND = r"[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0
 _RANGE = re.compile(rf"(@?)(?:(~|{_BOUND}):)?({_BOUND})?")
 
 
-class Verdict(NamedTuple):
-    """What a result counts as; the rule and the value that triggered it, if one did."""
+class ThresholdVerdict(NamedTuple):
+    """The status a result counts as, and the rule and the value that triggered it, if any did."""
 
     status: str
     threshold: Threshold | None = None
     value: Measured | None = None
-
-
-def judged(
-    rules: Sequence[Threshold],
-    host_name: str,
-    service_flavour: str,
-    metric_name: str,
-    status: str,
-    performance_data: str | None,
-) -> str:
-    """The status a result counts as."""
-    return verdict_of(
-        rules, host_name, service_flavour, metric_name, status, performance_data
-    ).status
 
 
 def verdict_of(
@@ -49,67 +35,64 @@ def verdict_of(
     metric_name: str,
     status: str,
     performance_data: str | None,
-) -> Verdict:
+) -> ThresholdVerdict:
     """The status a result counts as, and why.
 
-    Of several labels that trigger, the worst counts, and of equally bad ones the first in the
+    If several labels trigger, the worst level counts, and of equal levels the first in the
     performance data.
     """
+    verdict = ThresholdVerdict(status)
     governing = _governing(rules, host_name, service_flavour, metric_name)
-    worst = Verdict(status)
-    if governing and performance_data:
-        for value in measured(performance_data):
-            rule = governing.get(value.label)
-            level = _level(rule, Fraction(value.number)) if rule else None
-            if level == CRITICAL:
-                return Verdict(CRITICAL, rule, value)
-            if level and worst.threshold is None:
-                worst = Verdict(level, rule, value)
-    return worst
+    if not governing or not performance_data:
+        return verdict
+    for value in measured(performance_data):
+        rule = governing.get(value.label)
+        if rule is None:
+            continue
+        number = Fraction(value.number)
+        if rule.critical and triggers(rule.critical, number):
+            return ThresholdVerdict(CRITICAL, rule, value)
+        if verdict.threshold is None and rule.warning and triggers(rule.warning, number):
+            verdict = ThresholdVerdict(WARNING, rule, value)
+    return verdict
 
 
 def triggers(limits: Range, value: Fraction) -> bool:
-    """Whether the value raises an alert: outside the bounds, or with `@` inside; both bounds are
-    inside."""
+    """Whether the value alerts: outside the bounds, or within them if written with `@`.
+
+    The bounds themselves are within.
+    """
     above = limits.low is None or value >= limits.low
     below = limits.high is None or value <= limits.high
     return (above and below) == limits.inside
 
 
 def read_range(text: str) -> Range:
-    """The range that `text` writes: `10`, `10:`, `~:20`, `5:10`, `@5:10`.
+    """Parse a range: `10`, `10:`, `~:20`, `5:10`, `@5:10`.
 
     Raises:
-        ValueError: it is none, or no value or every value would trigger it; in words.
+        ValueError: not a range, or one that no value or every value triggers; says which.
     """
-    found = _RANGE.fullmatch(text)
-    inside, start, end = found.groups() if found else ("", None, None)
+    match = _RANGE.fullmatch(text)
+    inside, start, end = match.groups() if match else ("", None, None)
     if start is None and end is None:
-        raise ValueError(
-            f"{text[:60]!r} is no range: want 10, 10:, ~:20, 5:10 or @5:10, without a unit"
-        )
+        expected = "expected 10, 10:, ~:20, 5:10 or @5:10, without a unit"
+        raise ValueError(f"{text[:60]!r} is not a range ({expected})")
     low = None if start == "~" else Fraction(start or 0)
     high = None if end is None else Fraction(end)
     if low is None and high is None:
-        never = "every value" if inside else "no value"
-        raise ValueError(f"{text!r} has no bound: {never} would trigger it")
+        values = "every value" if inside else "no value"
+        raise ValueError(f"{text!r} has no bound: {values} would trigger it")
     if low is not None and high is not None and low > high:
         hint = f"; below 0 write ~:{end}" if start is None else ""
         raise ValueError(f"{text!r} starts above its end{hint}")
     return Range(low, high, inside=bool(inside))
 
 
-def _level(rule: Threshold, value: Fraction) -> str | None:
-    for level, limits in ((CRITICAL, rule.critical), (WARNING, rule.warning)):
-        if limits and triggers(limits, value):
-            return level
-    return None
-
-
 def _governing(
     rules: Sequence[Threshold], host_name: str, service_flavour: str, metric_name: str
 ) -> Mapping[str, Threshold]:
-    """For each label the most specific rule: host and flavour, host, flavour, neither."""
+    """The most specific rule of each label: by host and flavour, host, flavour, or neither."""
     applying = [
         rule
         for rule in rules

@@ -83,13 +83,13 @@ pong = 5
 """
 
     assert problems(file, text) == [
-        "2: validity_s: want whole seconds above 0, or \"off\", not 'of'",
+        "2: validity_s: expected whole seconds from 1 to 2147483647, or \"off\", not 'of'",
         "3: vos: unknown key, did you mean vo?",
         "6: flavours.CE.endpoint_operation: unknown key, did you mean endpoints_operation?",
-        "7: flavours.SRM.metrics: want a list of metric names, at least one",
+        "7: flavours.SRM.metrics: expected a list of metric names, at least one",
         "9: functions.compute.flavours[2]: flavour ARC has no metrics: [flavours.ARC] is missing",
-        "10: functions.compute.flavours_operation: no operation 'MOST': there are AND, OR",
-        "12: targets.availability: want a percentage from 0 to 100, not 101",
+        "10: functions.compute.flavours_operation: expected one of AND, OR, not 'MOST'",
+        "12: targets.availability: expected a percentage from 0 to 100, not 101",
         "14: validity.pong: unknown key, did you mean ping?",
     ]
 
@@ -176,7 +176,7 @@ def test_a_table_that_is_not_associative_is_refused_with_the_triple(file: Path) 
     [
         (("OK", "OK", "WARNING"), "not idempotent: OK with OK is WARNING"),
         (("OK", "WARNING", "OK"), "not commutative: OK with WARNING is OK"),
-        (("OK", "WARNING", "FINE"), "is no triple"),
+        (("OK", "WARNING", "FINE"), "is not a triple"),
     ],
 )
 def test_a_bad_table_is_refused_with_the_reason(

@@ -160,12 +160,12 @@ metric = "ping"
         "11: thresholds[2].label: is required: a label of the performance data",
         "12: thresholds[2].metric: flavour CE has no metric put",
         (
-            "13: thresholds[2].warning: '30s' is no range: want 10, 10:, ~:20, 5:10 or @5:10,"
-            " without a unit"
+            "13: thresholds[2].warning: '30s' is not a range (expected 10, 10:, ~:20, 5:10 or"
+            " @5:10, without a unit)"
         ),
-        "15: thresholds[3]: want warning or critical, or both",
-        "17: thresholds[3].label: want the label without its single quotes",
-        '21: thresholds[4].critical: want a range in quotes, as "10", not 60',
+        "15: thresholds[3]: expected warning or critical, or both",
+        "17: thresholds[3].label: expected the label without its single quotes",
+        '21: thresholds[4].critical: expected a range in quotes, as "10", not 60',
         "22: thresholds[4].flavour: no flavour SMR in this profile, did you mean SRM?",
         "23: thresholds[4].hosts: unknown key, did you mean host?",
         "27: thresholds[5].critical: '20:10' starts above its end",
@@ -179,7 +179,7 @@ def test_rows_of_an_own_table_are_told_each_at_its_line() -> None:
 
     assert problems(text) == [
         (
-            f"{line}: operations.MINE.table[1]: ['OK', 'FINE', 'OK'] is no triple [a, b, result]"
+            f"{line}: operations.MINE.table[1]: ['OK', 'FINE', 'OK'] is not a triple [a, b, result]"
             " of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
         )
     ]
@@ -192,9 +192,9 @@ def test_every_wrong_target_is_told() -> None:
     text = GOOD.replace("= 80", "= 101").replace("= 85.5", "= nan").replace("= 90", "= true")
 
     assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
-        "targets.availability: want a percentage from 0 to 100, not 101",
-        "targets.reliability: want a percentage from 0 to 100, not nan",
-        "targets.coverage: want a percentage from 0 to 100, not True",
+        "targets.availability: expected a percentage from 0 to 100, not 101",
+        "targets.reliability: expected a percentage from 0 to 100, not nan",
+        "targets.coverage: expected a percentage from 0 to 100, not True",
     ]
 
 
@@ -208,13 +208,13 @@ def test_windows_editors_change_nothing(text: bytes) -> None:
 def test_lines_are_counted_with_windows_line_ends_too() -> None:
     text = GOOD.replace("3600", "0").replace("\n", "\r\n")
 
-    assert problems(text.encode())[0].startswith("2: validity_s: want whole seconds above 0")
+    assert problems(text.encode())[0].startswith("2: validity_s: expected whole seconds")
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("name = 1\n# caf\xe9\n".encode("latin-1"), "2: byte 0xe9 is no UTF-8: save the file"),
+        ("name = 1\n# caf\xe9\n".encode("latin-1"), "2: byte 0xe9 is not UTF-8: save the file"),
         (b'name = "a"\nvo = "b"\nname = "c"\nfqan = "d"\n', "3: Cannot overwrite a value"),
         (b'name = "a"\nname = "c"', "2: Cannot overwrite a value"),
         (b"[flavours]\n[targets]\n[flavours]\n", "3: Cannot declare ('flavours',) twice"),
@@ -240,7 +240,7 @@ def test_numbers_and_texts_without_end_are_told_in_a_short_line() -> None:
 def test_names_with_what_nobody_sees_are_refused() -> None:
     for name in ('"a\\u0000"', '" a"', '"a\\n"', '""', '"\\u200b"'):
         [problem] = problems(GOOD.replace('name = "critical"', f"name = {name}"))
-        assert problem.startswith("1: name: want the report's name, a text")
+        assert problem.startswith("1: name: expected the report's name")
 
 
 def test_thousands_of_mistakes_are_told_in_seconds() -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.records.performance_data import Measured
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import (
-    Verdict,
-    judged,
+    ThresholdVerdict,
     read_range,
     triggers,
     verdict_of,
@@ -38,7 +37,7 @@ def rule(
 
 
 def judge(rules: list[Threshold], performance_data: str | None, status: str = "OK") -> str:
-    return judged(rules, HOST, FLAVOUR, METRIC, status, performance_data)
+    return verdict_of(rules, HOST, FLAVOUR, METRIC, status, performance_data).status
 
 
 # The guidelines' own tables: what a range is, and what it makes of values around its bounds.
@@ -80,19 +79,19 @@ def test_a_range_alerts_as_the_guidelines_say(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no range"),
-        ("@", "is no range"),
-        ("~", "is no range"),
-        (":", "is no range"),
-        (":10", "is no range"),
+        ("", "is not a range"),
+        ("@", "is not a range"),
+        ("~", "is not a range"),
+        (":", "is not a range"),
+        (":10", "is not a range"),
         ("30s", "without a unit"),
-        ("1,5", "is no range"),
-        ("5:1:2", "is no range"),
-        (" 10", "is no range"),
-        ("10\n", "is no range"),
-        ("nan", "is no range"),
-        ("1e1000000000", "is no range"),
-        ("٣", "is no range"),
+        ("1,5", "is not a range"),
+        ("5:1:2", "is not a range"),
+        (" 10", "is not a range"),
+        ("10\n", "is not a range"),
+        ("nan", "is not a range"),
+        ("1e1000000000", "is not a range"),
+        ("٣", "is not a range"),
         ("~:", "no value would trigger it"),
         ("@~:", "every value would trigger it"),
         ("20:10", "starts above its end"),
@@ -179,10 +178,12 @@ def test_a_label_given_twice_counts_by_its_worst_value() -> None:
 def test_the_verdict_tells_the_rule_and_the_value() -> None:
     first, second = rule(warning="1"), rule(warning="1", label="b")
 
-    assert verdict_of([first, second], HOST, FLAVOUR, METRIC, "OK", "b=9ms time=7s") == Verdict(
-        "WARNING", second, Measured("b", "9", "ms")
+    assert verdict_of(
+        [first, second], HOST, FLAVOUR, METRIC, "OK", "b=9ms time=7s"
+    ) == ThresholdVerdict("WARNING", second, Measured("b", "9", "ms"))
+    assert verdict_of([first], HOST, FLAVOUR, METRIC, "OK", "b=9ms") == ThresholdVerdict(
+        "OK", None, None
     )
-    assert verdict_of([first], HOST, FLAVOUR, METRIC, "OK", "b=9ms") == Verdict("OK", None, None)
 
 
 RANGES = ["", "10", "10:", "~:5", "-1:2.5", "@3:7", "@~:0"]
