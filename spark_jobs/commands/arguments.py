@@ -1,17 +1,21 @@
-"""The days a person asks about, on the command line."""
+"""Options that several commands share, and the period they ask for."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import time
 from datetime import UTC, date, datetime
 from typing import Any
 
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import Period, month_of
+from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+logger = logging.getLogger(__name__)
 
 
 def add_period_options(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +39,32 @@ def add_due_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_report_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--report", metavar="NAME", help="default: all reports")
+
+
+def add_table_option(parser: argparse.ArgumentParser) -> None:
+    """--format of flat rows; see table_format."""
+    parser.add_argument("--format", choices=["table", "csv", "json"])
+
+
+def table_format(args: argparse.Namespace) -> str:
+    """table, csv or json; --json is short for the last."""
+    return str(args.format or ("json" if args.json else "table"))
+
+
+def warn_if_empty(found: object, period: Period) -> None:
+    """Log a warning where a period has no published reports."""
+    if not found:
+        logger.warning("nothing is published for %s: `sam-report run` computes it", period)
+
+
+def time_or_none(second: int | None) -> str | None:
+    return None if second is None else format_time(moment(second))
+
+
 def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
-    """The period on the command line, or none: what is due.
+    """The period on the command line, or None for --due.
 
     Raises:
         ReportUsage: as asked_period; both, or --force without a period.
@@ -44,21 +72,22 @@ def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
     if not args.due:
         return asked_period(args, today)
     if any(_given(args)):
-        raise ReportUsage(_wanted(args))
+        raise ReportUsage(_expected(args))
     if args.force:
         raise ReportUsage("--force needs a period: --due leaves frozen days as they are")
     return None
 
 
-def asked_period(args: argparse.Namespace, today: date) -> Period:
+def asked_period(args: argparse.Namespace, today: date | None = None) -> Period:
     """The period on the command line; a month that still runs ends today.
 
     Raises:
         ReportUsage: no period, more than one, a reversed one, or one with days in the future.
     """
+    today = today or utc_today()
     day, first, last, month = _options(args)
     if sum(_given(args)) != 1 or (first is None) != (last is None):
-        raise ReportUsage(_wanted(args))
+        raise ReportUsage(_expected(args))
     if month is not None:
         period = Period(month.first, max(month.first, min(month.last, today)))
     else:
@@ -76,18 +105,18 @@ def utc_today() -> date:
 
 def day_argument(text: str) -> date:
     if not _DAY.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no day: want YYYY-MM-DD")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date (expected YYYY-MM-DD)")
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date: {error}") from None
 
 
 def month_argument(text: str) -> Period:
     try:
         return month_of(day_argument(f"{text}-01"))
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no month: want YYYY-MM") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a month (expected YYYY-MM)") from None
 
 
 def _given(args: argparse.Namespace) -> list[bool]:
@@ -101,6 +130,6 @@ def _options(args: argparse.Namespace) -> Any:
     return [getattr(args, name, None) for name in ("day", "first", "last", "month")]
 
 
-def _wanted(args: argparse.Namespace) -> str:
+def _expected(args: argparse.Namespace) -> str:
     ways = ["--day D", "--from D --to D", "--month M", *(["--due"] if "due" in args else [])]
-    return f"want one of {', '.join(ways)}"
+    return f"expected one of {', '.join(ways)}"

@@ -51,8 +51,7 @@ _COLUMNS = ("id", "what", "start", "end", "reason", "who", "added at")
 logger = logging.getLogger(__name__)
 
 
-def add_exclusion(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `exclusion` and what can be done with them."""
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
     group = commands.add_parser(
         "exclusion",
         parents=[common],

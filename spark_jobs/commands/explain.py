@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
-from sam_pipeline.spark_jobs.commands.arguments import asked_period, day_argument, utc_today
+from sam_pipeline.spark_jobs.commands.arguments import (
+    add_report_option,
+    asked_period,
+    day_argument,
+    warn_if_empty,
+)
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -24,11 +28,9 @@ metrics, a metric's to its results. --group masks hosts, times and numbers, so t
 cause are one line: how many, first, last, where, and the newest of them with its message id. What
 cost availability comes first, then what failed in downtime, while excluded or without effect.
 """
-logger = logging.getLogger(__name__)
 
 
-def add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
-    """The subcommand and its options."""
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "explain", parents=[common], help="show what made a site's figures", epilog=EXAMPLES
     )
@@ -39,7 +41,7 @@ def add_explain(commands: Any, common: argparse.ArgumentParser) -> None:
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--group", action="store_true", help="a line for each cause of failures")
     forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines for a ticket")
-    command.add_argument("--report", metavar="NAME", help="default: all reports")
+    add_report_option(command)
     command.set_defaults(handler=_explain)
 
 
@@ -49,12 +51,11 @@ def _explain(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
     from sam_pipeline.spark_jobs.explain.ticket import ticket
 
-    period = asked_period(args, utc_today())
+    period = asked_period(args)
     selection = Selection(args.site, args.flavour, args.host)
     with reading(open_database(args)) as connection:
         days = read_site_days(connection, args.report, selection, args.day)
-    if not days:
-        logger.warning("nothing is published for %s: `sam-report run` computes it", period)
+    warn_if_empty(days, period)
     if args.ticket and len(days) > 1:
         names = ", ".join(day.report for day in days)
         raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")

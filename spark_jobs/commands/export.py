@@ -1,12 +1,35 @@
-"""`sam-report export`: what a person types."""
+"""`sam-report export`: stored figures and timelines as files for other programs."""
 
 from __future__ import annotations
 
 import argparse
+import calendar
+import logging
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sam_pipeline.spark_jobs.commands.arguments import add_period_options
+from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.spark_jobs.commands.arguments import (
+    add_period_options,
+    add_report_option,
+    asked_period,
+    time_or_none,
+    utc_today,
+    warn_if_empty,
+)
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.published import (
+    days_not_computed,
+    published_reports,
+    published_runs,
+)
+from sam_pipeline.sql.database.engine import reading_at_once
+from sam_pipeline.sql.database.open import open_database
+
+if TYPE_CHECKING:
+    from sam_pipeline.spark_jobs.exports.formats import Written
 
 EXAMPLES = """\
 examples:
@@ -29,9 +52,10 @@ Rows of a day that is still open tell in `until` how far they go.
 
 FORMATS = ("parquet", "csv", "json", "argo", "openmetrics")
 
+logger = logging.getLogger(__name__)
+
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """The command and its options."""
     command = commands.add_parser(
         "export",
         parents=[common],
@@ -41,11 +65,54 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=FORMATS, required=True)
     add_period_options(command)
     command.add_argument("--out", type=Path, required=True, metavar="DIR")
-    command.add_argument("--report", metavar="NAME", help="default: all reports")
+    add_report_option(command)
     command.set_defaults(handler=_export)
 
 
 def _export(args: argparse.Namespace) -> int:
-    from sam_pipeline.spark_jobs.commands.export_run import export_reports  # pyarrow takes a while
+    from sam_pipeline.spark_jobs.exports.formats import WRITERS, Request  # pyarrow is slow
 
-    return export_reports(args)
+    today = utc_today()
+    period = asked_period(args, today)
+    months = covered_months(period, today)
+    progress = Progress()
+    written: list[Written] = []
+    try:
+        with reading_at_once(open_database(args)) as connection:
+            for report in published_reports(connection, args.report, period):
+                runs = published_runs(connection, report, period)
+                if missing := days_not_computed(runs, period):
+                    logger.warning(
+                        "%s: not computed, so not exported: %s", report, ", ".join(missing)
+                    )
+                for run in runs if args.format == "openmetrics" else ():
+                    if run.until is not None:
+                        logger.warning(
+                            "%s: %s goes until %s only: Prometheus would keep its samples beside"
+                            " those of the whole day, so load it when the day is over",
+                            report,
+                            run.day,
+                            time_or_none(run.until),
+                        )
+                request = Request(connection, report, period, runs, months, args.out)
+                written += WRITERS[args.format](request, progress.stage)
+    finally:
+        progress.end()
+    warn_if_empty(written, period)
+    if args.json:
+        print(to_json([{**vars(file), "path": str(file.path)} for file in written]))
+        return OK
+    for report in dict.fromkeys(file.report for file in written):
+        rows = [file.rows for file in written if file.report == report]
+        print(f"{report}: {len(rows)} files with {sum(rows)} rows below {args.out}")
+    return OK
+
+
+def covered_months(period: Period, today: date) -> list[Period]:
+    """The months that the period covers from their first day to their last, or to today."""
+
+    def is_whole(part: Period) -> bool:
+        last = calendar.monthrange(part.first.year, part.first.month)[1]
+        return part.first.day == 1 and (part.last.day == last or part.last == today)
+
+    return list(filter(is_whole, period.months()))

@@ -29,8 +29,7 @@ the newest published days; --report chooses one.
 """
 
 
-def add_now(commands: Any, common: argparse.ArgumentParser) -> None:
-    """The subcommand and its options."""
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "now",
         parents=[common],

@@ -32,8 +32,7 @@ _COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures ch
 logger = logging.getLogger(__name__)
 
 
-def add_seal(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `seal`."""
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "seal", parents=[common], help="freeze the published figures of a month", epilog=EXAMPLES
     )

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.page_links import site_page
+from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.rules.days import as_day
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from sam_pipeline.spark_jobs.pages.month import Month, Total, Value, total_of
-from sam_pipeline.spark_jobs.pages.page_links import site_page
 from sam_pipeline.spark_jobs.pages.verdict import Cell, availability_cell
+from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.profiles.profile import Targets
 from sam_pipeline.spark_jobs.rules.groups import GroupFigure, Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short

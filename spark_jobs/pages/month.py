@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
-from sam_pipeline.spark_jobs.pages.page_links import group_page, site_page
 from sam_pipeline.spark_jobs.pages.verdict import (
     LEGEND,
     NOT_COMPUTED,
@@ -17,6 +16,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     verdict,
 )
+from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
 from sam_pipeline.spark_jobs.profiles.profile import Targets
 from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short

@@ -26,11 +26,17 @@ from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_totals, group_views
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
-from sam_pipeline.spark_jobs.pages.page_links import CHANGES, INDEX, TRENDS, month_path, site_page
 from sam_pipeline.spark_jobs.pages.site import site_view
 from sam_pipeline.spark_jobs.pages.start import MonthRow, ReportView, month_row
 from sam_pipeline.spark_jobs.pages.trends import trends_view
-from sam_pipeline.spark_jobs.pages.writer import PageFiles
+from sam_pipeline.spark_jobs.pages.writer import (
+    CHANGES,
+    INDEX,
+    TRENDS,
+    PageFiles,
+    month_path,
+    site_page,
+)
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.runs.published import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.pages.page_links import site_page
+from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import Trend

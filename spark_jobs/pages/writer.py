@@ -1,7 +1,10 @@
-"""Writes pages from templates."""
+"""Writes pages from templates. Their paths stay the same, so that a link to one stays valid."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,30 @@ from sam_pipeline.spark_jobs.rules.statuses import FOLDED
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+INDEX = "index.html"
+TRENDS = "trends.html"
+CHANGES = "changes.html"
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_TAKEN = {"index", "trends", "changes"}
+
 
 class PageFiles:
     """The pages below a directory; `written` has their paths there, in order."""
 
     def __init__(self, out: Path) -> None:
-        self._out = out
-        self._environment = _environment()
         self.written: list[str] = []
+        self._out = out
+        self._environment = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=StrictUndefined,
+        )
+        self._environment.globals.update(
+            legend=LEGEND, bars=BARS, shades=SHADES, hours=HOURS, statuses=FOLDED
+        )
 
     def write(self, path: str, template: str, **values: Any) -> None:
         """Fill in a template; `up` in it leads back to the directory.
@@ -36,15 +55,24 @@ class PageFiles:
         self.written.append(path)
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.globals.update(
-        legend=LEGEND, bars=BARS, shades=SHADES, hours=HOURS, statuses=FOLDED
-    )
-    return environment
+def month_path(report: str, month: date) -> str:
+    """The directory of a report's month."""
+    return f"{slug(report)}/{month:%Y-%m}"
+
+
+def site_page(site: str) -> str:
+    """The page of a site, beside the month's index."""
+    return f"{slug(site)}.html"
+
+
+def group_page(group_type: str) -> str:
+    """The page of a kind of groups, seen from the month's index."""
+    return f"groups/{slug(group_type)}.html"
+
+
+def slug(name: str) -> str:
+    """A file name for any name; different names give different ones."""
+    if _PLAIN.fullmatch(name) and name.lower() not in _TAKEN:
+        return name
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80].strip("-")
+    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

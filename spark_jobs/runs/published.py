@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -154,6 +154,17 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
         {"report": report, **_bounds(period)},
     )
     return [_run(tuple(row)) for row in found]
+
+
+def until_of(runs: Iterable[Run]) -> int | None:
+    """How far the newest day goes, if it was still open."""
+    return max((run.until for run in runs if run.until is not None), default=None)
+
+
+def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
+    """The days of the period without a published run."""
+    published = {run.day for run in runs}
+    return [day.isoformat() for day in period.days() if day not in published]
 
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:

@@ -248,7 +248,7 @@ def test_a_month_must_be_over_and_known(
         (("--month", MONTH, "--who", "J", "--report", "x"), "no report x: there are test"),
         (("--month", MONTH), "--who NAME"),
         (("--month", MONTH, "--who", " "), "--who NAME"),
-        (("--month", "10-2025", "--who", "J"), "is no month"),
+        (("--month", "10-2025", "--who", "J"), "is not a month"),
         (("--list", "--who", "J"), "--who goes with --month"),
         ((), "one of the arguments --month --list is required"),
     ):

@@ -67,10 +67,10 @@ def test_the_month_that_runs_ends_today() -> None:
         (["--month", "2026-12"], "lies in the future"),
         (["--from", "2026-11-19", "--to", "2026-11-21"], "lies in the future"),
         (["--from", "2026-11-14", "--to", "2026-11-13"], "lies before"),
-        (["--from", "2026-11-14"], "want one of"),
-        (["--day", "2026-11-14", "--month", "2026-11"], "want one of"),
-        ([], "want one of --day D, --from D --to D, --month M, --due"),
-        (["--due", "--day", "2026-11-14"], "want one of"),
+        (["--from", "2026-11-14"], "expected one of"),
+        (["--day", "2026-11-14", "--month", "2026-11"], "expected one of"),
+        ([], "expected one of --day D, --from D --to D, --month M, --due"),
+        (["--due", "--day", "2026-11-14"], "expected one of"),
         (["--due", "--force"], "--due leaves frozen days as they are"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_bad_day_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str
         main(["show", "--day", text])
 
     assert caught.value.code == 64
-    assert "is no day" in capsys.readouterr().err
+    assert "is not a date" in capsys.readouterr().err
 
 
 def test_a_day_in_the_future_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from sam_pipeline.spark_jobs.commands.export import FORMATS
-from sam_pipeline.spark_jobs.commands.export_run import covered_months
-from sam_pipeline.spark_jobs.commands.trends import _number
+from sam_pipeline.spark_jobs.commands.export import FORMATS, covered_months
+from sam_pipeline.spark_jobs.commands.trends import positive_number
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
 from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.formats import WRITERS
@@ -82,5 +81,5 @@ def test_csv_quotes_and_joins() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²"])
 def test_top_is_a_number_from_one_on(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="want one from 1 on"):
-        _number(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="not a number"):
+        positive_number(text)
