@@ -1,4 +1,4 @@
-"""Dead letters as tables, texts and documents; what others sent never reaches a terminal raw."""
+"""Dead letters as tables, texts and documents; nothing a sender wrote reaches a terminal raw."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
 
 
 def letter_table(letters: Sequence[DeadLetter]) -> str:
-    """The state is told where there are others than open ones."""
-    columns = ["id", "time", "class", "reason", "error"]
+    """With a column for the state if any letter is not open."""
     states = any(letter.state != OPEN for letter in letters)
-    if states:
-        columns.insert(4, "state")
-    return text_table(columns, (_line(letter, states) for letter in letters))
+    rows = [
+        (
+            letter.dead_letter_id,
+            format_time(letter.received_at),
+            _plain(letter.message_class),
+            _plain(letter.reason),
+            *([letter.state] if states else []),
+            _plain(letter.error),
+        )
+        for letter in letters
+    ]
+    return text_table(("id", "time", "class", "reason", *["state"] * states, "error"), rows)
 
 
 def outcome_table(outcomes: Iterable[Replayed]) -> str:
-    return text_table(("id", "outcome", "reason", "error"), map(_outcome, outcomes))
+    rows = []
+    for one in outcomes:
+        reason, error = "", ""
+        if one.outcome == FAILED:
+            reason, error = _plain(one.reason), _plain(one.error)
+        elif one.outcome != LOADED:
+            reason = f"was {one.state} before"
+        elif one.new_dead_letters:
+            error = f"{one.new_dead_letters} bad records are new dead letters"
+        rows.append((one.dead_letter_id, one.outcome, reason, error))
+    return text_table(("id", "outcome", "reason", "error"), rows)
 
 
 def letter_text(content: DeadLetterContent) -> str:
-    """Facts, headers and body; bytes that no terminal shows are escaped."""
+    """Facts, headers and body; bytes that a terminal does not show are escaped."""
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
-    known = {name: value for name, value in facts.items() if value is not None}
-    lines = [_plain(f"{name}: {value}") for name, value in known.items()]
-    lines += ["", *(_plain(f"{key}: {content.headers[key]}") for key in sorted(content.headers))]
-    body = content.body.decode(errors="backslashreplace").rstrip("\n")
-    return "\n".join([*lines, "", *map(_plain, body.split("\n"))])
+    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
+    headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
+    body = content.body.decode(errors="backslashreplace").rstrip("\n").split("\n")
+    return "\n".join(map(_plain, [*lines, "", *headers, "", *body]))
 
 
-def documents(found: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
-    """For JSON; a body that is no UTF-8 is there in base64, too."""
-    return [asdict(one) if isinstance(one, DeadLetter) else _document(one) for one in found]
-
-
-def _document(content: DeadLetterContent) -> dict[str, object]:
-    document = asdict(content.letter) | {"edited_as": content.edited_as}
-    document |= {"headers": dict(content.headers)}
-    try:
-        document["body"] = content.body.decode()
-    except UnicodeDecodeError:
-        document["body"] = content.body.decode(errors="replace")
-        document["body_base64"] = base64.b64encode(content.body).decode()
-    return document
-
-
-def _line(letter: DeadLetter, states: bool) -> list[object]:
-    cells: list[object] = [letter.dead_letter_id, format_time(letter.received_at)]
-    cells += [_plain(letter.message_class), _plain(letter.reason)]
-    if states:
-        cells.append(letter.state)
-    return [*cells, _plain(letter.error)]
-
-
-def _outcome(one: Replayed) -> tuple[object, ...]:
-    if one.outcome == FAILED:
-        return one.dead_letter_id, one.outcome, _plain(one.reason), _plain(one.error)
-    if one.outcome == LOADED:
-        new = f"{one.new_dead_letters} bad records are new dead letters"
-        return one.dead_letter_id, one.outcome, "", new if one.new_dead_letters else ""
-    return one.dead_letter_id, one.outcome, f"was {one.state} before", ""
+def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
+    """For JSON; a body that is not UTF-8 is there in base64, too."""
+    found: list[dict[str, object]] = []
+    for one in letters:
+        if isinstance(one, DeadLetter):
+            found.append(asdict(one))
+            continue
+        document = asdict(one.letter)
+        document |= {"edited_as": one.edited_as, "headers": dict(one.headers)}
+        document["body"] = one.body.decode(errors="replace")
+        if document["body"].encode() != one.body:
+            document["body_base64"] = base64.b64encode(one.body).decode()
+        found.append(document)
+    return found
 
 
 def _plain(text: str) -> str:
-    """In one line, without what moves a terminal's cursor."""
+    """In one line, without characters that move a terminal's cursor."""
     return "".join(
         letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in text
     )

@@ -6,12 +6,11 @@ import argparse
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Engine
 
@@ -28,7 +27,6 @@ from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
     OK,
-    CommandParser,
     common_options,
     to_json,
 )
@@ -56,15 +54,16 @@ examples:
   sam-consume dead-letter show 17
   sam-consume dead-letter edit 17 --replay           in $VISUAL or $EDITOR, then load it
   sam-consume dead-letter edit 17 --header messageClass=metricOutput
-  sam-consume dead-letter edit 17 --body mended.txt
+  sam-consume dead-letter edit 17 --body fixed.txt
   sam-consume dead-letter replay --class metricOutput
   sam-consume dead-letter drop --reason too-old --older-than 30d
 
-IDs and filters exclude each other; several filters narrow. What is edited becomes a new letter, the
-old one is dropped and keeps its bytes. A letter that was replayed or dropped is never loaded again.
-The daemon replays by itself what it parked as class-broken, once the view works again.
+IDs and filters exclude each other; several filters narrow. An edit makes a new letter; the old one
+is dropped and keeps its bytes. A letter that was replayed or dropped is never loaded again. The
+daemon itself replays letters of the reason class-broken, once the view works again.
 """
 
+ALL_OPEN = "all open ones"
 BIGGEST = 2**63 - 1
 
 logger = logging.getLogger(__name__)
@@ -72,22 +71,54 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    common = common_options()
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    command = _add(actions, common, "list", "the open ones: id, time, class, reason, error")
-    _add_selection(command, everything="also those that were replayed or dropped")
-    command.add_argument("--limit", metavar="N", type=_number, help="only the newest N")
-    command.set_defaults(handler=run_list)
-    command = _add(actions, common, "show", "bytes, headers and error")
-    _add_selection(command, everything="all open ones")
-    command.set_defaults(handler=run_show)
-    _add_edit(actions, common)
-    command = _add(actions, common, "replay", "load again; what fails again stays")
-    _add_selection(command, everything="all open ones")
-    command.set_defaults(handler=run_replay)
-    command = _add(actions, common, "drop", "give up for good; the rows stay, as dropped")
-    _add_selection(command, everything="all open ones")
-    command.set_defaults(handler=run_drop)
+
+    def add(
+        name: str, handler: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        common = [common_options()]
+        action = actions.add_parser(
+            name, parents=common, help=text, description=f"{text}.", epilog=EXAMPLES
+        )
+        action.set_defaults(handler=handler, usage_error=action.error)
+        return action
+
+    action = add("list", run_list, "the open ones: id, time, class, reason, error")
+    _add_selection(action, everything="also those that were replayed or dropped")
+    action.add_argument("--limit", metavar="N", type=_number, help="only the newest N")
+    _add_selection(add("show", run_show, "bytes, headers and error"), ALL_OPEN)
+    action = add("edit", run_edit, "another body, other headers; the old letter is kept")
+    action.add_argument("id", metavar="ID", type=_number)
+    action.add_argument(
+        "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
+    )
+    action.add_argument(
+        "--header",
+        dest="headers",
+        metavar="K=V",
+        type=_header,
+        action="append",
+        default=[],
+        help="set a header, or with K= remove it; no editor is opened then (repeatable)",
+    )
+    action.add_argument("--replay", action="store_true", help="load the edited letter at once")
+    _add_selection(add("replay", run_replay, "load again; what fails again stays"), ALL_OPEN)
+    _add_selection(add("drop", run_drop, "give up for good; the rows stay, as dropped"), ALL_OPEN)
+
+
+def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
+    action.add_argument("ids", metavar="ID", type=_number, nargs="*")
+    action.add_argument("--reason", metavar="R", help="only those of this reason")
+    action.add_argument(
+        "--class", dest="message_class", metavar="C", help="only those of this class"
+    )
+    action.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=age_argument,
+        help="only those received longer ago, as in 30d",
+    )
+    action.add_argument("--all", dest="everything", action="store_true", help=everything)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -95,11 +126,10 @@ def run_list(args: argparse.Namespace) -> int:
     engine = open_database(args)
     letters = list_dead_letters(engine, wanted, args.limit or NO_LIMIT)
     if args.ids:
-        dead_letter_ids(engine, wanted)  # a number that is none is an error
+        dead_letter_ids(engine, wanted)  # an unknown id is an error
     if args.limit and len(letters) == args.limit:
-        logger.info(
-            "these are the newest %d of %d", args.limit, len(dead_letter_ids(engine, wanted))
-        )
+        total = len(dead_letter_ids(engine, wanted))
+        logger.info("these are the newest %d of %d", args.limit, total)
     print(to_json(documents(letters)) if args.json else letter_table(letters))
     return OK
 
@@ -107,13 +137,13 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     wanted = _wanted(args, any_state=bool(args.ids))
     engine = open_database(args)
-    contents = (show_dead_letter(engine, each) for each in dead_letter_ids(engine, wanted))
-    if not args.json:
-        for number, content in enumerate(contents):
-            print(("\n\n" if number else "") + letter_text(content))
-        return OK
-    found = documents(contents)
-    print(to_json(found[0] if len(args.ids) == 1 else found))
+    contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, wanted))
+    if args.json:
+        shown = documents(contents)
+        print(to_json(shown[0] if len(args.ids) == 1 else shown))
+    else:
+        for at, content in enumerate(contents):
+            print(("\n\n" if at else "") + letter_text(content))
     return OK
 
 
@@ -122,18 +152,43 @@ def run_edit(args: argparse.Namespace) -> int:
     limits = load_limits(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
-    headers = dict(args.headers)
     with _new_body(args, Message(content.headers, content.body)) as body:
-        edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, headers)
+        now = datetime.now(UTC)
+        edited = edit_dead_letter(engine, args.id, now, body, dict(args.headers))
     outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
     if args.json:
-        facts = asdict(outcomes[0]) if outcomes else None
-        print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": facts}))
+        replayed = asdict(outcomes[0]) if outcomes else None
+        print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed}))
     else:
         print(f"dead letter {args.id} is dropped, its edition is dead letter {edited}")
         if outcomes:
             print(outcome_table(outcomes))
-    return _code(outcomes)
+    return _exit_code(outcomes)
+
+
+@contextmanager
+def _new_body(args: argparse.Namespace, old: Message) -> Iterator[bytes | None]:
+    """Of the file, or of an editor; None if only headers change.
+
+    If the block fails, the text that somebody typed is kept.
+    """
+    if args.body == "-":
+        yield sys.stdin.buffer.read()
+    elif args.body is not None:
+        try:
+            body = Path(args.body).read_bytes()
+        except OSError as error:
+            text = f"{args.body}: {error.strerror}; nothing changed"
+            raise BadInput(text, NO_INPUT) from error
+        yield body
+    elif args.headers:
+        yield None
+    else:
+        editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
+        if not editor:
+            args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
+        with edited_by_hand(old.body, editor, ".json" if old.is_json else ".txt") as body:
+            yield body
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -143,19 +198,22 @@ def run_replay(args: argparse.Namespace) -> int:
     try:
         for outcome in _replayed(engine, dead_letter_ids(engine, wanted), limits):
             outcomes.append(outcome)
-    finally:  # what was committed is told, whatever happened then
+    finally:  # what was committed is printed, whatever happened then
         if args.json:
             print(to_json([asdict(outcome) for outcome in outcomes]))
         else:
             print(outcome_table(outcomes))
-        logger.info("%s", _total(outcomes))
-    return _code(outcomes)
+        counts = Counter(outcome.outcome for outcome in outcomes)
+        parts = [f"{len(outcomes)} dead letters", *(f"{n} {name}" for name, n in counts.items())]
+        new = sum(outcome.new_dead_letters for outcome in outcomes)
+        logger.info("%s", ", ".join([*parts, f"{new} new ones of bad records"] if new else parts))
+    return _exit_code(outcomes)
 
 
 def run_drop(args: argparse.Namespace) -> int:
     wanted = _wanted(args, any_state=bool(args.ids))
     engine = open_database(args)
-    dead_letter_ids(engine, wanted)
+    dead_letter_ids(engine, wanted)  # an unknown id is an error
     dropped = drop_dead_letters(engine, wanted, datetime.now(UTC))
     not_open = len(set(args.ids)) - dropped if args.ids else 0
     if args.json:
@@ -163,48 +221,6 @@ def run_drop(args: argparse.Namespace) -> int:
     else:
         print(f"dropped {dropped} dead letters" + (f", {not_open} were not open" * bool(not_open)))
     return OK
-
-
-def _add(actions: Any, common: argparse.ArgumentParser, name: str, words: str) -> CommandParser:
-    parser: CommandParser = actions.add_parser(
-        name, parents=[common], help=words, description=f"{words}.", epilog=EXAMPLES
-    )
-    parser.set_defaults(usage_error=parser.error)
-    return parser
-
-
-def _add_selection(command: argparse.ArgumentParser, everything: str) -> None:
-    command.add_argument("ids", metavar="ID", type=_number, nargs="*")
-    command.add_argument("--reason", metavar="R", help="only those of this reason")
-    command.add_argument(
-        "--class", dest="message_class", metavar="C", help="only those of this class"
-    )
-    command.add_argument(
-        "--older-than",
-        metavar="AGE",
-        type=age_argument,
-        help="only those received longer ago, as in 30d",
-    )
-    command.add_argument("--all", dest="everything", action="store_true", help=everything)
-
-
-def _add_edit(actions: Any, common: argparse.ArgumentParser) -> None:
-    command = _add(actions, common, "edit", "another body, other headers; the old letter is kept")
-    command.add_argument("id", metavar="ID", type=_number)
-    command.add_argument(
-        "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
-    )
-    command.add_argument(
-        "--header",
-        dest="headers",
-        metavar="K=V",
-        type=_header,
-        action="append",
-        default=[],
-        help="set a header, or with K= take it away; no editor is opened then (repeatable)",
-    )
-    command.add_argument("--replay", action="store_true", help="load the edited letter at once")
-    command.set_defaults(handler=run_edit)
 
 
 def _wanted(args: argparse.Namespace, any_state: bool, by_default: bool = False) -> Wanted:
@@ -223,32 +239,8 @@ def _wanted(args: argparse.Namespace, any_state: bool, by_default: bool = False)
     )
 
 
-@contextmanager
-def _new_body(args: argparse.Namespace, old: Message) -> Iterator[bytes | None]:
-    """From the file named, or from an editor unless only headers change."""
-    if args.body is None and args.headers:
-        yield None
-    elif args.body is not None:
-        yield _read(args.body)
-    else:
-        editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
-        if not editor:
-            args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
-        with edited_by_hand(old.body, editor, ".json" if old.is_json else ".txt") as body:
-            yield body
-
-
-def _read(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise BadInput(f"{name}: {error.strerror}; nothing changed", NO_INPUT) from error
-
-
 def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
-    progress = Progress("replayed", len(ids), "dead letters")
+    progress = Progress("replayed", total=len(ids), unit="dead letters")
     try:
         outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC), limits)
         for number, outcome in enumerate(outcomes, 1):
@@ -259,25 +251,18 @@ def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Re
     fold_all(engine)
 
 
-def _code(outcomes: Sequence[Replayed]) -> int:
+def _exit_code(outcomes: Sequence[Replayed]) -> int:
     return OK if all(outcome.all_loaded for outcome in outcomes) else BAD_DATA
-
-
-def _total(outcomes: Sequence[Replayed]) -> str:
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    parts = [f"{len(outcomes)} dead letters", *(f"{n} {what}" for what, n in counts.items())]
-    new = sum(outcome.new_dead_letters for outcome in outcomes)
-    return ", ".join([*parts, f"{new} new ones of bad records"] if new else parts)
 
 
 def _number(text: str) -> int:
     if text.isascii() and text.isdigit() and 0 < int(text) <= BIGGEST:
         return int(text)
-    raise argparse.ArgumentTypeError(f"want a whole number from 1, not {text!r}")
+    raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
 
 
 def _header(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"want NAME=VALUE, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
     return name, value or None

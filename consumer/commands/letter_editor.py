@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from sam_pipeline.consumer.errors import EditorFailed
 
@@ -16,33 +17,30 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str = ".txt") -> Iterator[bytes]:
-    """What a person made of the body; if the block fails, it is kept in a file that is named.
+    """The body as somebody edited it; if the block fails, it is kept in a file and the log says so.
 
     Raises:
-        EditorFailed: there is no such editor, or it said that nothing shall be done.
+        EditorFailed: there is no such editor, or it failed: nothing is to be changed.
     """
-    handle, path = tempfile.mkstemp(suffix, "sam-dead-letter-")  # for us alone: mode 0600
-    with os.fdopen(handle, "wb") as file:
-        file.write(body)
+    handle, name = tempfile.mkstemp(suffix, "sam-dead-letter-")  # for us alone: mode 0600
+    os.close(handle)
+    file = Path(name)
     edited = body
     try:
-        _run([*editor, path])
-        with open(path, "rb") as file:
-            edited = file.read()
+        file.write_bytes(body)
+        try:
+            code = subprocess.run([*editor, name]).returncode
+        except OSError as error:
+            text = f"editor {editor[0]}: {error.strerror}; nothing changed"
+            raise EditorFailed(text) from error
+        if code:
+            raise EditorFailed(f"editor {editor[0]} ended with {code}; nothing changed")
+        edited = file.read_bytes()
         yield edited
     except BaseException:
-        if edited != body:
-            logger.error("what you wrote is in %s (edit ID --body FILE takes it)", path)
+        if edited == body:
+            file.unlink()
         else:
-            os.unlink(path)
+            logger.error("what you wrote is in %s (edit ID --body FILE takes it)", file)
         raise
-    os.unlink(path)
-
-
-def _run(command: Sequence[str]) -> None:
-    try:
-        code = subprocess.run(command).returncode
-    except OSError as error:
-        raise EditorFailed(f"editor {command[0]}: {error.strerror}; nothing changed") from error
-    if code:
-        raise EditorFailed(f"editor {command[0]} ended with {code}; nothing changed")
+    file.unlink()

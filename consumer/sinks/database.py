@@ -17,7 +17,7 @@ from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
-from sam_pipeline.consumer.sinks.upkeep import upkeep_of
+from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SqlError
@@ -50,7 +50,7 @@ class DatabaseSink:
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
-        self._upkeep = upkeep_of(engine, limits)
+        self._tasks = make_tasks(engine, limits)
         self._count_at = clock()
 
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ class DatabaseSink:
         if self._clock() >= self._count_at:
             self._count_dead_letters()
             self._count_at = self._clock() + COUNT_EVERY_S
-        self._upkeep(news)
+        run_due(self._tasks, news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # whoever loads next, or reads for a report, does it

@@ -91,4 +91,4 @@ def test_an_ordinary_subscription_is_not_for_several_processes(site: Site) -> No
     refused = site.run("run", "--instance", "2")
 
     assert refused.returncode == 78
-    assert re.search(r"subscription /.*: --instance wants shared = true", refused.stderr)
+    assert re.search(r"subscription /.*: --instance needs shared = true", refused.stderr)

@@ -160,7 +160,7 @@ site = " "
 
     told = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
     assert told == [
-        ["5", "[consumer] subscription[1] format", "want one of wlcg, nstream, not 'xml'"],
+        ["5", "[consumer] subscription[1] format", "expected one of wlcg, nstream, not 'xml'"],
         ["7", "[consumer] subscription[2] destination", NO_PATH],
         ["8", "[consumer] subscription[2] rename", "'metric' and 'name' both become 'metricname'"],
         ["8", "[consumer] subscription[2] rename", "'' = 'hostName': a name is empty"],
@@ -174,7 +174,7 @@ def test_a_spool_that_is_no_broker_cannot_be_subscribed_to(tmp_path: Path) -> No
         'destination = "spool:///var/spool/nstream"', 'destination = "spool:///x"'
     )
 
-    assert "spool:///x is none of the brokers" in problems_of(tmp_path, other)
+    assert "spool:///x is not one of the brokers" in problems_of(tmp_path, other)
 
 
 def test_a_spool_is_no_subscription_of_a_network_broker(tmp_path: Path) -> None:
@@ -249,5 +249,5 @@ def test_a_name_that_is_no_good_is_told_to_who_asks(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
     file.write_text(COMPLETE.replace("site-a", "site a"))
 
-    with pytest.raises(ConfigError, match="want letters, digits"):
+    with pytest.raises(ConfigError, match="expected letters, digits"):
         load_who(argparse.Namespace(config=str(file), instance=None))

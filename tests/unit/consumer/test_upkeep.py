@@ -5,7 +5,7 @@ What can't be done yet is tried again, more rarely; what one task did is news fo
 
 from __future__ import annotations
 
-from sam_pipeline.consumer.sinks.upkeep import Task, Turn, Upkeep
+from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.sql.errors import DatabaseAway
 
 
@@ -16,20 +16,20 @@ class Scene:
         self.now = 100.0
         self.takes_s = takes_s
         self.calls: list[float] = []
-        self.turn = Turn.DONE
+        self.result = TurnResult.DONE
         self.failure: Exception | None = None
-        self.upkeep = Upkeep([Task(self._take_turn, every_s)], lambda: self.now)
+        self.task = PeriodicTask(self._take_turn, every_s, lambda: self.now)
 
     def at(self, now: float, news: bool = True) -> None:
         self.now = now
-        self.upkeep(news)
+        run_due([self.task], news)
 
-    def _take_turn(self) -> Turn:
+    def _take_turn(self) -> TurnResult:
         self.calls.append(self.now)
         self.now += self.takes_s
         if self.failure:
             raise self.failure
-        return self.turn
+        return self.result
 
 
 def test_it_is_done_at_first_and_then_once_a_second() -> None:
@@ -52,7 +52,7 @@ def test_work_that_takes_long_is_done_more_rarely() -> None:
 
 def test_while_nothing_is_loaded_the_database_is_left_alone() -> None:
     scene = Scene()
-    scene.turn = Turn.NOTHING
+    scene.result = TurnResult.NOTHING
 
     for second in range(10):
         scene.at(100.0 + second, news=second == 6)
@@ -81,7 +81,7 @@ def test_a_database_that_is_away_stops_nothing() -> None:
 
 def test_what_cannot_be_done_yet_is_tried_again_in_its_own_time_with_news_or_without() -> None:
     scene = Scene(every_s=10.0)
-    scene.turn = Turn.WAITING
+    scene.result = TurnResult.WAITING
 
     for second in range(31):
         scene.at(100.0 + second, news=second % 2 == 0)
@@ -99,21 +99,24 @@ def test_a_rare_task_that_has_work_goes_on_without_delay() -> None:
 
 
 def test_what_one_task_did_is_news_for_the_next() -> None:
-    turns = {"first": [Turn.NOTHING, Turn.DONE], "second": [Turn.NOTHING] * 3}
+    results = {
+        "first": [TurnResult.NOTHING, TurnResult.DONE],
+        "second": [TurnResult.NOTHING] * 3,
+    }
     calls: list[str] = []
     now = [0.0]
 
-    def task(name: str, every_s: float) -> Task:
-        def turn() -> Turn:
+    def task(name: str, every_s: float) -> PeriodicTask:
+        def turn() -> TurnResult:
             calls.append(f"{name} at {now[0]:g}")
-            return turns[name].pop(0)
+            return results[name].pop(0)
 
-        return Task(turn, every_s)
+        return PeriodicTask(turn, every_s, lambda: now[0])
 
-    upkeep = Upkeep([task("first", 10.0), task("second", 1.0)], lambda: now[0])
+    tasks = [task("first", 10.0), task("second", 1.0)]
 
     for now[0] in (0.0, 1.0, 2.0, 10.0):
-        upkeep(news=False)
+        run_due(tasks, news=False)
 
     assert calls == [
         *("first at 0", "second at 0", "second at 1"),
