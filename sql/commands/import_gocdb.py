@@ -105,7 +105,7 @@ def window_argument(words: str) -> Window:
     """`2026-11-01..2026-11-30`, both days included, or two times, the second excluded."""
     first, dots, last = words.partition("..")
     if not dots:
-        raise argparse.ArgumentTypeError(f"{words!r} is no window: want FIRST..LAST")
+        raise argparse.ArgumentTypeError(f"{words!r} is not a window (expected FIRST..LAST)")
     if len(first) == len(last) == len("YYYY-MM-DD"):
         window = Window(day_start(day_argument(first)), day_end(day_argument(last)))
     else:

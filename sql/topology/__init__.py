@@ -1,1 +1,1 @@
-"""Downtimes entered by hand, and the rows of topology views."""
+"""Rows of the topology views, and downtimes entered by hand."""

@@ -1,13 +1,13 @@
-"""Downtimes by hand: announced, moved, cancelled; in the past too.
+"""Downtimes entered by hand: announced, moved or cancelled, in the past too.
 
-What is announced is one row of the class view for each flavour. The newest `timestamp` of a
-downtime wins, so every change by hand gets one that is newer than what it changes.
+A downtime is one row of the class view for each flavour. The row with the newest `timestamp` wins,
+so every change by hand gets a timestamp newer than that of the row it changes.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -28,26 +28,26 @@ _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
 
 
 @dataclass(frozen=True)
-class Change:
-    """A downtime before and after a change by hand, row by row; before: None, it is new."""
+class DowntimeChange:
+    """One row of a downtime before and after a change; `before` is None for a new row."""
 
     before: Row | None
     after: Row
 
     def days(self, today: date) -> set[date]:
-        """The UTC days that it touches, up to today."""
+        """The UTC days up to today that the row overlaps, before or after the change."""
         rows = [self.after] if self.before is None else [self.before, self.after]
         return {day for row in rows for day in days_of(row["startTime"], row["endTime"], today)}
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What was done, and the days of it whose reports are to be made again.
+class ChangedDowntimes:
+    """The changes made, and the days whose reports they make due.
 
-    These are none before the first with results, and none that prune has frozen.
+    Days before the first result and days frozen by a prune are never due.
     """
 
-    changes: Sequence[Change]
+    changes: Sequence[DowntimeChange]
     due_days: Sequence[date]
 
 
@@ -55,54 +55,66 @@ def new_id(now: datetime) -> str:
     return f"local-{now:%Y%m%d}-{secrets.token_hex(4)}"
 
 
-def signed(words: str, who: str) -> str:
-    """`power cut (jane)`"""
-    return f"{words} ({who})"
+def signed(reason: str, who: str) -> str:
+    """The reason as the description keeps it: `power cut (jane)`."""
+    return f"{reason} ({who})"
 
 
 def announcement(fields: Mapping[str, str], now: datetime) -> list[Row]:
-    """The rows of a downtime, checked as a message's would be.
+    """The rows of a downtime, checked like those of a message.
 
     Raises:
-        RecordRefused: in words.
+        RecordRefused: the message names the field and the problem.
     """
     return [dict(row) for row in normalise(fields, DOWNTIME.name, {}, now)]
 
 
-def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> Changed:
-    """Store the rows; one whose id, site, host and flavour are known is moved."""
+def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> ChangedDowntimes:
+    """Store the rows; a row whose id, site, host and flavour are known moves that downtime."""
 
-    def action(connection: Connection) -> Changed:
-        known = {key_of(row, DOWNTIME.natural_key): row for row in _known(connection)}
-        changes = [
-            _stamped(Change(known.get(key_of(row, DOWNTIME.natural_key)), row), now) for row in rows
-        ]
-        return _stored_with_days(connection, changes, now)
+    def changes_to(stored: Sequence[Row]) -> list[DowntimeChange]:
+        known = {key_of(row, DOWNTIME.natural_key): row for row in stored}
+        return [DowntimeChange(known.get(key_of(row, DOWNTIME.natural_key)), row) for row in rows]
 
-    fold_all(engine)  # reports begin with the first result, be it a new one
-    return load_transaction(engine, action)
+    return _store(engine, changes_to, now)
 
 
-def cancel(engine: Engine, ids: Sequence[str], end: str | None, why: str, now: datetime) -> Changed:
-    """End the downtimes of these ids where they began, so that they never count, or at `end`.
+def cancel(
+    engine: Engine, ids: Sequence[str], end: str | None, why: str, now: datetime
+) -> ChangedDowntimes:
+    """End the downtimes at `end`, or, without it, at their start, so that they never count.
 
-    Those cancelled already stay as they are and are left out of the result.
+    Downtimes that are cancelled already are left as they are, and out of the result.
 
     Raises:
-        DowntimeRefused: an id is unknown, or its downtime does not last until `end`.
+        DowntimeRefused: an id is unknown, or `end` lies outside its downtime.
     """
 
-    def action(connection: Connection) -> Changed:
-        stored = _known(connection)
-        changes = [_stamped(each, now) for one in ids for each in _ended(one, stored, end, why)]
-        return _stored_with_days(connection, changes, now)
+    def changes_to(stored: Sequence[Row]) -> list[DowntimeChange]:
+        changes = []
+        for downtime_id in ids:
+            rows = [row for row in stored if row["downtimeId"] == downtime_id]
+            if not rows:
+                raise DowntimeRefused(f"there is no downtime {downtime_id}; nothing was changed")
+            for row in rows:
+                start, old_end = row["startTime"], row["endTime"]
+                if start >= old_end:
+                    continue
+                if end and not start < end < old_end:
+                    raise DowntimeRefused(
+                        f"downtime {downtime_id} lasts from {start} to {old_end} and can't be"
+                        f" ended at {end}; nothing was changed"
+                    )
+                description = "; ".join(filter(None, [row.get("description"), why]))
+                ended = {**row, "endTime": end or start, "description": description}
+                changes.append(DowntimeChange(row, ended))
+        return changes
 
-    fold_all(engine)  # reports begin with the first result, be it a new one
-    return load_transaction(engine, action)
+    return _store(engine, changes_to, now)
 
 
 def list_downtimes(engine: Engine) -> list[Row]:
-    """All, by start."""
+    """All downtimes, ordered by start."""
     with reading(engine) as connection:
         return sorted(
             stored_rows(connection, DOWNTIME),
@@ -111,62 +123,41 @@ def list_downtimes(engine: Engine) -> list[Row]:
 
 
 def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
-    """In words, what of the rows never was in the topology, nor will be."""
+    """A warning for each row whose names do not occur together in the topology, at any time."""
+    names = (("siteName", "site"), ("hostName", "host"), ("serviceFlavour", "flavour"))
+    warnings = []
     with reading(engine) as connection:
-        endpoints = stored_rows(connection, SERVICE_ENDPOINT)
-    return [words for row in rows if (words := _unknown(row, endpoints))]
+        topology = stored_rows(connection, SERVICE_ENDPOINT)
+    for row in rows:
+        endpoints, path = topology, []
+        for key, label in names:
+            if key not in row:
+                continue
+            endpoints = [endpoint for endpoint in endpoints if endpoint[key] == row[key]]
+            path.append(f"{label} {row[key]}")
+            if not endpoints:
+                warnings.append(f"{' with '.join(path)} is not in the topology")
+                break
+    return warnings
 
 
-def _unknown(row: Row, endpoints: Iterable[Row]) -> str:
-    told = []
-    for key, word in (("siteName", "site"), ("hostName", "host"), ("serviceFlavour", "flavour")):
-        if key not in row:
-            continue
-        endpoints = [each for each in endpoints if each[key] == row[key]]
-        told.append(f"{word} {row[key]}")
-        if not endpoints:
-            return f"{' with '.join(told)} is not in the topology"
-    return ""
+def _store(
+    engine: Engine, changes_to: Callable[[Sequence[Row]], list[DowntimeChange]], now: datetime
+) -> ChangedDowntimes:
+    """Insert what `changes_to` makes of the stored rows, each with a newer timestamp."""
 
+    def action(connection: Connection) -> ChangedDowntimes:
+        stored = [row for row in stored_rows(connection, DOWNTIME) if "downtimeId" in row]
+        changes = []
+        for change in changes_to(stored):
+            known = (change.before or {}).get("timestamp")
+            newest = max(now, parse_time(known) + timedelta(seconds=1)) if known else now
+            stamp = {"timestamp": format_time(newest), MESSAGE_ID: BY_HAND + format_time(now)}
+            changes.append(DowntimeChange(change.before, {**change.after, **stamp}))
+        insert_rows(connection, DOWNTIME, (change.after for change in changes))
+        touched = {day for change in changes for day in change.days(now.date())}
+        marked = {date.fromisoformat(str(day)) for day in connection.scalars(_MARKED)}
+        return ChangedDowntimes(changes, sorted(touched & marked))
 
-def _known(connection: Connection) -> list[Row]:
-    return [row for row in stored_rows(connection, DOWNTIME) if "downtimeId" in row]
-
-
-def _stored_with_days(connection: Connection, changes: Sequence[Change], now: datetime) -> Changed:
-    insert_rows(connection, DOWNTIME, (each.after for each in changes))
-    touched = {day for each in changes for day in each.days(now.date())}
-    marked = {date.fromisoformat(str(day)) for day in connection.scalars(_MARKED)}
-    return Changed(changes, sorted(touched & marked))
-
-
-def _ended(downtime_id: str, stored: Iterable[Row], end: str | None, why: str) -> list[Change]:
-    found = [row for row in stored if row["downtimeId"] == downtime_id]
-    if not found:
-        raise DowntimeRefused(f"there is no downtime {downtime_id}; nothing was changed")
-    alive = [row for row in found if row["startTime"] < row["endTime"]]
-    for row in alive:
-        if end and not row["startTime"] < end < row["endTime"]:
-            raise DowntimeRefused(
-                f"downtime {downtime_id} lasts from {row['startTime']} to {row['endTime']}: it"
-                f" can't be ended at {end}; nothing was changed"
-            )
-    return [
-        Change(
-            row,
-            {
-                **row,
-                "endTime": end or row["startTime"],
-                "description": "; ".join(filter(None, [row.get("description"), why])),
-            },
-        )
-        for row in alive
-    ]
-
-
-def _stamped(change: Change, now: datetime) -> Change:
-    """The same, newer than what was known, and by hand."""
-    known = (change.before or {}).get("timestamp")
-    newer = parse_time(known) + timedelta(seconds=1) if known else now
-    stamp = {"timestamp": format_time(max(now, newer)), MESSAGE_ID: BY_HAND + format_time(now)}
-    return Change(change.before, {**change.after, **stamp})
+    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
+    return load_transaction(engine, action)

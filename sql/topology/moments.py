@@ -1,4 +1,4 @@
-"""Times and days as people type them on a command line: nothing that could be read two ways."""
+"""Times and days as typed on a command line, where nothing ambiguous is accepted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?", r
 
 
 def time_argument(text: str) -> str:
-    """A time with its zone, seconds being optional, as `YYYY-MM-DDThh:mm:ssZ`."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    """A time with a zone, seconds being optional, as `YYYY-MM-DDThh:mm:ssZ`."""
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time (expected YYYY-MM-DDThh:mmZ)")
-    seconds, zone = found.groups()
+    seconds, zone = match.groups()
     if zone is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no time zone: for UTC write {text}Z")
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; for UTC write {text}Z")
     try:
         return format_time(parse_time(text if seconds else text[: -len(zone)] + ":00" + zone))
     except (ValueError, OverflowError) as error:
@@ -34,34 +34,34 @@ def day_argument(text: str) -> date:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no day: want YYYY-MM-DD")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a date (expected YYYY-MM-DD)")
 
 
 def age_argument(text: str) -> int:
-    """Days, of `400d`."""
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"want whole days, 1d to 99999d, not {text!r}")
-    return int(found[1])
+    """The number of days in an age such as `400d`."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected whole days, 1d to 99999d, not {text!r}")
+    return int(match[1])
 
 
 def day_start(day: date) -> str:
-    """00:00:00Z of the day, as on the wire."""
+    """00:00:00Z of the day, in wire format."""
     return f"{day.isoformat()}T00:00:00Z"
 
 
 def day_end(day: date) -> str:
-    """00:00:00Z of the next day; the last day there is has no next one."""
+    """00:00:00Z of the next day; the last second of the day for the last day there is."""
     return day_start(day + timedelta(days=1)) if day < date.max else f"{day}T23:59:59Z"
 
 
 def days_of(start: str, end: str, today: date) -> list[date]:
-    """The UTC days that `[start, end)` touches, up to today; both as on the wire."""
+    """The UTC days up to today that `[start, end)`, in wire format, overlaps."""
     if end <= start:
         return []
     first = parse_time(start).date()
     last = min(today, (parse_time(end) - timedelta(seconds=1)).date())
-    return [first + timedelta(days=at) for at in range((last - first).days + 1)]
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
 
 
 def wire_now() -> str:

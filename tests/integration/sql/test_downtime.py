@@ -1,4 +1,4 @@
-"""Downtimes by hand in a database of either dialect."""
+"""Downtimes entered by hand, in either database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DowntimeRefused
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from sam_pipeline.sql.topology.downtime import (
-    Changed,
+    ChangedDowntimes,
     announce,
     announcement,
     cancel,
@@ -33,7 +33,7 @@ def rows(**changes: str) -> list[Row]:
 
 
 def counted(engine: Engine) -> list[tuple[str, ...]]:
-    """What reports see."""
+    """The downtimes that reports read."""
     return query(
         engine,
         "SELECT downtime_id, host_name, start_time, end_time FROM report_downtime ORDER BY 2",
@@ -44,7 +44,7 @@ def days(*numbers: int) -> set[date]:
     return {date(2026, 11, number) for number in numbers}
 
 
-def test_an_announced_downtime_counts_and_tells_who_made_it(engine: Engine) -> None:
+def test_an_announced_downtime_counts_and_names_its_author(engine: Engine) -> None:
     [change] = announce(engine, rows(description="power cut (jane)"), NOW).changes
 
     [row] = stored(engine, "downtime")
@@ -68,7 +68,7 @@ def test_the_same_id_again_moves_it_even_within_a_second(engine: Engine) -> None
     assert change.days(TODAY) == days(17, 18, 20)
 
 
-def test_one_whose_announcement_lies_in_the_future_can_be_changed(engine: Engine) -> None:
+def test_a_downtime_announced_in_the_future_can_be_changed(engine: Engine) -> None:
     insert(engine, "downtime", downtime(timestamp="2026-12-24T00:00:00Z"))
 
     cancel(engine, ["D1"], None, "cancelled (jane)", NOW)
@@ -77,7 +77,7 @@ def test_one_whose_announcement_lies_in_the_future_can_be_changed(engine: Engine
     assert [row["timestamp"] for row in stored(engine, "downtime")] == ["2026-12-24T00:00:01Z"]
 
 
-def test_one_that_was_cancelled_never_counted(engine: Engine) -> None:
+def test_a_cancelled_downtime_never_counts(engine: Engine) -> None:
     announce(engine, rows(description="power cut (jane)"), NOW)
 
     [change] = cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW).changes
@@ -89,7 +89,7 @@ def test_one_that_was_cancelled_never_counted(engine: Engine) -> None:
     assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW).changes == []
 
 
-def test_one_that_ended_early_counts_until_then(engine: Engine) -> None:
+def test_a_downtime_ended_early_counts_until_then(engine: Engine) -> None:
     announce(engine, [*rows(), *rows(hostName="se01")], NOW)
 
     cancel(engine, ["D1"], "2026-11-20T09:00:00Z", "ended (joe)", NOW)
@@ -98,13 +98,13 @@ def test_one_that_ended_early_counts_until_then(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("end", ["2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z"])
-def test_an_end_outside_of_it_changes_nothing(engine: Engine, end: str) -> None:
+def test_an_end_outside_the_downtime_changes_nothing(engine: Engine, end: str) -> None:
     announce(engine, rows(), NOW)
     long = {"startTime": "2026-11-19T00:00:00Z", "endTime": "2026-11-21T00:00:00Z"}
     announce(engine, rows(downtimeId="D2", **long), NOW)
     before = counted(engine)
 
-    with pytest.raises(DowntimeRefused, match=f"D1 lasts from .* can't be ended at {end}"):
+    with pytest.raises(DowntimeRefused, match=f"D1 lasts from .* ended at {end}"):
         cancel(engine, ["D2", "D1"], end, "ended (joe)", NOW)
 
     assert counted(engine) == before
@@ -119,7 +119,7 @@ def test_an_unknown_id_cancels_none_of_the_others(engine: Engine) -> None:
     assert len(counted(engine)) == 1
 
 
-def test_days_to_come_are_not_due(engine: Engine) -> None:
+def test_future_days_are_not_due(engine: Engine) -> None:
     [change] = announce(
         engine, rows(startTime="2026-11-19T12:00:00Z", endTime="2027-01-01T00:00:00Z"), NOW
     ).changes
@@ -133,16 +133,18 @@ def test_days_to_come_are_not_due(engine: Engine) -> None:
     assert later.days(TODAY) == set()
 
 
-def test_names_that_the_topology_does_not_know_are_told(engine: Engine) -> None:
+def test_names_missing_from_the_topology_give_warnings(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint())
 
-    def told(**names: str) -> list[str]:
+    def warnings(**names: str) -> list[str]:
         return unknown_names(engine, rows(**names))
 
-    assert told() == told(serviceFlavour="") == told(serviceFlavour="", hostName="") == []
-    assert told(siteName="X") == ["site X is not in the topology"]
-    assert told(hostName="x") == ["site EXAMPLE-LCG2 with host x is not in the topology"]
-    assert told(hostName="", serviceFlavour="F") == [
+    assert (
+        warnings() == warnings(serviceFlavour="") == warnings(serviceFlavour="", hostName="") == []
+    )
+    assert warnings(siteName="X") == ["site X is not in the topology"]
+    assert warnings(hostName="x") == ["site EXAMPLE-LCG2 with host x is not in the topology"]
+    assert warnings(hostName="", serviceFlavour="F") == [
         "site EXAMPLE-LCG2 with flavour F is not in the topology"
     ]
 
@@ -153,12 +155,12 @@ def test_the_list_is_by_time_with_all_sources(engine: Engine) -> None:
     early = format_time(NOW - timedelta(days=400))
     announce(engine, rows(downtimeId="H1", startTime=early), NOW)
 
-    found = [(row["downtimeId"], source_of(row)) for row in list_downtimes(engine)]
+    listed = [(row["downtimeId"], source_of(row)) for row in list_downtimes(engine)]
 
-    assert found == [("H1", "by hand"), ("1G0", "gocdb"), ("M1", "message")]
+    assert listed == [("H1", "by hand"), ("1G0", "gocdb"), ("M1", "message")]
 
 
-def test_exactly_the_touched_days_are_due_again(engine: Engine) -> None:
+def test_exactly_the_affected_days_are_due_again(engine: Engine) -> None:
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = format_time(midnight - timedelta(days=10) + timedelta(hours=1))
@@ -169,17 +171,17 @@ def test_exactly_the_touched_days_are_due_again(engine: Engine) -> None:
         """`day` days ago."""
         return format_time(midnight - timedelta(days=day) + timedelta(hours=hour))
 
-    def move(start: str, end: str) -> Changed:
+    def move(start: str, end: str) -> ChangedDowntimes:
         return announce(engine, rows(startTime=start, endTime=end), now)
 
     def due() -> list[date]:
-        """What is marked since the last look."""
+        """The days marked since the last call."""
         marked = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
         with writing(engine) as connection:
             take_changes(connection)
         return sorted(date.fromisoformat(str(day)) for (day,) in marked)
 
-    steps: Sequence[tuple[Callable[[], Changed], Sequence[int]]] = [
+    steps: Sequence[tuple[Callable[[], ChangedDowntimes], Sequence[int]]] = [
         (lambda: move(at(6, 8), at(4, 0)), [6, 5]),
         (lambda: move(at(5, 23), at(4, 1)), [6, 5, 4]),
         (lambda: cancel(engine, ["D1"], at(5, 24), "ended", now), [5, 4]),

@@ -79,7 +79,7 @@ def test_a_missing_file_and_a_bad_one_change_nothing(capsys: Output, tmp_path: P
         (("--endpoints", "x", "--window", "2026-01-01..2026-01-02"), "--window is about --down"),
         (("--endpoints", "x", "--at", "2999-01-01T00:00Z"), "lies in the future"),
         (("--endpoints", "x", "--since", "2999-01-01T00:00Z"), "lies after the snapshot"),
-        (("--downtimes", "x", "--window", "November"), "is no window"),
+        (("--downtimes", "x", "--window", "November"), "is not a window"),
     ],
 )
 def test_what_no_import_can_be_is_refused(
