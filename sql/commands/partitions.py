@@ -1,17 +1,16 @@
-"""`sam-db partitions`: show the day partitions, and make those of the coming days."""
+"""`sam-db partitions`: show the day partitions, and create those of the coming days."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.pruning.partitions import Partition, coming_days, make_partitions, partitions
+from sam_pipeline.sql.pruning.partitions import coming_days, make_partitions, partitions
 
 AHEAD = 3
 LONGEST_AHEAD = 366
@@ -21,19 +20,18 @@ examples:
   sam-db partitions
   sam-db partitions --ahead 14 --json
 
-A loader makes a missing partition by itself; one made ahead spares the first batch of a day that.
-Rows are about: as many as the last ANALYZE or VACUUM found; bytes count indexes as well.
+A loader creates missing partitions itself; creating them ahead saves the first batch of a day that
+work. Row counts are estimates of the last ANALYZE or VACUUM; bytes include indexes.
 """
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `partitions`."""
-    words = "show the day partitions of PostgreSQL, and make those of the coming days"
     command = commands.add_parser(
         "partitions",
         parents=[common],
-        help=words,
-        description=f"{words.capitalize()}.",
+        help="show the day partitions of PostgreSQL, and create those of the coming days",
+        description="Show the day partitions of PostgreSQL, and create those of the coming days.",
         epilog=EXAMPLES,
     )
     command.add_argument(
@@ -41,7 +39,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="DAYS",
         type=_days_ahead,
         default=AHEAD,
-        help=f"how many days after today must have theirs (default {AHEAD})",
+        help=f"create partitions for this many days after today (default {AHEAD})",
     )
     command.set_defaults(handler=run_partitions)
 
@@ -49,41 +47,32 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 def run_partitions(args: argparse.Namespace) -> int:
     engine = open_database(args)
     made = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
+    new_names = {partition.name for partition in made}
     with reading(engine) as connection:
-        found = partitions(connection)
+        documents = [
+            {
+                "partition": partition.name,
+                "day": partition.day,
+                "rows": partition.rows,
+                "bytes": partition.bytes,
+                "made": partition.name in new_names,
+            }
+            for partition in partitions(connection)
+        ]
     if args.json:
-        print(to_json(_documents(found, made)))
+        print(to_json(documents))
     elif engine.dialect.name == "sqlite":
         print(f"{name_of(engine)}: no partitions; SQLite keeps all days in one table")
     else:
-        print(_table(found, made))
+        lines = [
+            (*cells, "created now" if is_new else "")
+            for *cells, is_new in (document.values() for document in documents)
+        ]
+        print(text_table(("partition", "day", "rows", "bytes", ""), lines))
     return OK
 
 
-def _days_ahead(word: str) -> int:
-    if not re.fullmatch("[0-9]{1,3}", word) or int(word) > LONGEST_AHEAD:
-        raise argparse.ArgumentTypeError(f"want 0 to {LONGEST_AHEAD} days, not {word!r}")
-    return int(word)
-
-
-def _documents(found: Sequence[Partition], made: Sequence[Partition]) -> list[dict[str, object]]:
-    names = {one.name for one in made}
-    return [
-        {
-            "partition": one.name,
-            "day": one.day,
-            "rows": one.rows,
-            "bytes": one.bytes,
-            "made": one.name in names,
-        }
-        for one in found
-    ]
-
-
-def _table(found: Sequence[Partition], made: Sequence[Partition]) -> str:
-    names = {one.name for one in made}
-    lines = [
-        (one.name, one.day, one.rows, one.bytes, "made now" if one.name in names else "")
-        for one in found
-    ]
-    return text_table(("partition", "day", "rows", "bytes", ""), lines)
+def _days_ahead(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,3}", text) or int(text) > LONGEST_AHEAD:
+        raise argparse.ArgumentTypeError(f"must be 0 to {LONGEST_AHEAD} days, not {text!r}")
+    return int(text)

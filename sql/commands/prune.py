@@ -1,10 +1,9 @@
-"""`sam-db prune`: remove whole days of results and of other things that are old enough."""
+"""`sam-db prune`: remove whole days of results, details, audit rows and settled dead letters."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -14,16 +13,16 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.task import Bounds, Pruned, Removed, bounds_of
+from sam_pipeline.sql.pruning.request import bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
 
 KINDS = {
-    "results": "their results",
-    "details": "the details of their results",
-    "audit": "their rows of load_audit, a row for each batch that was loaded",
-    "dead-letters": "the dead letters that were replayed or dropped on them",
+    "results": ("results", "results"),
+    "details": ("details", "the details of results"),
+    "audit": ("audit", "rows of load_audit, one for each loaded batch"),
+    "dead_letters": ("dead letters settled", "dead letters that were replayed or dropped"),
 }
-"""What has an age of its own, and what is kept of a day."""
+"""By the name in `Bounds` and `Pruned`: what a result line says, and what the option keeps."""
 
 EXAMPLES = """\
 examples:
@@ -32,8 +31,8 @@ examples:
   sam-db prune --keep-details 60d --json
   sam-db prune --keep-audit 90d --keep-dead-letters 90d
 
-Whole UTC days before today are counted. Reports of the days pruned stay as they are: `sam-report
-run` refuses those days. Stopped at any moment, the next prune completes it.
+Ages are whole UTC days before today. Reports of the pruned days stay as they are, and `sam-report
+run` refuses to compute them again. If a prune is interrupted, the next one completes it.
 """
 
 logger = logging.getLogger(__name__)
@@ -41,79 +40,52 @@ logger = logging.getLogger(__name__)
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `prune`."""
-    words = "remove whole days of results, details and audit that are old enough"
+    summary = "remove whole days of old results, details, audit rows and dead letters"
     command = commands.add_parser(
         "prune",
         parents=[common],
-        help=words,
-        description=f"{words.capitalize()}.",
+        help=summary,
+        description=f"{summary.capitalize()}.",
         epilog=EXAMPLES,
     )
-    for kind, kept in KINDS.items():
+    for name, (_, kept) in KINDS.items():
         command.add_argument(
-            f"--keep-{kind}",
+            f"--keep-{name.replace('_', '-')}",
             metavar="AGE",
             type=age_argument,  # at least 1d: yesterday's report is made of yesterday's results
-            help=f"how many days before today keep {kept}, as in 400d",
+            help=f"for how many days before today to keep {kept}, as in 400d",
         )
-    command.add_argument("--dry-run", action="store_true", help="tell what would go, and stop")
+    command.add_argument(
+        "--dry-run", action="store_true", help="print what would be removed, and remove nothing"
+    )
     command.set_defaults(handler=run_prune, usage_error=command.error)
 
 
 def run_prune(args: argparse.Namespace) -> int:
-    ages = (args.keep_results, args.keep_details, args.keep_audit, args.keep_dead_letters)
+    ages = [getattr(args, f"keep_{name}") for name in KINDS]
     if not any(ages):
-        args.usage_error("say what to keep: --keep-results 400d, --keep-details 60d, or others")
+        args.usage_error("at least one age is required, such as --keep-results 400d")
     engine = open_database(args)
     bounds = bounds_of(datetime.now(UTC).date(), *ages)
     progress = Progress()
-    pruned = prune(engine, bounds, dry_run=args.dry_run, told=progress.draw)
+    pruned = prune(engine, bounds, dry_run=args.dry_run, on_progress=progress.draw)
     progress.end()
-    _warn(pruned)
-    if args.json:
-        print(to_json(_document(name_of(engine), bounds, pruned, args.dry_run)))
-    else:
-        for line in _lines(bounds, pruned, args.dry_run):
-            print(f"{name_of(engine)}: {line}")
-    return OK
-
-
-def _document(database: str, bounds: Bounds, pruned: Pruned, dry_run: bool) -> dict[str, object]:
-    return {
-        "database": database,
-        "dry_run": dry_run,
-        "results": {"before": bounds.results, **asdict(pruned.results)},
-        "details": {"before": bounds.details, **asdict(pruned.details)},
-        "audit": {"before": bounds.audit, **asdict(pruned.audit)},
-        "dead_letters": {"before": bounds.dead_letters, **asdict(pruned.dead_letters)},
-        "left": list(pruned.left),
-        "not_dropped": list(pruned.not_dropped),
-    }
-
-
-def _lines(bounds: Bounds, pruned: Pruned, dry_run: bool) -> Iterator[str]:
-    verb = "would remove" if dry_run else "removed"
-    if bounds.results:
-        yield f"{verb} results before {bounds.results}: {_amount(pruned.results)}"
-    if bounds.details:
-        yield f"{verb} details before {bounds.details}: {_amount(pruned.details)}"
-    if bounds.audit:
-        yield f"{verb} audit before {bounds.audit}: {_amount(pruned.audit)}"
-    if bounds.dead_letters:
-        settled = f"dead letters settled before {bounds.dead_letters}"
-        yield f"{verb} {settled}: {_amount(pruned.dead_letters)}"
-
-
-def _amount(removed: Removed) -> str:
-    if removed.partitions is None:
-        return f"{removed.rows} rows"
-    return f"{removed.partitions} days, {removed.bytes} bytes"
-
-
-def _warn(pruned: Pruned) -> None:
     if pruned.left:
-        names = ", ".join(pruned.left)
-        logger.warning("in use, left for the next prune: %s", names)
+        logger.warning("locked, left to the next prune: %s", ", ".join(pruned.left))
     if pruned.not_dropped:
         names = ", ".join(pruned.not_dropped)
-        logger.warning("emptied, but the table is in use; the next prune drops: %s", names)
+        logger.warning("emptied; the next prune drops them, as the table is in use: %s", names)
+    verb = "would remove" if args.dry_run else "removed"
+    document: dict[str, object] = {"database": name_of(engine), "dry_run": args.dry_run}
+    for name, (label, _) in KINDS.items():
+        before, removed = getattr(bounds, name), getattr(pruned, name)
+        document[name] = {"before": before, **asdict(removed)}
+        if before and not args.json:
+            amount = f"{removed.rows} rows"
+            if removed.partitions is not None:
+                amount = f"{removed.partitions} days, {removed.bytes} bytes"
+            print(f"{name_of(engine)}: {verb} {label} before {before}: {amount}")
+    if args.json:
+        lists = {"left": pruned.left, "not_dropped": pruned.not_dropped}
+        print(to_json({**document, **lists}))
+    return OK

@@ -1,1 +1,1 @@
-"""Forgetting whole days."""
+"""Removing old data, whole UTC days at a time."""

@@ -1,8 +1,8 @@
-"""The day partitions of results and their details (PostgreSQL; SQLite has none)."""
+"""The day partitions of results and their details (PostgreSQL only)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -13,7 +13,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 RESULTS = "metric_result"
 DETAILS = "metric_result_detail"
 
-# Rows are those of the last VACUUM or ANALYZE; a table that never saw one has none to tell.
+# The row count is that of the last VACUUM or ANALYZE; without one it is unknown.
 _PARTITIONS = text(r"""
     SELECT
         p.relname AS parent,
@@ -31,7 +31,7 @@ _PARTITIONS = text(r"""
     WHERE p.relnamespace = CAST(CAST(current_schema() AS text) AS regnamespace)
         AND p.relname IN ('metric_result', 'metric_result_detail')
         AND c.relname ~ concat('^', p.relname, '_\d{8}$')
-        AND pg_relation_size(c.oid) IS NOT NULL  -- not dropped while we look
+        AND pg_relation_size(c.oid) IS NOT NULL  -- dropped since the snapshot was taken
     ORDER BY day, parent
 """)
 _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
@@ -39,7 +39,7 @@ _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
 
 @dataclass(frozen=True)
 class Partition:
-    """One UTC day of `parent`. `rows` is about, None: not known; `bytes` with indexes and all."""
+    """One UTC day of `parent`; `rows` is an estimate or None, `bytes` includes its indexes."""
 
     parent: str
     name: str
@@ -50,33 +50,30 @@ class Partition:
 
 
 def partitions(connection: Connection) -> list[Partition]:
-    """All of both tables, by day; none on SQLite."""
+    """The partitions of both tables, ordered by day; none on SQLite."""
     if connection.dialect.name == "sqlite":
         return []
     return [Partition(**row) for row in connection.execute(_PARTITIONS).mappings()]
 
 
 def make_partitions(engine: Engine, days: Collection[date]) -> list[Partition]:
-    """Make what is missing for these days; those made now. Nothing on SQLite.
+    """Create the missing partitions of these days and return them; nothing on SQLite.
 
     Raises:
-        DatabaseRefused: neither the owner nor a loader asks.
+        DatabaseRefused: only the owner and the loader may create partitions.
     """
     with reading(engine) as connection:
         before = partitions(connection)
-    if engine.dialect.name == "sqlite" or _complete(before, days):
+    existing = {(partition.parent, partition.day) for partition in before}
+    wanted = {(parent, day) for parent in (RESULTS, DETAILS) for day in days}
+    if engine.dialect.name == "sqlite" or wanted <= existing:
         return []
     with writing(engine) as connection:
         connection.execute(_MAKE, {"days": sorted(days)})
-        known = {one.name for one in before}
-        return [one for one in partitions(connection) if one.name not in known]
+        names = {partition.name for partition in before}
+        return [partition for partition in partitions(connection) if partition.name not in names]
 
 
 def coming_days(today: date, ahead: int) -> list[date]:
-    """Today and so many days after it."""
-    return [today + timedelta(days=more) for more in range(ahead + 1)]
-
-
-def _complete(found: Iterable[Partition], days: Iterable[date]) -> bool:
-    there = {(one.parent, one.day) for one in found}
-    return there >= {(parent, day) for parent in (RESULTS, DETAILS) for day in days}
+    """Today and the `ahead` days after it."""
+    return [today + timedelta(days=number) for number in range(ahead + 1)]

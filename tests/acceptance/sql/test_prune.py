@@ -1,4 +1,4 @@
-"""`sam-db prune` and `sam-db partitions` as an operator runs them, killed and run again, too."""
+"""`sam-db prune` and `sam-db partitions` as an operator runs them, also killed and repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVICE = (ROOT / "deploy" / "sam-db-prune.service").read_text()
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HOSTS = 3
 MANY = 2_500
-"""Twice as many results of a day are several batches on SQLite."""
+"""The two results of this many hosts are several batches on SQLite."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -62,7 +62,7 @@ def day(age: int) -> date:
 
 
 def load(place: Workplace, *ages: int, hosts: int = HOSTS) -> None:
-    """Two results of each host on each day, by the road."""
+    """Publish and consume two results of each host on each day."""
     records = [
         f"hostName: ce{host:05}.example.org\nserviceFlavour: CE\nmetricName: org.example.Ping\n"
         f"metricStatus: OK\ntimestamp: {day(age)}T{hour:02}:00:00Z\ndetailsData: at {hour}\nEOT\n"
@@ -75,7 +75,7 @@ def load(place: Workplace, *ages: int, hosts: int = HOSTS) -> None:
 
 
 def stored(place: Workplace, condition: str = "") -> dict[date, int]:
-    """How many results there are of each day."""
+    """The number of results of each day."""
     rows = query(place.database, f"SELECT timestamp FROM metricOutput {condition}")
     return dict(Counter(date.fromisoformat(str(row["timestamp"])[:10]) for row in rows))
 
@@ -86,23 +86,23 @@ def prune(place: Workplace, *options: str) -> dict[str, object]:
     return answer
 
 
-def test_results_and_details_go_at_their_age(place: Workplace) -> None:
+def test_results_and_details_are_removed_at_their_age(place: Workplace) -> None:
     load(place, 0, 1, 2, 3, 4)
 
-    told = prune(place, "--keep-results", "2d", "--keep-details", "1d", "--dry-run")
+    dry = prune(place, "--keep-results", "2d", "--keep-details", "1d", "--dry-run")
     assert set(stored(place)) == {day(age) for age in range(5)}
     done = prune(place, "--keep-results", "2d", "--keep-details", "1d")
 
     every = 2 * HOSTS
     assert stored(place) == {day(0): every, day(1): every, day(2): every, day(3): HOSTS}
     assert set(stored(place, "WHERE detailsData IS NOT NULL")) == {day(0), day(1)}
-    assert (told["dry_run"], done["dry_run"]) == (True, False)
+    assert (dry["dry_run"], done["dry_run"]) == (True, False)
     assert done["results"]["before"] == str(day(2))  # type: ignore[index]
     assert done["details"]["before"] == str(day(1))  # type: ignore[index]
     assert (done["left"], done["not_dropped"]) == ([], [])
 
 
-def test_words_say_what_went(place: Workplace) -> None:
+def test_the_output_says_what_was_removed(place: Workplace) -> None:
     load(place, 0, 1, 2, 3)
 
     answer = place.succeed("sam-db", "prune", "--keep-results", "1d", "--keep-details", "1d")
@@ -114,7 +114,7 @@ def test_words_say_what_went(place: Workplace) -> None:
     assert "\r" not in answer.err  # progress is for terminals
 
 
-def test_the_audit_and_settled_letters_go_at_their_age(place: Workplace) -> None:
+def test_audit_rows_and_settled_letters_are_removed_at_their_age(place: Workplace) -> None:
     file = place.write("old.txt", "hostName: a\nEOT\nhostName: b\nEOT\n")
     for _ in range(2):
         place.run("sam-db", "import", "records", file)
@@ -139,29 +139,29 @@ def test_the_audit_and_settled_letters_go_at_their_age(place: Workplace) -> None
     assert again["audit"]["rows"] == again["dead_letters"]["rows"] == 0  # type: ignore[index]
 
 
-def test_partitions_of_the_coming_days_are_made(on_postgresql: Workplace) -> None:
+def test_partitions_of_the_coming_days_are_created(on_postgresql: Workplace) -> None:
     load(on_postgresql, 1)
 
     made = on_postgresql.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
     again = on_postgresql.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
     table = on_postgresql.succeed("sam-db", "partitions").out
 
-    names = [one["partition"] for one in made]
+    names = [row["partition"] for row in made]
     assert names == [
         f"metric_result{kind}_{day(age):%Y%m%d}"
         for age in (1, 0, -1, -2)
         for kind in ("", "_detail")
     ]
-    assert [one["made"] for one in made] == [False] * 2 + [True] * 6
-    assert [one["made"] for one in again] == [False] * 8
-    assert all(set(one) == {"partition", "day", "rows", "bytes", "made"} for one in made)
-    assert table.splitlines()[-1].endswith("made now")
+    assert [row["made"] for row in made] == [False] * 2 + [True] * 6
+    assert [row["made"] for row in again] == [False] * 8
+    assert all(set(row) == {"partition", "day", "rows", "bytes", "made"} for row in made)
+    assert table.splitlines()[-1].endswith("created now")
 
 
-def test_killed_amid_its_days_the_next_prune_completes_it(on_postgresql: Workplace) -> None:
+def test_a_prune_killed_between_days_is_completed_by_the_next(on_postgresql: Workplace) -> None:
     load(on_postgresql, *range(6))
     held = f"metric_result_{day(4):%Y%m%d}"
-    before = f"WHERE timestamp < '{day(4)}T00:00:00Z'"  # does not look at what may be locked
+    before = f"WHERE timestamp < '{day(4)}T00:00:00Z'"  # reads no locked partition
 
     with reader_of(on_postgresql.database, held):
         kill_prune(on_postgresql, when=lambda: day(5) not in stored(on_postgresql, before))
@@ -172,20 +172,20 @@ def test_killed_amid_its_days_the_next_prune_completes_it(on_postgresql: Workpla
     assert stored(on_postgresql)[day(3)] == HOSTS
 
 
-def test_killed_amid_its_batches_the_next_prune_completes_it(on_sqlite: Workplace) -> None:
+def test_a_prune_killed_between_batches_is_completed_by_the_next(on_sqlite: Workplace) -> None:
     load(on_sqlite, 3, 4, 5, hosts=MANY)
     of_a_day = 2 * MANY
     client = sqlite3.connect(on_sqlite.directory / "sam.db", isolation_level=None)
 
     with closing(client) as connection:
 
-        def its_way_is_barred() -> bool:
+        def blocks_the_prune() -> bool:
             [left] = connection.execute("SELECT count(*) FROM metric_result").fetchone()
             if left < 3 * of_a_day:
                 connection.execute("BEGIN IMMEDIATE")
             return connection.in_transaction
 
-        kill_prune(on_sqlite, when=its_way_is_barred)
+        kill_prune(on_sqlite, when=blocks_the_prune)
         connection.execute("ROLLBACK")
 
     assert MANY < sum(stored(on_sqlite).values()) < 3 * of_a_day
@@ -194,7 +194,7 @@ def test_killed_amid_its_batches_the_next_prune_completes_it(on_sqlite: Workplac
 
 
 def kill_prune(place: Workplace, when: Callable[[], bool]) -> None:
-    """SIGKILL in the middle: the caller sees to it that it can't come to its end before."""
+    """SIGKILL in the middle; the caller blocks the prune before its end."""
     with place.running("sam-db", "prune", "--keep-results", "2d") as process:
         deadline = time.monotonic() + 60
         while not when():
@@ -212,7 +212,7 @@ def reader_of(database: str, table: str) -> Iterator[None]:
     engine.dispose()
 
 
-def test_what_the_page_tells_to_type_works(on_sqlite: Workplace) -> None:
+def test_the_commands_of_the_page_work(on_sqlite: Workplace) -> None:
     if shutil.which("sqlite3") is None:
         missing("sqlite3", "apt-get install sqlite3")
     load(on_sqlite, 0, 500)
@@ -231,7 +231,7 @@ def test_what_the_page_tells_to_type_works(on_sqlite: Workplace) -> None:
     assert set(stored(on_sqlite)) == {day(0)}
 
 
-def test_the_timer_s_command_works(place: Workplace) -> None:
+def test_the_command_of_the_timer_works(place: Workplace) -> None:
     load(place, 0, 500)
     [command] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
     program, config, file, *options = shlex.split(command)

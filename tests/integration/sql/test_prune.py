@@ -1,4 +1,4 @@
-"""`prune`: what goes, what stays, and that nobody who reads or reports notices."""
+"""What `prune` removes and keeps, and that reports do not change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from sqlalchemy import Engine, text
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.pruning import sqlite as prune_sqlite
 from sam_pipeline.sql.pruning.partitions import partitions
-from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.support.builders import metric_result
 from tests.support.database.old_results import (
     TODAY,
@@ -20,23 +18,17 @@ from tests.support.database.old_results import (
     fill,
     forget_changes,
     horizon,
+    prune_now,
     results_by_age,
     results_of,
 )
 from tests.support.database.sql_rows import insert, query
 
 ALL, NEWEST = 6, 2
-"""Results of a day: all, or those of them that are the newest of their instance."""
+"""Results of a day: all, or the newest of each instance."""
 
 
-def prune_now(
-    engine: Engine, results: int | None = None, details: int | None = None, dry_run: bool = False
-) -> Pruned:
-    bounds = bounds_of(TODAY, results, details)
-    return prune(engine, bounds, dry_run=dry_run, sleep=lambda seconds: None)
-
-
-def test_exactly_the_days_before_the_bound_go(engine: Engine) -> None:
+def test_exactly_the_days_before_the_bound_are_removed(engine: Engine) -> None:
     fill(engine, range(6))
 
     prune_now(engine, results=3)
@@ -45,7 +37,7 @@ def test_exactly_the_days_before_the_bound_go(engine: Engine) -> None:
     assert horizon(engine) == days_ago(3)
 
 
-def test_batches_end_at_no_day_and_leave_nothing(
+def test_batches_that_span_days_leave_nothing_behind(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
@@ -57,7 +49,7 @@ def test_batches_end_at_no_day_and_leave_nothing(
     assert details_by_age(engine) == {0: ALL, 1: ALL}
 
 
-def test_of_the_last_pruned_day_the_newest_result_of_each_instance_stays(engine: Engine) -> None:
+def test_the_last_pruned_day_keeps_the_newest_result_of_each_instance(engine: Engine) -> None:
     fill(engine, range(4))
     silent_since_noon = metric_result(metricName="a", timestamp=f"{days_ago(3)}T12:00:00Z")
     silent_for_a_day = metric_result(metricName="b", timestamp=f"{days_ago(4)}T23:59:59Z")
@@ -79,7 +71,7 @@ def test_of_the_last_pruned_day_the_newest_result_of_each_instance_stays(engine:
     ]
 
 
-def test_of_several_results_at_the_newest_moment_the_worst_stays(engine: Engine) -> None:
+def test_the_worst_of_several_newest_results_is_kept(engine: Engine) -> None:
     at_once = [
         metric_result(gatheredAt=gatherer, metricStatus=status, timestamp="2026-11-18T23:00:00Z")
         for gatherer, status in [("a", "OK"), ("b", "CRITICAL"), ("c", "UNKNOWN")]
@@ -94,7 +86,7 @@ def test_of_several_results_at_the_newest_moment_the_worst_stays(engine: Engine)
     assert kept == [("b", "CRITICAL", numbers["b"])]
 
 
-def test_what_the_next_report_reads_is_unchanged(engine: Engine) -> None:
+def test_the_input_of_the_next_report_is_unchanged(engine: Engine) -> None:
     fill(engine, range(5))
     insert(engine, "metricOutput", *results_of(days_ago(3), metricName="b", voName="atlas"))
     inputs = """
@@ -115,7 +107,7 @@ def test_what_the_next_report_reads_is_unchanged(engine: Engine) -> None:
     assert sorted(query(engine, "SELECT * FROM current_status")) == sorted(before[1])
 
 
-def test_nothing_is_marked_as_changed(engine: Engine) -> None:
+def test_no_day_is_marked_as_changed(engine: Engine) -> None:
     fill(engine, range(5))
     forget_changes(engine)
 
@@ -124,7 +116,7 @@ def test_nothing_is_marked_as_changed(engine: Engine) -> None:
     assert changed_days(engine) == set()
 
 
-def test_changes_of_pruned_days_are_forgotten(engine: Engine) -> None:
+def test_changes_of_pruned_days_are_deleted(engine: Engine) -> None:
     fill(engine, range(1, 5))
     assert changed_days(engine) >= {str(days_ago(age)) for age in range(1, 5)}
 
@@ -143,7 +135,7 @@ def test_details_have_an_age_of_their_own(engine: Engine) -> None:
     assert horizon(engine) is None
 
 
-def test_details_go_with_their_results(engine: Engine) -> None:
+def test_details_are_removed_with_their_results(engine: Engine) -> None:
     fill(engine, range(5))
 
     prune_now(engine, results=2, details=4)
@@ -164,7 +156,7 @@ def test_pruning_again_changes_nothing(engine: Engine) -> None:
     assert not again.details.rows and not again.details.partitions
 
 
-def test_a_later_prune_takes_what_an_earlier_one_kept(engine: Engine) -> None:
+def test_a_later_prune_removes_what_an_earlier_one_kept(engine: Engine) -> None:
     fill(engine, range(6))
     prune_now(engine, results=4)
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 4: ALL, 5: NEWEST}
@@ -175,7 +167,7 @@ def test_a_later_prune_takes_what_an_earlier_one_kept(engine: Engine) -> None:
     assert horizon(engine) == days_ago(2)
 
 
-def test_the_horizon_never_moves_back_and_what_is_to_be_kept_is(engine: Engine) -> None:
+def test_the_horizon_never_moves_back_and_late_results_are_kept(engine: Engine) -> None:
     fill(engine, range(6))
     prune_now(engine, results=2)
     insert(engine, "metricOutput", *results_of(days_ago(4)), *results_of(days_ago(7)))
@@ -186,22 +178,22 @@ def test_the_horizon_never_moves_back_and_what_is_to_be_kept_is(engine: Engine) 
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST, 4: ALL}
 
 
-def test_a_dry_run_tells_what_would_go_and_leaves_it(engine: Engine) -> None:
+def test_a_dry_run_counts_and_removes_nothing(engine: Engine) -> None:
     fill(engine, range(6))
     before = everything(engine)
 
-    told = prune_now(engine, results=3, details=1, dry_run=True)
+    counted = prune_now(engine, results=3, details=1, dry_run=True)
 
     assert everything(engine) == before
     done = prune_now(engine, results=3, details=1)
-    assert told.results.rows == done.results.rows
-    assert told.details.rows == done.details.rows
-    assert told.results.partitions == done.results.partitions
-    assert told.details.partitions == done.details.partitions
+    assert counted.results.rows == done.results.rows
+    assert counted.details.rows == done.details.rows
+    assert counted.results.partitions == done.results.partitions
+    assert counted.details.partitions == done.details.partitions
     assert (done.results.rows or 0) + (done.results.partitions or 0) > 0
 
 
-def test_a_late_result_of_a_pruned_day_loads_and_goes_with_the_next_prune(engine: Engine) -> None:
+def test_a_late_result_of_a_pruned_day_is_loaded_and_pruned_next_time(engine: Engine) -> None:
     fill(engine, range(6))
     prune_now(engine, results=2)
 
@@ -212,7 +204,7 @@ def test_a_late_result_of_a_pruned_day_loads_and_goes_with_the_next_prune(engine
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
 
 
-def test_late_results_of_pruned_days_leave_the_current_status(engine: Engine) -> None:
+def test_late_results_of_pruned_days_do_not_change_the_current_status(engine: Engine) -> None:
     insert(engine, "metricOutput", *results_of(days_ago(6), metricStatus="WARNING"))
     fill(engine, range(6))
     status = "SELECT host_name, status, since, measured_at FROM current_status ORDER BY host_name"
@@ -242,9 +234,11 @@ def test_emptied_partitions_are_dropped(engine: Engine) -> None:
     done = prune_now(engine, results=3, details=1)
 
     with reading(engine) as connection:
-        found = {(one.parent, (TODAY - one.day).days) for one in partitions(connection)}
-    results = {age for parent, age in found if parent == "metric_result" and age >= 0}
-    details = {age for parent, age in found if parent == "metric_result_detail" and age >= 0}
+        left = {
+            (partition.parent, (TODAY - partition.day).days) for partition in partitions(connection)
+        }
+    results = {age for parent, age in left if parent == "metric_result" and age >= 0}
+    details = {age for parent, age in left if parent == "metric_result_detail" and age >= 0}
     if engine.dialect.name == "postgresql":
         assert (results, details) == ({0, 1, 2, 3, 4}, {0, 1})
         assert (done.results.partitions, done.details.partitions) == (2, 4)

@@ -1,4 +1,4 @@
-"""`prune` beside those who load and read: it gives way, and completes what it had to leave."""
+"""`prune` beside loaders and readers: it gives way, and the next prune completes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.task import Pruned, bounds_of
+from sam_pipeline.sql.pruning.request import bounds_of
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.old_results import (
@@ -27,13 +27,14 @@ from tests.support.database.old_results import (
     details_by_age,
     fill,
     horizon,
+    prune_now,
     results_by_age,
 )
 from tests.support.database.sql_rows import query
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 HANGS_S = 2.0
-"""A loader that waits so long does not wait for a moment, however busy the machine is."""
+"""A loader that waits longer is blocked, however busy the machine is."""
 PER_LOAD = 20
 
 
@@ -43,7 +44,7 @@ partitioned = only_on("postgresql")
 
 @dataclass
 class Loader:
-    """Loads results of each of some days in turn, each time of another moment."""
+    """Loads results of each day in turn, each time of a new moment."""
 
     engine: Engine
     days: Sequence[date]
@@ -89,15 +90,10 @@ def loading(engine: Engine, *days: date) -> Iterator[Loader]:
 
 @contextmanager
 def held(engine: Engine, statement: str, **values: object) -> Iterator[None]:
-    """Somebody's transaction stays open after a statement."""
+    """A transaction that stays open after a statement."""
     with engine.connect() as connection:
         connection.execute(text(statement), values).all()
         yield
-
-
-def prune_now(engine: Engine, results: int, details: int | None = None) -> Pruned:
-    bounds = bounds_of(TODAY, results, details)
-    return prune(engine, bounds, sleep=lambda seconds: None)
 
 
 def read_day(age: int) -> dict[str, object]:
@@ -110,7 +106,7 @@ READ_DAY = """
 """
 
 
-def test_a_loader_beside_it_waits_for_moments_and_loses_nothing(
+def test_a_concurrent_loader_waits_only_briefly_and_loses_nothing(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(engine, range(1, 7))
@@ -124,8 +120,8 @@ def test_a_loader_beside_it_waits_for_moments_and_loses_nothing(
 
     longest = [max(waits) for waits in loader.waits.values()]
     with capsys.disabled():
-        words = ", ".join(f"{wait * 1000:.0f} ms" for wait in longest)
-        print(f"\n{engine.dialect.name}: longest load of today, a pruned, the last day: {words}")
+        waits = ", ".join(f"{wait * 1000:.0f} ms" for wait in longest)
+        print(f"\n{engine.dialect.name}: longest load of today, a pruned, the last day: {waits}")
     assert loader.errors == []
     assert max(longest) < HANGS_S
     left = results_by_age(engine)
@@ -136,7 +132,7 @@ def test_a_loader_beside_it_waits_for_moments_and_loses_nothing(
 
 
 @partitioned
-def test_a_reader_of_another_day_only_puts_the_dropping_off(engine: Engine) -> None:
+def test_a_reader_of_another_day_only_delays_the_dropping(engine: Engine) -> None:
     fill(engine, range(6))
 
     with held(engine, READ_DAY, **read_day(1)):
@@ -154,7 +150,7 @@ def test_a_reader_of_another_day_only_puts_the_dropping_off(engine: Engine) -> N
 
 
 @partitioned
-def test_what_a_reader_holds_is_left_for_the_next_time(engine: Engine) -> None:
+def test_a_locked_partition_is_left_to_the_next_prune(engine: Engine) -> None:
     fill(engine, range(7))
 
     with held(engine, READ_DAY, **read_day(5)):
@@ -171,7 +167,7 @@ def test_what_a_reader_holds_is_left_for_the_next_time(engine: Engine) -> None:
 
 
 @partitioned
-def test_a_reader_of_the_last_pruned_day_keeps_it_whole_for_now(engine: Engine) -> None:
+def test_the_last_pruned_day_stays_whole_while_it_is_read(engine: Engine) -> None:
     fill(engine, range(6))
 
     with held(engine, READ_DAY, **read_day(4)):
@@ -184,7 +180,7 @@ def test_a_reader_of_the_last_pruned_day_keeps_it_whole_for_now(engine: Engine) 
 
 
 @partitioned
-def test_a_reader_that_leaves_in_time_is_waited_for(engine: Engine) -> None:
+def test_a_short_reader_is_waited_for(engine: Engine) -> None:
     fill(engine, range(6))
     reader = held(engine, READ_DAY, **read_day(5))
     reader.__enter__()
@@ -226,7 +222,7 @@ def wait_for_a_loader_at_the_names(engine: Engine) -> None:
         assert monotonic() < deadline
 
 
-def test_two_prunes_at_once_do_what_one_does(engine: Engine) -> None:
+def test_concurrent_prunes_do_what_one_does(engine: Engine) -> None:
     fill(engine, range(8))
     errors: list[Exception] = []
 
@@ -248,23 +244,25 @@ def test_two_prunes_at_once_do_what_one_does(engine: Engine) -> None:
     assert details_by_age(engine) == {0: 6, 1: 6}
 
 
-def test_stopped_after_any_step_the_next_prune_completes_it(engine: Engine) -> None:
+def test_a_prune_stopped_after_any_step_is_completed_by_the_next(engine: Engine) -> None:
     class Stopped(Exception):
         pass
 
     def stop_after(steps: int) -> int:
-        """How many steps there were until it stopped, or was done."""
-        heard: list[str] = []
+        """The number of steps until it stopped; 0 if it came to its end."""
+        lines: list[str] = []
 
-        def told(words: str) -> None:
-            heard.append(words)
-            if len(heard) > steps:
+        def on_progress(line: str) -> None:
+            lines.append(line)
+            if len(lines) > steps:
                 raise Stopped
 
         try:
-            prune(engine, bounds_of(TODAY, 3, 1), told=told, sleep=lambda seconds: None)
+            prune(
+                engine, bounds_of(TODAY, 3, 1), on_progress=on_progress, sleep=lambda seconds: None
+            )
         except Stopped:
-            return len(heard)
+            return len(lines)
         return 0
 
     for steps in range(20):

@@ -1,7 +1,8 @@
-"""`prune` of what lies in no partitions: rows of the audit, settled dead letters."""
+"""`prune` of tables without partitions: audit rows and settled dead letters."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, time
 
@@ -12,29 +13,20 @@ from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.dead_letter import Wanted, list_dead_letters
 from sam_pipeline.sql.pruning import sqlite as prune_sqlite
-from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.task import Pruned, bounds_of
 from tests.support.database.dialects import only_on
-from tests.support.database.old_results import TODAY, days_ago
+from tests.support.database.old_results import TODAY, days_ago, prune_now
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
 
 A_DAY = (time(0, 0, 0), time(12, 0, 0), time(23, 59, 59))
 
 
-def prune_now(
-    engine: Engine, audit: int | None = None, letters: int | None = None, dry_run: bool = False
-) -> Pruned:
-    bounds = bounds_of(TODAY, None, None, audit, letters)
-    return prune(engine, bounds, dry_run=dry_run, sleep=lambda seconds: None)
-
-
 def moments(engine: Engine, ages: Iterable[int]) -> list[dict[str, object]]:
-    """Three moments of each day that is so old, as the tables hold them."""
-    found = [datetime.combine(days_ago(age), at, UTC) for age in ages for at in A_DAY]
+    """Three moments of the day of each age, as the tables store them."""
+    times = [datetime.combine(days_ago(age), at, UTC) for age in ages for at in A_DAY]
     if engine.dialect.name == "sqlite":
-        return [{"at": int(one.timestamp())} for one in found]
-    return [{"at": one} for one in found]
+        return [{"at": int(moment.timestamp())} for moment in times]
+    return [{"at": moment} for moment in times]
 
 
 def load_batches(engine: Engine, ages: Iterable[int]) -> None:
@@ -49,7 +41,7 @@ def load_batches(engine: Engine, ages: Iterable[int]) -> None:
 
 
 def settle_letters(engine: Engine, state: str, ages: Iterable[int]) -> None:
-    """Received long ago, settled on these days."""
+    """Dead letters received long ago and settled on these days."""
     statement = text("""
         INSERT INTO dead_letter (
             message_id, record_number, message_class, reason, error, headers, body,
@@ -60,26 +52,20 @@ def settle_letters(engine: Engine, state: str, ages: Iterable[int]) -> None:
     [long_ago, *_] = moments(engine, [1000])
     values = {"long_ago": long_ago["at"], "state": state, "body": b""}
     with writing(engine) as connection:
-        for number, one in enumerate(moments(engine, ages)):
-            connection.execute(statement, {**values, **one, "id": f"{state}-{number}"})
+        for number, moment in enumerate(moments(engine, ages)):
+            connection.execute(statement, {**values, **moment, "id": f"{state}-{number}"})
 
 
-def batches_by_age(engine: Engine) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for (moment,) in query(engine, "SELECT loaded_at FROM load_audit"):
-        age = (TODAY - datetime.fromisoformat(moment).date()).days
-        found[age] = found.get(age, 0) + 1
-    return found
+def batches_by_age(engine: Engine) -> Counter[int]:
+    rows = query(engine, "SELECT loaded_at FROM load_audit")
+    return Counter((TODAY - datetime.fromisoformat(moment).date()).days for (moment,) in rows)
 
 
-def letters_by_state(engine: Engine) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for letter in list_dead_letters(engine, Wanted(any_state=True)):
-        found[letter.state] = found.get(letter.state, 0) + 1
-    return found
+def letters_by_state(engine: Engine) -> Counter[str]:
+    return Counter(letter.state for letter in list_dead_letters(engine, Wanted(any_state=True)))
 
 
-def test_exactly_the_batches_of_days_before_the_bound_are_forgotten(engine: Engine) -> None:
+def test_exactly_the_batches_of_days_before_the_bound_are_removed(engine: Engine) -> None:
     load_batches(engine, [0, 1, 2, 3, 4, 9, 500])
 
     done = prune_now(engine, audit=3)
@@ -89,7 +75,9 @@ def test_exactly_the_batches_of_days_before_the_bound_are_forgotten(engine: Engi
     assert query(engine, "SELECT * FROM report_horizon") == []
 
 
-def test_pieces_leave_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batches_leave_nothing_behind(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
     load_batches(engine, range(12))
 
@@ -98,7 +86,7 @@ def test_pieces_leave_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     assert batches_by_age(engine) == dict.fromkeys(range(3), 3)
 
 
-def test_only_settled_letters_go_by_the_day_they_were_settled_on(engine: Engine) -> None:
+def test_only_settled_letters_are_removed_by_the_day_of_settling(engine: Engine) -> None:
     settle_letters(engine, "open", [300])
     settle_letters(engine, "replayed", [1, 5])
     settle_letters(engine, "dropped", [2, 3, 6])
@@ -109,26 +97,26 @@ def test_only_settled_letters_go_by_the_day_they_were_settled_on(engine: Engine)
     assert done.dead_letters.rows == 9
 
 
-def test_what_has_no_age_stays(engine: Engine) -> None:
+def test_kinds_without_an_age_are_kept(engine: Engine) -> None:
     load_batches(engine, [500])
     settle_letters(engine, "dropped", [500])
 
-    prune(engine, bounds_of(TODAY, 1, 1), sleep=lambda seconds: None)
+    prune_now(engine, results=1, details=1)
 
     assert (batches_by_age(engine), letters_by_state(engine)) == ({500: 3}, {"dropped": 3})
 
 
-def test_a_dry_run_counts_what_would_go(engine: Engine) -> None:
+def test_a_dry_run_only_counts(engine: Engine) -> None:
     load_batches(engine, [1, 2, 3])
     settle_letters(engine, "replayed", [1, 2])
 
-    told = prune_now(engine, audit=1, letters=1, dry_run=True)
+    counted = prune_now(engine, audit=1, letters=1, dry_run=True)
 
-    assert (told.audit.rows, told.dead_letters.rows) == (6, 3)
+    assert (counted.audit.rows, counted.dead_letters.rows) == (6, 3)
     assert (len(batches_by_age(engine)), letters_by_state(engine)) == (3, {"replayed": 6})
 
 
-def test_again_there_is_nothing_to_do(engine: Engine) -> None:
+def test_a_second_prune_removes_nothing(engine: Engine) -> None:
     load_batches(engine, [1, 2])
     prune_now(engine, audit=1, letters=1)
 
@@ -146,8 +134,8 @@ def test_a_loader_may_not_prune(engine: Engine) -> None:
 
 
 @only_on("postgresql")  # SQLite has one writer at a time
-def test_a_loader_is_not_kept_waiting(engine: Engine) -> None:
-    """Old batches are deleted, and not yet committed, when a new one comes."""
+def test_a_loader_does_not_wait_for_a_prune(engine: Engine) -> None:
+    """A new batch arrives while the deletion of old ones is not committed."""
     load_batches(engine, [5, 6])
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM loaded_batch"))

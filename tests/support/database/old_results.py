@@ -11,6 +11,8 @@ from sqlalchemy import Engine, text
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.pruning.prune import prune
+from sam_pipeline.sql.pruning.request import Pruned, bounds_of
 from tests.support.builders import metric_result
 from tests.support.database.sql_rows import insert, query
 
@@ -35,6 +37,19 @@ def results_of(day: date, **changes: str | None) -> Iterator[Record]:
                     **changes,
                 }
             )
+
+
+def prune_now(
+    engine: Engine,
+    results: int | None = None,
+    details: int | None = None,
+    audit: int | None = None,
+    letters: int | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Prune at TODAY, without pauses; ages in days."""
+    bounds = bounds_of(TODAY, results, details, audit, letters)
+    return prune(engine, bounds, dry_run=dry_run, sleep=lambda seconds: None)
 
 
 def fill(engine: Engine, ages: Iterable[int]) -> None:

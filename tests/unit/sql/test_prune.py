@@ -1,4 +1,4 @@
-"""How much `sam-db prune` keeps, and what it and `sam-db partitions` refuse to begin."""
+"""Arguments of `sam-db prune` and `sam-db partitions`, and the bounds of a prune."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.pruning.partitions import coming_days
-from sam_pipeline.sql.pruning.task import Bounds, Task, bounds_of
+from sam_pipeline.sql.pruning.request import Bounds, PruneRequest, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
 
 TODAY = date(2026, 11, 20)
@@ -19,39 +19,40 @@ TODAY = date(2026, 11, 20)
 
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new SQLite file with a schema; its name as commands tell it."""
+    """The URL of a new SQLite database with a schema."""
     url = f"sqlite:///{tmp_path}/sam.db"
     monkeypatch.setenv("SAM_DATABASE_URL", url)
     assert main(["upgrade", "-q"]) == OK
     return url
 
 
-def task(bounds: Bounds, horizon: date | None) -> Task:
-    return Task(None, bounds, horizon, False, print, print)  # type: ignore[arg-type]
+def last_pruned(bounds: Bounds, horizon: date) -> date | None:
+    request = PruneRequest(None, bounds, horizon, False, print, print)  # type: ignore[arg-type]
+    return request.last_pruned
 
 
-@pytest.mark.parametrize(("word", "days"), [("1d", 1), ("60d", 60), ("99999d", 99_999)])
-def test_an_age_is_whole_days(word: str, days: int) -> None:
-    assert age_argument(word) == days
+@pytest.mark.parametrize(("text", "days"), [("1d", 1), ("60d", 60), ("99999d", 99_999)])
+def test_an_age_is_whole_days(text: str, days: int) -> None:
+    assert age_argument(text) == days
 
 
 @pytest.mark.parametrize(
-    "word", ["0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "100000d", "1d "]
+    "text", ["0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "100000d", "1d "]
 )
 @pytest.mark.parametrize(
     "option", ["--keep-results", "--keep-details", "--keep-audit", "--keep-dead-letters"]
 )
-def test_anything_else_is_refused(
-    option: str, word: str, capsys: pytest.CaptureFixture[str]
+def test_any_other_age_is_refused(
+    option: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["prune", f"{option}={word}"])
+        main(["prune", f"{option}={text}"])
 
     assert caught.value.code == USAGE
-    assert f"want whole days, 1d to 99999d, not {word!r}" in capsys.readouterr().err
+    assert f"1d to 99999d, not {text!r}" in capsys.readouterr().err
 
 
-def test_a_prune_that_keeps_everything_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prune_without_an_age_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["prune"])
 
@@ -59,18 +60,18 @@ def test_a_prune_that_keeps_everything_is_refused(capsys: pytest.CaptureFixture[
     assert "--keep-results 400d" in capsys.readouterr().err
 
 
-def test_today_and_so_many_days_before_it_are_kept() -> None:
+def test_today_and_the_days_of_the_age_before_it_are_kept() -> None:
     assert bounds_of(TODAY, 400, 60) == Bounds(date(2025, 10, 16), date(2026, 9, 21))
 
 
-def test_details_go_with_their_results_at_the_latest() -> None:
+def test_details_are_removed_no_later_than_their_results() -> None:
     ten_days_ago = TODAY - timedelta(days=10)
 
     assert bounds_of(TODAY, 10, 60) == Bounds(ten_days_ago, ten_days_ago)
     assert bounds_of(TODAY, 10, None) == Bounds(ten_days_ago, ten_days_ago)
 
 
-def test_details_alone_leave_the_results() -> None:
+def test_an_age_of_details_alone_keeps_the_results() -> None:
     assert bounds_of(TODAY, None, 60) == Bounds(None, date(2026, 9, 21))
 
 
@@ -81,31 +82,32 @@ def test_audit_and_dead_letters_have_ages_of_their_own() -> None:
     assert bounds_of(TODAY, 10, 10) == Bounds(bounds.results, bounds.details, None, None)
 
 
-def test_an_age_of_centuries_is_a_bound_as_well() -> None:
+def test_an_age_may_be_centuries() -> None:
     assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
 
 
-def test_the_newest_results_stay_on_the_day_before_the_horizon() -> None:
-    bounds = bounds_of(TODAY, 10, None)
-
-    assert task(bounds, horizon=bounds.results).last_pruned == date(2026, 11, 9)
-
-
-def test_before_a_later_horizon_no_day_keeps_its_newest_results() -> None:
-    assert task(bounds_of(TODAY, 10, None), horizon=date(2026, 11, 15)).last_pruned is None
+@pytest.mark.parametrize(
+    ("horizon", "day"),
+    [(date(2026, 11, 10), date(2026, 11, 9)), (date(2026, 11, 15), None)],
+    ids=["moved by this prune", "moved further by an earlier one"],
+)
+def test_the_day_before_the_horizon_keeps_its_newest_results(
+    horizon: date, day: date | None
+) -> None:
+    assert last_pruned(bounds_of(TODAY, 10, None), horizon) == day
 
 
 def test_the_coming_days_begin_today() -> None:
     assert coming_days(TODAY, 2) == [date(2026, 11, 20), date(2026, 11, 21), date(2026, 11, 22)]
 
 
-@pytest.mark.parametrize("word", ["-1", "367", "x", "", "1.5", "9" * 5000])
-def test_so_many_days_ahead_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("text", ["-1", "367", "x", "", "1.5", "9" * 5000])
+def test_more_than_a_year_ahead_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["partitions", f"--ahead={word}"])
+        main(["partitions", f"--ahead={text}"])
 
     assert caught.value.code == USAGE
-    assert "want 0 to 366 days" in capsys.readouterr().err
+    assert "0 to 366 days" in capsys.readouterr().err
 
 
 def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,24 +125,14 @@ def test_an_empty_database_has_nothing_to_prune(
     assert main(["prune", "--keep-results", "400d", "--keep-details", "60d", "--json"]) == OK
 
     today = datetime.now(UTC).date()
-    nothing_asked = {"before": None, "rows": 0, "partitions": None, "bytes": None}
+    nothing = {"rows": 0, "partitions": None, "bytes": None}
     assert json.loads(capsys.readouterr().out) == {
         "database": database,
         "dry_run": False,
-        "results": {
-            "before": str(today - timedelta(days=400)),
-            "rows": 0,
-            "partitions": None,
-            "bytes": None,
-        },
-        "details": {
-            "before": str(today - timedelta(days=60)),
-            "rows": 0,
-            "partitions": None,
-            "bytes": None,
-        },
-        "audit": nothing_asked,
-        "dead_letters": nothing_asked,
+        "results": {"before": str(today - timedelta(days=400)), **nothing},
+        "details": {"before": str(today - timedelta(days=60)), **nothing},
+        "audit": {"before": None, **nothing},
+        "dead_letters": {"before": None, **nothing},
         "left": [],
         "not_dropped": [],
     }

@@ -1,4 +1,4 @@
-"""The words of pruning: what is to go, and what went."""
+"""What a prune is asked to remove, and what it removed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The first days of which all is kept; None: of every day.
+    """The first UTC day that is kept of each kind of data; None keeps every day.
 
-    `audit`: what batches left in `load_audit`; `dead_letters`: those settled since.
+    `audit` applies to the rows of `load_audit`, `dead_letters` to settled dead letters, by the day
+    on which they were settled.
     """
 
     results: date | None = None
@@ -25,21 +26,21 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What to prune, where, and how: `told` hears how far it is, `sleep` gives way to others."""
+class PruneRequest:
+    """What to prune and how; `on_progress` gets a line of text after each step."""
 
     engine: Engine
     bounds: Bounds
     horizon: date | None
     dry_run: bool
-    told: Callable[[str], None]
+    on_progress: Callable[[str], None]
     sleep: Callable[[float], None]
 
     @property
     def last_pruned(self) -> date | None:
-        """The day to leave the newest results of, if it is among those to be pruned.
+        """The day that keeps the newest result of each instance.
 
-        It is not if an earlier prune has gone further: then they stay before its horizon.
+        None if an earlier prune has moved the horizon further: its last pruned day keeps them.
         """
         horizon = self.horizon
         return horizon - DAY if horizon and horizon == self.bounds.results else None
@@ -47,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Removed:
-    """What went, or would go: rows, or what was in partitions (results on PostgreSQL)."""
+    """How much was or would be removed: rows, or partitions with their size (PostgreSQL)."""
 
     rows: int | None = None
     partitions: int | None = None
@@ -56,10 +57,10 @@ class Removed:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a prune did, or would do.
+    """What a prune did or would do.
 
-    `left` names the partitions that others held too long to be emptied, `not_dropped` those that
-    are empty and could not be dropped for the same reason: both are for the next prune.
+    `left` names the partitions that could not be emptied because they were locked, `not_dropped`
+    the empty ones that could not be dropped for the same reason; the next prune retries both.
     """
 
     results: Removed
@@ -77,13 +78,13 @@ def bounds_of(
     keep_audit: int | None = None,
     keep_dead_letters: int | None = None,
 ) -> Bounds:
-    """The bounds for so many days before today; None: no age was given.
+    """The bounds that keep today and this many days before it; None sets no bound.
 
-    Details go with their results at the latest.
+    Details are removed no later than their results.
     """
-    kept = (keep_results, keep_details, keep_audit, keep_dead_letters)
+    ages = (keep_results, keep_details, keep_audit, keep_dead_letters)
     results, details, audit, dead_letters = (
-        None if days is None else today - days * DAY for days in kept
+        None if age is None else today - age * DAY for age in ages
     )
     details = max(filter(None, (results, details)), default=None)
     return Bounds(results, details, audit, dead_letters)
