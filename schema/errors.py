@@ -1,9 +1,9 @@
-"""The root of every error that a person meets.
+"""The base of all errors that are reported to people.
 
-SamError                 one clear line on stderr and `exit_code`, no traceback
+SamError                 one line on stderr and `exit_code`, no traceback
 ├── ConfigError          the configuration is bad: all its problems at once
 ├── RecordRefused        one record can never be loaded (normalise)
-│   └── MessageRefused   a message can't be, whatever its records are (decode)
+│   └── MessageRefused   a message can't be loaded, whatever its records are (decode)
 ├── SpoolError           the directory queue can't be used
 │   └── DamagedElement   one element of it can't be read
 └── …                    the `errors.py` of each room
@@ -20,13 +20,13 @@ CONFIG = 78
 
 
 class SamError(Exception):
-    """Something a person can act on; `exit_code` is what the program ends with."""
+    """An error that a person can act on; the program ends with its `exit_code`."""
 
     exit_code = BUG
 
 
 class ConfigError(SamError):
-    """Bad configuration; `problems` has one line per problem, each saying where."""
+    """Bad configuration; `problems` has one line per problem, with its place."""
 
     exit_code = CONFIG
 
@@ -38,7 +38,7 @@ class ConfigError(SamError):
 class RecordRefused(SamError):
     """A record that can never be loaded.
 
-    `reason` is a short word for tables and rules ("bad-status"), `text` the sentence.
+    `reason` is a short word for tables and rules ("bad-status"), `text` a sentence for people.
     """
 
     exit_code = BAD_DATA
@@ -54,7 +54,7 @@ class MessageRefused(RecordRefused):
 
 
 class SpoolError(SamError):
-    """The directory queue can't be read or written; the cause is the operating system's."""
+    """The directory queue can't be read or written."""
 
     exit_code = CANNOT_CREATE
 
@@ -64,4 +64,4 @@ class SpoolError(SamError):
 
 
 class DamagedElement(SpoolError):
-    """One element holds no message; the others are not touched."""
+    """One element holds no message; the others are not affected."""

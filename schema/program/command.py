@@ -1,4 +1,4 @@
-"""What the command lines of all programs share: exit codes, common options, logging, output."""
+"""What all command lines share: exit codes, common options, logging, output."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False
 
 logger = lazy_logger(__name__)
 
-# Help and usage are English, like all that we say. Else argparse asks the disk for a catalogue at
-# every word of it, which takes a twentieth of a short call.
+# Help and usage are in English. Otherwise argparse looks for a catalogue on disk at every text,
+# which takes a twentieth of a short call.
 argparse._ = str  # type: ignore[attr-defined]
 
 
@@ -49,15 +49,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _help_formatter(prog: str) -> argparse.HelpFormatter:
-    # Asked for with every option that is added; of itself it would import shutil for the width.
-    return argparse.RawDescriptionHelpFormatter(prog, width=_columns() - 2)
-
-
-def _columns() -> int:
+    # Made for every option that is added; without a width it would import shutil.
     try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
+        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
     except (OSError, ValueError):
-        return 80
+        columns = 80
+    return argparse.RawDescriptionHelpFormatter(prog, width=columns - 2)
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -82,12 +79,21 @@ def run(
     argv: Optional[Sequence[str]],
     handler: Callable[[argparse.Namespace], int],
 ) -> int:
-    """Parse, set up logging and call `handler`; every error becomes one line and an exit code."""
+    """Parse, set up logging and call `handler`; an error becomes one line and an exit code."""
     args = parser.parse_args(argv)
     for name, value in _DEFAULTS.items():
         if not hasattr(args, name):
             setattr(args, name, value)
-    _set_up_logging(args.verbosity, args.log_format)
+
+    def set_up_logging() -> None:
+        from sam_pipeline.schema.program import log_output
+
+        log_output.set_up(args.verbosity, args.log_format)
+
+    if "logging" in sys.modules:
+        set_up_logging()
+    else:
+        when_first_used(set_up_logging)
     try:
         code = handler(args)
         sys.stdout.flush()
@@ -95,7 +101,7 @@ def run(
         return _fail(program, str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail(program, "interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away; nothing is left to tell it
+    except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
@@ -103,15 +109,14 @@ def run(
         return _fail(program, str(error), IO_ERROR)
     except Exception as error:
         logger.debug("the bug in full", exc_info=True)
-        words = f"a bug: {type(error).__name__}: {error} (-v shows where)"
-        return _fail(program, words, BUG)
+        return _fail(program, f"a bug: {type(error).__name__}: {error} (-v shows where)", BUG)
     return code
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An aligned table for a terminal or a pipe; numbers to the right, None empty."""
+    """An aligned table for a terminal or a pipe; numbers on the right, None as an empty cell."""
     body = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    numeric = [all(_is_number(row[at]) for row in body) for at in range(len(columns))]
+    numeric = [all(_is_number(row[index]) for row in body) for index in range(len(columns))]
     widths = [max(map(len, column)) for column in zip(columns, *body)]
     lines = [list(columns), ["-" * width for width in widths], *body]
     return "\n".join(
@@ -125,7 +130,7 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def to_json(value: object) -> str:
     """One JSON document; times as `…Z`, days as `YYYY-MM-DD`, decimals as numbers."""
-    import json  # most calls print a line of text
+    import json  # slow to import, and most calls print a line of text
 
     return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
 
@@ -146,25 +151,13 @@ def _plain(value: object) -> object:
         return value.isoformat()
     if isinstance(value, Decimal):
         return float(value)
-    raise TypeError(f"{type(value).__name__} is not for JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _fail(program: str, text: str, code: int) -> int:
     try:
         for line in text.splitlines() or [""]:
             print(f"{program}: error: {line}", file=sys.stderr)
-    except (OSError, ValueError):  # full, or gone: the code says it all the same
+    except (OSError, ValueError):  # full, or gone: the exit code remains
         pass
     return code
-
-
-def _set_up_logging(verbosity: int, log_format: str) -> None:
-    def set_up() -> None:
-        from sam_pipeline.schema.program import log_output
-
-        log_output.set_up(verbosity, log_format)
-
-    if "logging" in sys.modules:
-        set_up()
-    else:
-        when_first_used(set_up)

@@ -31,16 +31,16 @@ ParseToml = Callable[[str], dict[str, Any]]
 
 
 class Findings(NamedTuple):
-    """What a section holds: `values` by field name, those that are good, and all `problems`."""
+    """The contents of a section: its good `values` by field name, and all its `problems`."""
 
     values: Mapping[str, Any]
     problems: tuple[str, ...]
     bad: frozenset[str]
-    """Fields whose value is no good, or missing."""
+    """Fields whose value is bad or missing."""
     rejected: Mapping[str, Any]
     """Values of the right type that their check rejected, by field name."""
     place: Callable[[str], str]
-    """Where the value of a field stands: `sam.toml:7: [publisher] spool`, a variable, an option."""
+    """The origin of a field's value: `sam.toml:7: [publisher] spool`, a variable, an option."""
 
 
 def load(
@@ -54,20 +54,19 @@ def load(
 ) -> T:
     """The section as an instance of `config_class`, whose fields are its keys.
 
-    A field's metadata (of a NamedTuple: what its `metadata()` says of it) may give its `key` in
-    the file (None: only a flag sets it), and a `check` from the value to the words of its
-    problems, a line each. A flag that is None was not given.
-    A relative path in the file is relative to the file.
+    A field's metadata (of a NamedTuple: by its `metadata()`) may have its `key` in the file (None:
+    only a flag sets it), and a `check` that returns the problems of a value, one per line. A flag
+    that is None was not given. A relative path in the file is relative to the file.
 
     Raises:
         ConfigError: all problems of the file and the section at once.
     """
-    found = examine(
+    findings = examine(
         config_class, section, flags=flags, path=path, environ=environ, parse_toml=parse_toml
     )
-    if found.problems:
-        raise ConfigError(found.problems)
-    return config_class(**found.values)
+    if findings.problems:
+        raise ConfigError(findings.problems)
+    return config_class(**findings.values)
 
 
 def examine(
@@ -79,33 +78,38 @@ def examine(
     environ: Mapping[str, str],
     parse_toml: ParseToml,
 ) -> Findings:
-    """The same, for who wants to look on where something is wrong.
+    """Like `load`, but collects problems instead of raising them.
 
     Raises:
-        ConfigError: there is no such file, or it is no TOML.
+        ConfigError: the file does not exist, or is not TOML.
     """
     problems: list[str] = []
     file = find_file(path, environ)
     table = _Table(file, (section,), f"[{section}]")
-    found = _Reader(problems).section(table, parse_toml)
-    values = _Reader(problems, file.parent if file else None).table(config_class, found, table)
+    document = _read_section(file, section, parse_toml, problems)
+    reader = _Reader(problems, file.parent if file else Path())
+    values = reader.table(config_class, document, table)
+    fields = _fields(config_class)
     places: dict[str, str] = {}
-    for item in _keys(config_class):
-        variable = f"SAM_{section}_{_key(item)}".upper()
-        if environ.get(variable):
-            values.update(_Reader(problems).variable(config_class, item, environ, variable))
-            places[item.name] = variable
-    for item in _fields(config_class):
-        if flags.get(item.name) is not None:
-            values[item.name] = flags[item.name]
-            places[item.name] = f"command line: {_key(item)}"
-    keys = {item.name: _key(item) for item in _fields(config_class)}
+    for field in fields:
+        variable = f"SAM_{section}_{field.key}".upper()
+        if field.key and environ.get(variable):
+            places[field.name] = variable
+            try:
+                hint = get_type_hints(config_class)[field.name]
+                values[field.name] = _from_text(_plain_type(hint), environ[variable])
+            except ValueError as error:
+                problems.append(f"{variable}: {error}")
+        if flags.get(field.name) is not None:
+            places[field.name] = f"command line: {field.key or field.name}"
+            values[field.name] = flags[field.name]
+    keys = {field.name: field.key or field.name for field in fields}
 
     def place(name: str) -> str:
         return places.get(name) or table.at(keys[name])
 
-    given = {name for name, key in keys.items() if key in found or name in places}
-    bad = given - set(values) | _check(config_class, values, given, place, problems)
+    given = {field.name for field in fields if field.key in document or field.name in places}
+    bad = given - set(values) | _check(fields, values, given, place, problems)
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
     return Findings(good, tuple(problems), frozenset(bad), rejected, place)
@@ -115,7 +119,7 @@ def find_file(path: Optional[str], environ: Mapping[str, str]) -> Optional[Path]
     """The sam.toml to read; None if there is none.
 
     Raises:
-        ConfigError: the one that was named by flag or variable does not exist.
+        ConfigError: the file that a flag or variable names does not exist.
     """
     named = path or environ.get("SAM_CONFIG")
     if named:
@@ -124,12 +128,12 @@ def find_file(path: Optional[str], environ: Mapping[str, str]) -> Optional[Path]
         return Path(named).absolute()
     home = Path(environ.get("HOME") or "/")
     user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    places = [Path("sam.toml").absolute(), user / "sam" / "sam.toml", Path("/etc/sam/sam.toml")]
-    return next((place for place in places if place.is_file()), None)
+    paths = [Path("sam.toml").absolute(), user / "sam" / "sam.toml", Path("/etc/sam/sam.toml")]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """Where a program remembers things: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/sam`."""
+    """The directory of state files: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/sam`."""
     if environ.get("STATE_DIRECTORY"):
         return Path(environ["STATE_DIRECTORY"].split(":")[0])
     home = Path(environ.get("HOME") or "/")
@@ -145,182 +149,174 @@ class _Table(NamedTuple):
 
     def at(self, key: str, word: str = "") -> str:
         """File, line and name of a key, with `word` before the name; of the table if key is ""."""
-        what = f"{self.name} {word}{key}"
+        name = f"{self.name} {word}{key}"
         if self.file is None:
-            return what
+            return name
         from sam_pipeline.schema.program.toml_lines import lines_of
 
         lines = lines_of(self.file.read_text(encoding="utf-8"))
         line = lines.get((*self.path, key) if key else self.path)
-        return f"{self.file}:{line}: {what}" if line else f"{self.file}: {what}"
+        return f"{self.file}:{line}: {name}" if line else f"{self.file}: {name}"
 
     def item(self, key: str, number: int) -> _Table:
         """A table of the array that is the value of a key."""
         return _Table(self.file, (*self.path, key, number), f"{self.name} {key}[{number}]")
 
 
-class _Reader:
-    """Reads values into the types of a dataclass, and collects what is wrong with them."""
-
-    def __init__(self, problems: list[str], base: Optional[Path] = None) -> None:
-        self._problems = problems
-        self._base = base or Path()
-
-    def section(self, table: _Table, parse_toml: ParseToml) -> dict[str, Any]:
-        file, name = table.file, str(table.path[0])
-        if file is None:
-            return {}
-        try:
-            document = parse_toml(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            import re
-
-            line = re.search(_LINE_OF_ERROR, str(error))
-            where = f"{file}:{line[1]}" if line else f"{file}"
-            raise ConfigError([f"{where}: {error}"]) from None
-        for other in document:
-            if other not in SECTIONS:
-                where = _Table(file, (other,), "unknown section").at("", f"[{other}]")
-                self._problems.append(f"{where}{_meant(other, SECTIONS)}")
-        found = document.get(name, {})
-        if isinstance(found, dict):
-            return found
-        self._problems.append(f"{file}: {name} is no section")
+def _read_section(
+    file: Optional[Path], section: str, parse_toml: ParseToml, problems: list[str]
+) -> dict[str, Any]:
+    if file is None:
         return {}
+    try:
+        document = parse_toml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        import re
 
-    def table(self, config_class: Any, found: Mapping[str, Any], table: _Table) -> dict[str, Any]:
-        known = {_key(item): item for item in _keys(config_class)}
+        line = re.search(_LINE_OF_ERROR, str(error))
+        where = f"{file}:{line[1]}" if line else f"{file}"
+        raise ConfigError([f"{where}: {error}"]) from None
+    for name in document:
+        if name not in SECTIONS:
+            where = _Table(file, (name,), "unknown section").at("", f"[{name}]")
+            problems.append(f"{where}{_meant(name, SECTIONS)}")
+    values = document.get(section, {})
+    if isinstance(values, dict):
+        return values
+    problems.append(f"{file}: {section} is not a section")
+    return {}
+
+
+class _Reader:
+    """Converts values of the file to the types of a config class, and collects problems."""
+
+    def __init__(self, problems: list[str], base: Path) -> None:
+        self._problems = problems
+        self._base = base
+
+    def table(
+        self, config_class: Any, document: Mapping[str, Any], table: _Table
+    ) -> dict[str, Any]:
+        names = {field.key: field.name for field in _fields(config_class) if field.key}
         hints = get_type_hints(config_class)
         values: dict[str, Any] = {}
-        for key, value in found.items():
-            if key not in known:
+        for key, value in document.items():
+            if key not in names:
                 where = table.at(key, "unknown key ")
-                self._problems.append(f"{where}{_meant(key, known)}")
+                self._problems.append(f"{where}{_meant(key, names)}")
                 continue
-            name = known[key].name
             try:
-                values[name] = self._value(hints[name], value, table, key)
+                values[names[key]] = self._value(hints[names[key]], value, table, key)
             except ValueError as error:
                 self._problems.append(f"{table.at(key)}: {error}")
         return values
 
-    def variable(
-        self, config_class: Any, item: _Field, environ: Mapping[str, str], variable: str
-    ) -> dict[str, Any]:
-        try:
-            hint = get_type_hints(config_class)[item.name]
-            return {item.name: _from_text(_plain_type(hint), environ[variable])}
-        except ValueError as error:
-            self._problems.append(f"{variable}: {error}")
-            return {}
-
     def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
-            return self._items(get_args(kind)[0], value, table, key)
+            if not isinstance(value, list):
+                raise ValueError(f"want a list, not {_shown(value)}")
+            kind = get_args(kind)[0]
+            if not _is_dataclass(kind):
+                return tuple(self._value(kind, item, table, key) for item in value)
+            items = enumerate(value, 1)
+            return tuple(
+                self._nested(kind, item, table.item(key, number)) for number, item in items
+            )
         if get_origin(kind) is dict:
-            return _texts(value)
+            if not isinstance(value, dict):
+                raise ValueError(f"want a table of texts, not {_shown(value)}")
+            wrong = [f"{name} = {_shown(v)}" for name, v in value.items() if type(v) is not str]
+            if wrong:
+                raise ValueError(f"want text for each name, not {', '.join(wrong)}")
+            return dict(value)
         if kind is Path and isinstance(value, str):
             return self._base / Path(value).expanduser()
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind:
-            raise ValueError(f"want {_words(kind)}, not {_shown(value)}")
+            raise ValueError(f"want {_type_name(kind)}, not {_shown(value)}")
         return value
 
-    def _items(self, kind: Any, value: Any, table: _Table, key: str) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise ValueError(f"want a list, not {_shown(value)}")
-        if not _is_dataclass(kind):
-            return tuple(self._value(kind, item, table, key) for item in value)
-        return tuple(
-            self._nested(kind, item, table.item(key, at)) for at, item in enumerate(value, 1)
-        )
-
-    def _nested(self, kind: Any, item: Any, table: _Table) -> Any:
-        if not isinstance(item, dict):
-            raise ValueError(f"want a list of tables, not {_shown(item)}")
+    def _nested(self, kind: Any, document: Any, table: _Table) -> Any:
+        """An instance of the dataclass `kind`; None if there are problems."""
+        if not isinstance(document, dict):
+            raise ValueError(f"want a list of tables, not {_shown(document)}")
         before = len(self._problems)
-        values = self.table(kind, item, table)
-        keys = {each.name: _key(each) for each in _fields(kind)}
-        given = {name for name, key in keys.items() if key in item}
-        _check(kind, values, given, lambda name: table.at(keys[name]), self._problems)
+        values = self.table(kind, document, table)
+        fields = _fields(kind)
+        keys = {field.name: field.key or field.name for field in fields}
+        given = {field.name for field in fields if field.key in document}
+        _check(fields, values, given, lambda name: table.at(keys[name]), self._problems)
         return kind(**values) if len(self._problems) == before else None
 
 
+class _Field(NamedTuple):
+    name: str
+    key: Optional[str]
+    check: Optional[Callable[[Any], Optional[str]]]
+    required: bool
+
+
 def _check(
-    config_class: Any,
+    fields: Iterable[_Field],
     values: Mapping[str, Any],
     given: Collection[str],
     place: Callable[[str], str],
     problems: list[str],
 ) -> set[str]:
-    """The names of fields whose value is missing or no good; why is added to the problems."""
+    """The names of fields whose value is missing or bad; the reasons are added to the problems."""
     bad = set()
-    for item in _fields(config_class):
-        check = item.metadata.get("check")
-        words = None
-        if item.name not in values:
-            if item.required and item.name not in given:
-                problems.append(f"{place(item.name)} is missing")
-                bad.add(item.name)
-        elif check and values[item.name] is not None:
-            words = check(values[item.name])
-        for line in words.splitlines() if words else ():
-            problems.append(f"{place(item.name)}: {line}")
-            bad.add(item.name)
+    for field in fields:
+        reasons = None
+        if field.name not in values:
+            if field.required and field.name not in given:
+                problems.append(f"{place(field.name)} is missing")
+                bad.add(field.name)
+        elif field.check and values[field.name] is not None:
+            reasons = field.check(values[field.name])
+        for reason in reasons.splitlines() if reasons else ():
+            problems.append(f"{place(field.name)}: {reason}")
+            bad.add(field.name)
     return bad
 
 
-class _Field(NamedTuple):
-    name: str
-    metadata: Mapping[str, Any]
-    required: bool
-
-
 def _fields(config_class: Any) -> list[_Field]:
-    if not _is_dataclass(config_class):
-        metadata, optional = config_class.metadata(), config_class._field_defaults
-        return [
-            _Field(name, metadata.get(name, {}), name not in optional)
-            for name in config_class._fields
-        ]
-    from dataclasses import MISSING, fields
+    if _is_dataclass(config_class):
+        from dataclasses import MISSING, fields
 
+        described = [
+            (item.name, item.metadata, item.default is MISSING and item.default_factory is MISSING)
+            for item in fields(config_class)
+        ]
+    else:
+        metadata, optional = config_class.metadata(), config_class._field_defaults
+        described = [
+            (name, metadata.get(name, {}), name not in optional) for name in config_class._fields
+        ]
     return [
-        _Field(it.name, it.metadata, it.default is MISSING and it.default_factory is MISSING)
-        for it in fields(config_class)
+        _Field(name, about.get("key", name), about.get("check"), required)
+        for name, about, required in described
     ]
 
 
 def _is_dataclass(kind: Any) -> bool:
-    """Asked without the module, whose import takes as long as Python's own start."""
+    """Without importing dataclasses, which takes as long as Python's own start."""
     return hasattr(kind, "__dataclass_fields__")
 
 
-def _keys(config_class: Any) -> list[_Field]:
-    """The fields that a file or a variable may set: those whose `key` is not None."""
-    return [item for item in _fields(config_class) if item.metadata.get("key", "") is not None]
-
-
-def _key(item: _Field) -> str:
-    return str(item.metadata.get("key", item.name))
-
-
 def _plain_type(hint: Any) -> Any:
-    """The type itself of an optional one, however that is spelled."""
+    """The type of an optional value, however it is spelled."""
     if type(None) in get_args(hint):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
 
 
 def _from_text(kind: Any, text: str) -> Any:
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        if _is_dataclass(inner):
-            raise ValueError("can only be set in the file")
-        return tuple(_from_text(inner, part.strip()) for part in text.split(",") if part.strip())
-    if get_origin(kind) is dict:
+    if get_origin(kind) is tuple and not _is_dataclass(get_args(kind)[0]):
+        parts = filter(None, map(str.strip, text.split(",")))
+        return tuple(_from_text(get_args(kind)[0], part) for part in parts)
+    if get_origin(kind) in (tuple, dict):
         raise ValueError("can only be set in the file")
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -330,25 +326,16 @@ def _from_text(kind: Any, text: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"want {_words(kind)}, not {text!r}") from None
+        raise ValueError(f"want {_type_name(kind)}, not {text!r}") from None
 
 
-def _texts(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError(f"want a table of texts, not {_shown(value)}")
-    wrong = [f"{name} = {_shown(each)}" for name, each in value.items() if type(each) is not str]
-    if wrong:
-        raise ValueError(f"want text for each name, not {', '.join(wrong)}")
-    return dict(value)
-
-
-def _words(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
     return names.get(kind, "a path")
 
 
 def _shown(value: Any) -> str:
-    """The value, but for a URL that may hold a password."""
+    """The value, unless it is a URL that may hold a password."""
     return "…@…" if "@" in repr(value) else repr(value)
 
 

@@ -1,7 +1,7 @@
-"""The built-in message classes: which keys each has, which it demands, what makes two the same.
+"""The built-in message classes: their keys, those that are required, and the natural key.
 
-A class is a view in the database and a key is a column of it. A site's own classes exist only
-there; these four are known to every part.
+A class is a view in the database, and a key is a column of it. A site's own classes exist only
+there; these four are known to all programs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 CHECK_CLASS = "sam-check"
-"""Class of the message that proves a path (`sam-publish check --connect`); never loaded."""
+"""The class of test messages (`check --connect`), which are never loaded."""
 
 TIME_KEYS = ("timestamp", "startTime", "endTime", "validFrom", "validTo")
 """Keys whose values are times, in every class."""
 
 DETAILS = "detailsData"
-"""The one key whose value may have many lines; always the last of a record."""
+"""The only key whose value may have many lines; always the last of a record."""
 
 
 class MessageClass(NamedTuple):
-    """A class: `keys` in the order of the view's columns, each also a wire key."""
+    """A class; its `keys` are those of the wire, in the order of the view's columns."""
 
     name: str
     keys: tuple[str, ...]
@@ -114,9 +114,9 @@ BUILT_IN: Mapping[str, MessageClass] = {
 
 
 class Names(dict[str, str]):
-    """`names[name]` is the known spelling of a name in any case, "" of an unknown one.
+    """`names[name]` is the known spelling of a name in any case, "" for an unknown name.
 
-    A name spelled as known is one look-up of a dictionary, which is what makes reading quick.
+    A name in its known spelling takes one look-up in a dictionary, which makes reading fast.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
