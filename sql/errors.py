@@ -7,6 +7,7 @@ SqlError
 │   ├── DatabaseRefused   it is there and does not let us in: someone must act, then try again
 │   └── DatabaseFull      its disk is full: someone must make room, then try again
 ├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
+├── RepairRefused         a site's own objects are in the way of a repair; nothing was changed
 ├── CannotCreate          the SQLite file can't be made
 ├── BadInput              a file to import is missing, closed or bad: its exit code says which
 ├── DowntimeRefused       no downtime has that id, or it can't be ended then
@@ -55,6 +56,7 @@ class SchemaMismatch(SqlError):
         super().__init__(text)
         self.found = found
         self.wanted = wanted
+        self.is_older = (found or "") < wanted
 
 
 class DatabaseAway(SqlError):
@@ -71,6 +73,10 @@ class DatabaseFull(DatabaseAway):
 
 class StatementFailed(SqlError):
     """Not for records: those become dead letters."""
+
+
+class RepairRefused(SqlError):
+    exit_code = CONFIG
 
 
 class CannotCreate(SqlError):
@@ -234,7 +240,12 @@ def kind_of(error: Exception) -> Kind:
 
 def is_collision(error: Exception) -> bool:
     """Two transactions stood in each other's way: run this one again at once."""
-    return (getattr(_of_driver(error), "pgcode", None) or "").startswith("40")
+    return sqlstate(error).startswith("40")
+
+
+def sqlstate(error: Exception) -> str:
+    """The code of an error of PostgreSQL; empty where there is none."""
+    return getattr(_of_driver(error), "pgcode", None) or ""
 
 
 def words_of(error: Exception) -> str:
@@ -278,14 +289,14 @@ def _of_driver(error: Exception) -> BaseException:
 
 
 def _is_denied(error: Exception) -> bool:
-    return getattr(_of_driver(error), "pgcode", None) == PERMISSION_DENIED
+    return sqlstate(error) == PERMISSION_DENIED
 
 
 def _is_full(error: Exception) -> bool:
-    found = _of_driver(error)
-    if isinstance(found, sqlite3.Error):
-        return _sqlite_name(found) == "SQLITE_FULL"
-    return getattr(found, "pgcode", None) == DISK_FULL
+    orig = _of_driver(error)
+    if isinstance(orig, sqlite3.Error):
+        return _sqlite_name(orig) == "SQLITE_FULL"
+    return sqlstate(error) == DISK_FULL
 
 
 def _first_line(error: BaseException) -> str:

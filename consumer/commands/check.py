@@ -104,7 +104,7 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
     try:
         engine = make_engine(load_database(args).url)
         require_current(engine)
-        problems = [problem.words for problem in loader_problems(engine)]
+        problems = [problem.text for problem in loader_problems(engine)]
         yield from problems
         catalogue = Catalogue(engine)
         for subscription in config.subscription if config else ():

@@ -1,8 +1,14 @@
 -- The roles and what they may do with the database and its schema. Roles belong to the server: two
--- databases share them. What the connected user may not do is a warning; `sam-db check` tells what
--- is missing in the end.
+-- databases share them. What the connected user may not do is a warning; `sam-db check` reports
+-- what is still missing.
 DO $$
 DECLARE
+    database CONSTANT text := quote_ident(current_database());
+    owner CONSTANT text := coalesce((
+        SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
+        WHERE oid = to_regclass('public.alembic_version')
+    ), 'sam_owner');
+    others CONSTANT text := 'sam_loader, sam_reporter, sam_reader';
     statement text;
 BEGIN
     FOREACH statement IN ARRAY ARRAY(
@@ -10,21 +16,21 @@ BEGIN
         FROM unnest(ARRAY['sam_owner', 'sam_loader', 'sam_reporter', 'sam_reader']) AS wanted
         WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted)
     ) || ARRAY[
-        format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()),
-        format(
-            'GRANT CONNECT ON DATABASE %I TO sam_owner, sam_loader, sam_reporter, sam_reader',
-            current_database()
-        ),
-        -- Partitions, the loader's staging tables, the scratch schema of `sam-db check`.
-        format('GRANT CREATE, TEMPORARY ON DATABASE %I TO sam_owner', current_database()),
+        -- Partitions, the loader's staging tables, the scratch schema of `sam-db check`. An owner
+        -- that is not sam_owner may have had these rights from PUBLIC.
+        format('GRANT CONNECT, CREATE, TEMPORARY ON DATABASE %s TO sam_owner, %s', database, owner),
+        format('GRANT USAGE, CREATE ON SCHEMA public TO sam_owner, %s', owner),
+        format('GRANT CONNECT ON DATABASE %s TO %s', database, others),
+        format('GRANT USAGE ON SCHEMA public TO %s', others),
+        format('REVOKE CREATE, TEMPORARY ON DATABASE %s FROM PUBLIC', database),
         'REVOKE CREATE ON SCHEMA public FROM PUBLIC',
-        'GRANT USAGE ON SCHEMA public TO sam_owner, sam_loader, sam_reporter, sam_reader',
-        'GRANT CREATE ON SCHEMA public TO sam_owner'
+        format('REVOKE CREATE, TEMPORARY ON DATABASE %s FROM %s', database, others),
+        format('REVOKE CREATE ON SCHEMA public FROM %s', others)
     ] LOOP
         BEGIN
             EXECUTE statement;
         EXCEPTION
-            -- Another upgrade has made the role in the meantime.
+            -- Another upgrade has created the role in the meantime.
             WHEN duplicate_object OR unique_violation THEN NULL;
             WHEN insufficient_privilege OR undefined_object THEN
                 RAISE WARNING '%: %', statement, SQLERRM;

@@ -58,7 +58,7 @@ NAMES = {
 logger = logging.getLogger(__name__)
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `downtime` and its actions."""
     group = commands.add_parser(
         "downtime",

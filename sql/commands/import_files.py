@@ -55,7 +55,7 @@ TABLES = (SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
 DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `import` and what it can import."""
     group = commands.add_parser(
         "import",

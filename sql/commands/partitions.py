@@ -25,7 +25,7 @@ work. Row counts are estimates of the last ANALYZE or VACUUM; bytes include inde
 """
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `partitions`."""
     command = commands.add_parser(
         "partitions",

@@ -38,7 +38,7 @@ run` refuses to compute them again. If a prune is interrupted, the next one comp
 logger = logging.getLogger(__name__)
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `prune`."""
     summary = "remove whole days of old results, details, audit rows and dead letters"
     command = commands.add_parser(

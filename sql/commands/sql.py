@@ -25,7 +25,7 @@ No database is asked: without --from it is the whole schema. What it prints is o
 """
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `sql`."""
     command = commands.add_parser(
         "sql",

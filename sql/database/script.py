@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 HERE = Path(__file__).parents[1]
 
-_VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
+_CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
+_REPLACEABLE = re.compile(r"CREATE (VIEW|FUNCTION|TRIGGER) (\w+)(?:.*? ON (\w+))?", re.DOTALL)
 
 
 def run_present_state(connection: Connection) -> None:
@@ -28,10 +29,25 @@ def present_state(dialect: str) -> list[str]:
 
 
 @cache
+def creating(dialect: str) -> Mapping[tuple[str, str], str]:
+    """What creates each view, function and trigger, with its comment, by kind and name.
+
+    Names are spelled as that database does; a function's is without its arguments.
+    """
+    statements: dict[tuple[str, str], str] = {}
+    for part in _CREATE.split("\n".join(present_state(dialect))):
+        created = _REPLACEABLE.match(part)
+        if created:
+            kind, name, on = created.groups()
+            if dialect == "postgresql":
+                name = (f"{name} on {on}" if kind == "TRIGGER" else name).lower()
+            statements[kind.lower(), name] = part
+    return statements
+
+
 def view_names(dialect: str) -> frozenset[str]:
     """All views of the schema, as that database spells their names."""
-    names = frozenset(name for script in present_state(dialect) for name in _VIEW.findall(script))
-    return frozenset(map(str.lower, names)) if dialect == "postgresql" else names
+    return frozenset(name for kind, name in creating(dialect) if kind == "view")
 
 
 def run_script(connection: Connection, script: str) -> None:

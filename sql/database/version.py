@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import io
-import logging
 from typing import TYPE_CHECKING, TextIO
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.database.roles import (
     SCHEMA,
-    foreign_schema,
+    SCHEMA_LOCK,
+    become_owner,
     grant,
     grants_script,
+    lock_schema,
     make_roles,
-    missing_roles,
     owner_script,
     roles_script,
+    warn_of_missing_roles,
 )
 from sam_pipeline.sql.database.script import HERE
 from sam_pipeline.sql.errors import SchemaMismatch
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 MIGRATIONS = HERE / "migrations"
 VERSIONS = MIGRATIONS / "versions"
-
-# Two upgrades at once: the second waits.
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"
-
-logger = logging.getLogger(__name__)
 
 
 def wanted_version() -> str:
@@ -72,7 +67,10 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
-            _prepare(connection)
+            lock_schema(connection)
+            make_roles(connection)
+            become_owner(connection)
+            warn_of_missing_roles(connection)
         found, steps = _version(connection), versions()
         if found is not None and found not in steps:
             wanted = steps[-1]
@@ -106,25 +104,8 @@ def versions() -> list[str]:
     return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
 
 
-def _prepare(connection: Connection) -> None:
-    connection.execute(text(_LOCK))
-    foreign = foreign_schema(connection)
-    if foreign is not None:
-        where = name_of(connection.engine)
-        words = f"{where}: the user's schema is {foreign}; wanted {SCHEMA}: set its search_path"
-        raise ConfigError([words])
-    make_roles(connection)
-    missing = missing_roles(connection)
-    if missing:
-        logger.warning(
-            "no role %s, and this user may not make them: nothing is granted to them; an"
-            " administrator must run `sam-db sql --roles | psql`",
-            ", ".join(missing),
-        )
-
-
 def _in_one_transaction(*scripts: str) -> str:
-    settings = f"SET LOCAL search_path = {SCHEMA};\n{_LOCK};"
+    settings = f"SET LOCAL search_path = {SCHEMA};\n{SCHEMA_LOCK};"
     return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 

@@ -60,8 +60,10 @@ def test_every_block_of_the_page_works(typed: Mapping[str, str]) -> None:
     last = list(typed.values())[-1]
 
     assert len(typed) >= 9
-    assert "no problem found" in last
-    assert "CREATE TRIGGER downtime_insert" in last
+    assert "trigger downtime_insert on downtime is missing\n    sam-db repair\n" in last
+    assert "created trigger downtime_insert on downtime\n" in last
+    assert "revoked SELECT ON dead_letter TO PUBLIC\n" in last
+    assert last.endswith("no problem found\n")
 
 
 @pytest.mark.parametrize("database", ["sam", "sam_site", "sam_dba"])

@@ -213,8 +213,8 @@ def test_a_column_that_text_cannot_fill_breaks_the_class_by_name(
     assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
     assert only_error(postgresql) == f"note: {words}"
     assert problems(postgresql) == {"note": words}
-    [told] = find_problems(postgresql)
-    assert told.words.endswith(f"class note: {words}")
+    [problem] = find_problems(postgresql)
+    assert problem.text.endswith(f"class note: {words}")
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_rival_of_a_built_in_class_takes_nothing_from_it(postgresql: Engine) -
     assert problems(postgresql) == {
         "MetricOutput": 'the schema has a view of the name "metricoutput": choose another'
     }
-    [told] = find_problems(postgresql)
-    assert "class MetricOutput: the schema has" in told.words
+    [problem] = find_problems(postgresql)
+    assert "class MetricOutput: the schema has" in problem.text
 
 
 def test_two_classes_that_differ_in_case_alone_are_both_broken(postgresql: Engine) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, make_url, text
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.roles import ROLES
+from sam_pipeline.sql.database.roles import ROLES, ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script, upgrade
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from tests.services import postgres as services
@@ -275,8 +275,8 @@ def test_an_owner_without_roles_upgrades_and_says_what_an_administrator_must_run
     assert "an administrator must run `sam-db sql --roles | psql`" in caplog.text
     insert(engine, "metricOutput", EXAMPLES["metricOutput"])
     [problem] = find_problems(engine)
-    assert problem.words.endswith(f"no role {', '.join(ROLES)}")
-    assert problem.mend == access_script()
+    assert problem.text.endswith(f"no role {', '.join(ROLES)}")
+    assert problem.repair == ROLES_COMMAND
 
     run_psql(url, access_script())
     assert find_problems(engine) == []
@@ -333,7 +333,7 @@ def test_an_upgrade_into_another_schema_is_refused(server: PostgresServer) -> No
     execute(engine, "CREATE SCHEMA elsewhere AUTHORIZATION elsewhere")
     other = make_engine(elsewhere)
 
-    with pytest.raises(ConfigError, match="the user's schema is elsewhere; wanted public"):
+    with pytest.raises(ConfigError, match="the user's schema is elsewhere, not public"):
         upgrade(other)
 
     for each in (engine, other):

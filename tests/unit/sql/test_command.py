@@ -84,7 +84,7 @@ def test_check_finds_no_problem_in_a_new_database(
     assert json.loads(capsys.readouterr().out)["problems"] == []
 
 
-def test_check_tells_every_problem_at_once(
+def test_check_reports_every_problem_at_once_with_its_command(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execute(database, "DROP TRIGGER siteGroup_insert")
@@ -93,29 +93,44 @@ def test_check_tells_every_problem_at_once(
     assert main(["check"]) == CONFIG
 
     captured = capsys.readouterr()
-    assert [line.rpartition(": ")[2] for line in captured.err.splitlines()] == [
-        "view report_run is missing",
-        "trigger siteGroup_insert is missing",
+    assert captured.out.splitlines() == [
+        f"sqlite:///{database}: view report_run is missing",
+        "    sam-db repair",
+        f"sqlite:///{database}: trigger siteGroup_insert is missing",
+        "    sam-db repair",
     ]
-    with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(captured.out)
+    assert captured.err == f"sam-db: error: sqlite:///{database}: 2 problems, see above\n"
+    assert main(["repair"]) == OK
     assert main(["check"]) == OK
 
 
-def test_check_tells_in_json_what_mends_a_problem(
+def test_check_names_in_json_what_repairs_a_problem(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    execute(database, "DROP TRIGGER siteGroup_insert")
     execute(database, "DROP INDEX run_report_day")
 
     assert main(["check", "--json"]) == CONFIG
 
-    assert json.loads(capsys.readouterr().out)["problems"] == [
-        {
-            "problem": f"sqlite:///{database}: index run_report_day is missing",
-            "mend": "DROP INDEX IF EXISTS run_report_day;\n"
-            "CREATE INDEX run_report_day ON run (report, day);",
-        }
-    ]
+    index, trigger = json.loads(capsys.readouterr().out)["problems"]
+    assert trigger == {
+        "problem": f"sqlite:///{database}: trigger siteGroup_insert is missing",
+        "repair": "sam-db repair",
+    }
+    assert index["problem"].startswith(f"sqlite:///{database}: index run_report_day is missing")
+    assert index["repair"] is None  # tables are left as they are
+
+
+def test_check_names_the_upgrade_that_a_database_needs(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.touch()
+
+    assert main(["check", "--json"]) == CONFIG
+
+    [problem] = json.loads(capsys.readouterr().out)["problems"]
+    assert "no schema there" in problem["problem"]
+    assert problem["repair"] == "sam-db upgrade"
 
 
 def test_sql_is_the_whole_schema_and_asks_no_database(

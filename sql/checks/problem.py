@@ -1,0 +1,14 @@
+"""A problem that `sam-db check` reports."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REPAIR_COMMAND = "sam-db repair"
+
+
+class Problem(NamedTuple):
+    """`repair` is the command or the statement that solves it; None: no command does."""
+
+    text: str
+    repair: str | None = None

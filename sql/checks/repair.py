@@ -1,0 +1,233 @@
+"""Views, functions, triggers and grants created again from the `.sql` files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Engine, text
+
+from sam_pipeline.sql.checks.check import named, schema_problems
+from sam_pipeline.sql.checks.ownership import right_owner, strays
+from sam_pipeline.sql.checks.problem import Problem
+from sam_pipeline.sql.checks.schema_objects import (
+    GRANTED,
+    Key,
+    Objects,
+    differences,
+    grantee_of,
+    present,
+    wanted,
+)
+from sam_pipeline.sql.database.engine import name_of, writing
+from sam_pipeline.sql.database.roles import (
+    become_owner,
+    lock_schema,
+    missing_roles,
+    warn_of_missing_roles,
+)
+from sam_pipeline.sql.database.script import creating, run_script
+from sam_pipeline.sql.database.version import require_current
+from sam_pipeline.sql.errors import (
+    DATABASE_ERRORS,
+    Kind,
+    RepairRefused,
+    kind_of,
+    sqlstate,
+    words_of,
+)
+
+RECREATED = ("view", "function", "trigger")
+
+CANNOT_REPLACE = ("42P13", "42P16")
+"""Another result or argument of a function, another column of a view: CREATE OR REPLACE refuses."""
+
+# Whatever goes with a view or a function; not its row type, nor the rule that is the view itself.
+_DEPENDENTS = text("""
+    WITH RECURSIVE dependent (class, oid) AS (
+        SELECT CAST(CAST(:class AS regclass) AS oid), CAST(:oid AS oid)
+        UNION
+        SELECT o.class, o.oid
+        FROM dependent AS p
+        JOIN pg_depend AS d ON d.refclassid = p.class AND d.refobjid = p.oid
+        LEFT JOIN pg_rewrite AS r
+            ON r.oid = d.objid AND d.classid = CAST('pg_rewrite' AS regclass)
+        CROSS JOIN LATERAL (
+            VALUES (d.classid, d.objid), (CAST(CAST('pg_class' AS regclass) AS oid), r.ev_class)
+        ) AS o (class, oid)
+        WHERE o.oid IS NOT NULL
+    )
+    SELECT
+        o.type,
+        CASE o.type
+            WHEN 'function' THEN CAST(CAST(p.oid AS regprocedure) AS text)
+            ELSE replace(o.identity, 'public.', '')
+        END
+    FROM dependent AS p
+    CROSS JOIN pg_identify_object(p.class, p.oid, 0) AS o
+    WHERE o.type <> 'type'
+        AND coalesce(o.schema, '') <> 'pg_toast'
+        AND o.identity NOT LIKE '"\\_RETURN" on %'
+    ORDER BY 1, 2
+""")
+_OID = {
+    "view": text("SELECT 'pg_class' AS class, CAST(to_regclass(:name) AS oid) AS oid"),
+    "function": text("SELECT 'pg_proc' AS class, CAST(to_regprocedure(:name) AS oid) AS oid"),
+}
+_SQLITE_TRIGGERS = text("""
+    SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = :view COLLATE NOCASE
+""")
+
+logger = logging.getLogger(__name__)
+
+
+class Repair(NamedTuple):
+    """`done`, a line each, and the problems of the schema that remain."""
+
+    done: list[str]
+    problems: list[Problem]
+
+
+def repair(engine: Engine) -> Repair:
+    """Make the schema's views, functions, triggers, grants and owners as they should be.
+
+    Tables are left as they are. All of it is one transaction; what the database refuses is logged
+    and remains a problem.
+
+    Raises:
+        RepairRefused: objects of the site's own would be lost; nothing was changed.
+        SchemaMismatch: the database has another version than this program.
+        ConfigError: the user works in another schema than ours.
+        DatabaseRefused: the user may not act as the schema's owner.
+        DatabaseAway: it can't be asked.
+    """
+    require_current(engine)
+    with writing(engine) as connection:
+        if connection.dialect.name == "sqlite":
+            done = _recreate_different(connection, present(connection), wanted(connection))
+            return Repair(done, named(name_of(engine), schema_problems(connection)))
+        lock_schema(connection)
+        become_owner(connection)
+        before, ours = present(connection), wanted(connection)
+        warn_of_missing_roles(connection)
+        connection.execute(text("SET LOCAL ROLE NONE"))  # it is the user who may give objects away
+        done = _give_to_owner(connection, ours)
+        become_owner(connection)
+        # A function may refer to another one that is still missing.
+        connection.execute(text("SET LOCAL check_function_bodies = off"))
+        done += _recreate_different(connection, before, ours)
+        done += _correct_grants(connection, before, ours)
+        return Repair(done, named(name_of(engine), schema_problems(connection)))
+
+
+@contextmanager
+def _attempt(connection: Connection, what: str) -> Iterator[None]:
+    """Undo and log what the database refuses: the rest goes on."""
+    try:
+        with connection.begin_nested():
+            yield
+    except DATABASE_ERRORS as error:
+        if kind_of(error) is Kind.RETRY:
+            raise
+        logger.warning("%s: %s", what, words_of(error))
+
+
+def _give_to_owner(connection: Connection, ours: Objects) -> list[str]:
+    owner = right_owner(connection)
+    done: list[str] = []
+    if owner.name in missing_roles(connection):
+        return done
+    for kind, name, other in strays(connection, ours, owner):
+        with _attempt(connection, f"{kind} {name}"):
+            run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
+            done.append(f"gave {kind} {name} from {other} to {owner.name}")
+    return done
+
+
+def _recreate_different(connection: Connection, found: Objects, ours: Objects) -> list[str]:
+    created: list[Key] = []
+    for difference in differences(found, ours):
+        key = (difference.kind, difference.name)
+        if difference.kind in RECREATED and key not in created:
+            with _attempt(connection, str(difference)):
+                created += _recreate(connection, key, ours)
+    return [f"created {kind} {name}" for kind, name in created]
+
+
+def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
+    """Create one object anew; it, and those of ours that had to be dropped with it."""
+    kind, name = key
+    statement = _creating(connection, key)
+    if connection.dialect.name == "sqlite":
+        triggers: Sequence[str] = ()
+        if kind == "view":  # they go with it, a site's own as well
+            triggers = connection.execute(_SQLITE_TRIGGERS, {"view": name}).scalars().all()
+        for script in (f"DROP {kind} IF EXISTS {name}", statement, *triggers):
+            run_script(connection, script)
+        return [key]
+    if kind == "trigger":
+        run_script(connection, f"DROP TRIGGER IF EXISTS {name}; {statement}")
+        return [key]
+    try:
+        with connection.begin_nested():
+            run_script(connection, statement.replace("CREATE", "CREATE OR REPLACE", 1))
+        return [key]
+    except DATABASE_ERRORS as error:
+        if sqlstate(error) not in CANNOT_REPLACE:
+            raise
+    dependents = connection.execute(
+        _DEPENDENTS, connection.execute(_OID[kind], {"name": name}).one()._asdict()
+    )
+    lost = [(str(kind), str(name)) for kind, name in dependents]
+    theirs = ", ".join(f"{kind} {name}" for kind, name in lost if (kind, name) not in ours)
+    if theirs:
+        raise RepairRefused(
+            f"{name_of(connection.engine)}: {kind} {name} can't be replaced in place, and would"
+            f" take with it: {theirs}. Drop these, repair, and create them again; nothing was"
+            " changed"
+        )
+    again = [one for one in ours if one in lost]
+    for kind, name in reversed(again):
+        run_script(connection, f"DROP {kind} {name}")
+    for one in again:
+        run_script(connection, _creating(connection, one))
+    return again
+
+
+def _creating(connection: Connection, key: Key) -> str:
+    kind, name = key
+    return creating(connection.dialect.name)[kind, name.partition("(")[0]]
+
+
+def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> list[str]:
+    """Our roles' rights as 30_grants.sql has them, other roles' rights as they were."""
+    done: list[str] = []
+    for kind, grant, state, _ in differences(present(connection), ours):
+        if kind != "grant":
+            continue
+        right, _, grantee = grant.rpartition(" TO ")
+        with _attempt(connection, f"grant {grant}"):
+            if state != "missing":
+                run_script(connection, f"REVOKE {right} FROM {grantee} CASCADE")
+            if state != "unexpected":
+                run_script(connection, f"GRANT {grant}")
+            # Not where an object was dropped and created again.
+            if state == "missing" and (kind, grant) not in before:
+                done.append(f"granted {grant}")
+            elif state != "missing" and (kind, grant) in before:
+                done.append(f"revoked {grant}")
+    now = present(connection)
+    for (kind, grant), was in before.items():
+        if kind == "grant" and (kind, grant) not in now and grantee_of(grant) not in GRANTED:
+            try:
+                run_script(connection, f"GRANT {grant} {was.definition}")
+            except DATABASE_ERRORS as error:
+                if kind_of(error) is Kind.RETRY:
+                    raise
+                raise RepairRefused(
+                    f"{name_of(connection.engine)}: grant {grant} would be lost"
+                    f" ({words_of(error)}): revoke it first; nothing was changed"
+                ) from error
+    return done

@@ -1,0 +1,86 @@
+"""Settings of the server that lose data, wherever they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.sql.checks.problem import Problem
+
+OLDEST_POSTGRESQL = 130000
+
+_HARMFUL = {
+    "synchronous_commit": ("on", "a crash can lose what was acked", ("off", "false", "no", "0")),
+    "fsync": ("on", "a crash can damage everything", ("off",)),
+    "session_replication_role": ("origin", "triggers may not fire", ("replica", "local")),
+}
+"""The good value, why, and the bad ones as people may write them."""
+
+# Whose settings the loader's sessions have; a superuser is a member of everything.
+_OF_LOADER = text("""
+    SELECT
+        split_part(setting, '=', 1) AS name,
+        split_part(setting, '=', 2) AS value,
+        coalesce('ALTER ROLE ' || quote_ident(r.rolname) || ' ', 'ALTER DATABASE ')
+        || CASE
+            WHEN r.oid IS NULL THEN format('%I ', d.datname)
+            WHEN d.oid IS NOT NULL THEN format('IN DATABASE %I ', d.datname)
+            ELSE ''
+        END
+        || 'RESET ' || split_part(setting, '=', 1) || ';' AS repair
+    FROM pg_db_role_setting AS s
+    CROSS JOIN unnest(s.setconfig) AS setting
+    LEFT JOIN pg_roles AS r ON r.oid = s.setrole
+    LEFT JOIN pg_database AS d ON d.oid = s.setdatabase
+    WHERE lower(setting) = ANY (:harmful)
+        AND (s.setdatabase = 0 OR d.datname = current_database())
+        AND (
+            s.setrole = 0
+            OR r.rolname = current_user
+            OR r.rolname = 'sam_loader'
+            OR NOT r.rolsuper AND EXISTS (
+                SELECT FROM pg_roles AS loader
+                WHERE loader.rolname = 'sam_loader' AND pg_has_role(r.oid, loader.oid, 'MEMBER')
+            )
+        )
+    ORDER BY repair
+""")
+_SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
+_OF_SESSIONS = ("database", "user", "database user")
+"""Settings from here were found by the statement above."""
+_OF_FILES = ("configuration file", "default")
+
+
+def setting_problems(connection: Connection) -> Iterator[Problem]:
+    if connection.dialect.name == "sqlite":
+        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        if mode != "wal":
+            why = "readers and the loader block each other"
+            yield Problem(f"journal_mode is {mode}, not wal: {why}", "PRAGMA journal_mode = WAL;")
+        return
+    if int(_setting(connection, "server_version_num")) < OLDEST_POSTGRESQL:
+        version = _setting(connection, "server_version")
+        yield Problem(f"PostgreSQL {version} is too old: expected 13 or newer")
+    yield from harmful_settings(connection)
+    for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
+        if _setting(connection, name).upper() != good:
+            yield Problem(f"{name} is {_setting(connection, name)}, not {good}")
+
+
+def harmful_settings(connection: Connection) -> Iterator[Problem]:
+    """Those that lose data which a loader has been told is safe."""
+    bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
+    for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):
+        yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", statement)
+    for name, (good, why, values) in _HARMFUL.items():
+        value = _setting(connection, name)
+        source = connection.execute(_SOURCE, {"name": name}).scalar_one()
+        if value in values and source not in _OF_SESSIONS:
+            statement = f"ALTER SYSTEM SET {name} = {good}; SELECT pg_reload_conf();"
+            # What stands on a command line no statement can change.
+            yield Problem(f"{name} is {value}: {why}", statement if source in _OF_FILES else None)
+
+
+def _setting(connection: Connection, name: str) -> str:
+    return str(connection.execute(text("SELECT current_setting(:name)"), {"name": name}).scalar())

@@ -1,0 +1,86 @@
+"""`sam-db check`: every problem of a database, each with the command that solves it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.checks.problem import Problem
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine, name_of
+from sam_pipeline.sql.errors import SchemaMismatch
+
+EXAMPLES = """\
+examples:
+  sam-db --config /etc/sam/sam.toml check
+  sam-db check --json
+
+Each problem is printed with the one command that solves it: `sam-db upgrade`, `sam-db repair`,
+`sam-db sql --roles | psql`, or a statement for psql or sqlite3. No command solves a table that
+differs, nor a setting on the server's command line. Exit 78 if there is a problem.
+"""
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "check",
+        parents=[common],
+        help="report every problem of schema, rights and settings, each with the command that"
+        " solves it; exit 78 if there is one",
+        description="Report every problem of schema, rights and settings.",
+        epilog=EXAMPLES,
+    )
+    command.set_defaults(handler=run_check)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Print every problem.
+
+    Raises:
+        ConfigError: there is one.
+        SchemaMismatch: of another version there is nothing else to say.
+    """
+    engine = make_engine(load_database(args).url)
+    name = name_of(engine)
+    try:
+        problems = find_problems(engine)
+    except SchemaMismatch as error:
+        if args.json:
+            mismatch = Problem(str(error), "sam-db upgrade" if error.is_older else None)
+            print(to_json({"database": name, "problems": documents([mismatch])}))
+        raise
+    engine.dispose()
+    if args.json:
+        print(to_json({"database": name, "problems": documents(problems)}))
+    elif not problems:
+        print(f"{name}: no problem found")
+    else:
+        print_problems(problems)
+    require_none(problems, name)
+    return OK
+
+
+def documents(problems: Iterable[Problem]) -> list[dict[str, str | None]]:
+    return [{"problem": problem.text, "repair": problem.repair} for problem in problems]
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        print(f"{problem.text}\n    {problem.repair or '(no command solves this)'}")
+
+
+def require_none(problems: Sequence[Problem], database: str) -> None:
+    """Nothing, if there are no problems.
+
+    Raises:
+        ConfigError: how many there are.
+    """
+    if problems:
+        sys.stdout.flush()  # they come before their number
+        number = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError([f"{database}: {number}, see above"])

@@ -1,0 +1,34 @@
+"""`sam-db current`: which version the schema has."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine, name_of
+from sam_pipeline.sql.database.version import current_version, require_current, wanted_version
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "current",
+        parents=[common],
+        help="print the schema's version; exit 78 if it is not this program's",
+        description="Print the schema's version; exit 78 if it is not this program's.",
+        epilog="example:\n  sam-db current --json",
+    )
+    command.set_defaults(handler=run_current)
+
+
+def run_current(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url)
+    version, name = current_version(engine), name_of(engine)
+    if args.json:
+        print(to_json({"database": name, "version": version, "wanted": wanted_version()}))
+    elif version:
+        print(f"{name}: version {version}")
+    require_current(engine)
+    engine.dispose()
+    return OK

@@ -1,0 +1,55 @@
+"""`sam-db repair`: make views, functions, triggers and grants as they should be."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.sql.checks.repair import repair
+from sam_pipeline.sql.commands.check import documents, print_problems, require_none
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine, name_of
+
+EXAMPLES = """\
+examples:
+  sam-db repair
+  sam-db repair --json
+
+One transaction, which touches no row. Tables are never altered: those that differ, and whatever
+stands on them, are reported as by `sam-db check`. A site's own views and the rights of its own
+roles are kept; where they are in the way, they are named and nothing is changed.
+Exit 77 if the user may not act as the schema's owner, 78 if a problem remains.
+"""
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "repair",
+        parents=[common],
+        help="create missing and altered views, functions, triggers and grants again",
+        description="Create missing and altered views, functions, triggers and grants again.",
+        epilog=EXAMPLES,
+    )
+    command.set_defaults(handler=run_repair)
+
+
+def run_repair(args: argparse.Namespace) -> int:
+    """Print what was done, and the problems of the schema that remain.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    engine = make_engine(load_database(args).url)
+    (done, problems), name = repair(engine), name_of(engine)
+    engine.dispose()
+    if args.json:
+        print(to_json({"database": name, "done": done, "problems": documents(problems)}))
+    else:
+        for line in done:
+            print(f"{name}: {line}")
+        if not done and not problems:
+            print(f"{name}: nothing to repair")
+        print_problems(problems)
+    require_none(problems, name)
+    return OK

@@ -1,0 +1,44 @@
+"""`sam-db upgrade`: bring the schema to this program's version."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.engine import make_engine, name_of
+from sam_pipeline.sql.database.version import upgrade, wanted_version
+
+EXAMPLES = """\
+examples:
+  SAM_DATABASE_URL=sqlite:////var/lib/sam/sam.db sam-db upgrade
+  sam-db upgrade --json
+
+On PostgreSQL it also creates the roles and grants them their rights, as far as the user may.
+"""
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    command = commands.add_parser(
+        "upgrade",
+        parents=[common],
+        help="bring the schema to this program's version; creates the SQLite file",
+        description="Bring the schema to this program's version, in one transaction; creates the"
+        " SQLite file.",
+        epilog=EXAMPLES,
+    )
+    command.set_defaults(handler=run_upgrade)
+
+
+def run_upgrade(args: argparse.Namespace) -> int:
+    engine = make_engine(load_database(args).url, create=True)
+    applied, name, version = upgrade(engine), name_of(engine), wanted_version()
+    engine.dispose()
+    if args.json:
+        print(to_json({"database": name, "version": version, "applied": applied}))
+    elif applied:
+        print(f"{name}: applied {', '.join(applied)}, now version {version}")
+    else:
+        print(f"{name}: already version {version}")
+    return OK
