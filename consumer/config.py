@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -185,8 +184,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     Raises:
         ConfigError: all its problems at once.
     """
-    source = {"path": args.config, "environ": os.environ, "parse_toml": tomllib.loads}
-    config = load(ConsumerConfig, SECTION, flags={}, **source)
+    config = load(ConsumerConfig, SECTION, args.config, os.environ)
     problems = list(_contradictions(config, instance))
     if problems:
         raise ConfigError(problems)
@@ -222,8 +220,7 @@ def load_who(args: argparse.Namespace) -> str:
 
 def _some(args: argparse.Namespace, names: Collection[str]) -> dict[str, Any]:
     """The values of these keys, as far as they are set; problems of other keys do not matter."""
-    source = {"path": args.config, "environ": os.environ, "parse_toml": tomllib.loads}
-    findings = examine(ConsumerConfig, SECTION, flags={}, **source)
+    findings = examine(ConsumerConfig, SECTION, args.config, os.environ)
     if findings.bad & set(names):
         raise ConfigError(findings.problems)
     return {name: value for name, value in findings.values.items() if name in names}

@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +28,8 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
         ConfigError: every problem of it.
     """
     profiles = getattr(args, "profile", None)
-    return load(
-        ReportConfig,
-        SECTION,
-        flags={"profiles": tuple(profiles) if profiles else None},
-        path=args.config,
-        environ=os.environ,
-        parse_toml=tomllib.loads,
-    )
+    profiles = tuple(profiles) if profiles else None
+    return load(ReportConfig, SECTION, args.config, os.environ, profiles=profiles)
 
 
 def find_java() -> str | None:

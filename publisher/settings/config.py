@@ -243,15 +243,7 @@ def load_config(
     Raises:
         ConfigError: all problems at once.
     """
-    config = load(
-        PublisherConfig,
-        "publisher",
-        flags=flags,
-        path=path,
-        environ=os.environ,
-        parse_toml=_parse_toml,
-    )
-    return _placed(config, no_spool)
+    return _placed(load(PublisherConfig, "publisher", path, os.environ, **flags), no_spool)
 
 
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
@@ -262,14 +254,7 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     Raises:
         ConfigError: there is no such file, or it is no TOML.
     """
-    found = examine(
-        PublisherConfig,
-        "publisher",
-        flags=flags,
-        path=path,
-        environ=os.environ,
-        parse_toml=_parse_toml,
-    )
+    found = examine(PublisherConfig, "publisher", path, os.environ, **flags)
     urls = found.rejected.get("brokers", found.values.get("brokers", ()))
     brokers = tuple(url for url in urls if _problem_of_url(url) is None)
     return _placed(PublisherConfig(**{**found.values, "brokers": brokers})), found
@@ -302,14 +287,3 @@ def _dies_with_the_job(spool: Path) -> bool:
         advice = "configure `spool` in a directory that stays, or only brokers can take messages"
         logger.warning(f"{what}; {advice}", spool, variable)
     return variable is not None
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    from importlib import import_module
-
-    try:
-        parser = import_module("tomllib")
-    except ModuleNotFoundError:  # Python 3.9 and 3.10
-        parser = import_module("tomli")
-    parsed: dict[str, Any] = parser.loads(text)
-    return parsed

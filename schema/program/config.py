@@ -27,7 +27,6 @@ SECTIONS = ("database", "publisher", "consumer", "report")
 _LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
 
 T = TypeVar("T")
-ParseToml = Callable[[str], dict[str, Any]]
 
 
 class Findings(NamedTuple):
@@ -46,11 +45,10 @@ class Findings(NamedTuple):
 def load(
     config_class: type[T],
     section: str,
-    *,
-    flags: Mapping[str, Any],
     path: Optional[str],
     environ: Mapping[str, str],
-    parse_toml: ParseToml,
+    /,
+    **flags: Any,
 ) -> T:
     """The section as an instance of `config_class`, whose fields are its keys.
 
@@ -61,9 +59,7 @@ def load(
     Raises:
         ConfigError: all problems of the file and the section at once.
     """
-    findings = examine(
-        config_class, section, flags=flags, path=path, environ=environ, parse_toml=parse_toml
-    )
+    findings = examine(config_class, section, path, environ, **flags)
     if findings.problems:
         raise ConfigError(findings.problems)
     return config_class(**findings.values)
@@ -72,11 +68,10 @@ def load(
 def examine(
     config_class: Any,
     section: str,
-    *,
-    flags: Mapping[str, Any],
     path: Optional[str],
     environ: Mapping[str, str],
-    parse_toml: ParseToml,
+    /,
+    **flags: Any,
 ) -> Findings:
     """Like `load`, but collects problems instead of raising them.
 
@@ -86,7 +81,7 @@ def examine(
     problems: list[str] = []
     file = find_file(path, environ)
     table = _Table(file, (section,), f"[{section}]")
-    document = _read_section(file, section, parse_toml, problems)
+    document = _read_section(file, section, problems) if file else {}
     reader = _Reader(problems, file.parent if file else Path())
     values = reader.table(config_class, document, table)
     fields = _fields(config_class)
@@ -163,13 +158,15 @@ class _Table(NamedTuple):
         return _Table(self.file, (*self.path, key, number), f"{self.name} {key}[{number}]")
 
 
-def _read_section(
-    file: Optional[Path], section: str, parse_toml: ParseToml, problems: list[str]
-) -> dict[str, Any]:
-    if file is None:
-        return {}
+def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, Any]:
+    from importlib import import_module
+
     try:
-        document = parse_toml(file.read_text(encoding="utf-8"))
+        toml = import_module("tomllib")
+    except ModuleNotFoundError:  # Python 3.9 and 3.10
+        toml = import_module("tomli")
+    try:
+        document: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         import re
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -48,7 +47,8 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     Raises:
         ConfigError: no or no good URL, in the file or the environment.
     """
-    return DatabaseConfig(_url(args, _load(args, DatabaseConfig).url))
+    url = config.load(DatabaseConfig, "database", args.config, os.environ).url
+    return DatabaseConfig(_url(args, url))
 
 
 def find_database(args: argparse.Namespace) -> DatabaseConfig | None:
@@ -57,19 +57,8 @@ def find_database(args: argparse.Namespace) -> DatabaseConfig | None:
     Raises:
         ConfigError: the URL is no good.
     """
-    url = _load(args, _Found).url
+    url = config.load(_Found, "database", args.config, os.environ).url
     return DatabaseConfig(_url(args, url)) if url else None
-
-
-def _load(args: argparse.Namespace, kind: type[T]) -> T:
-    return config.load(
-        kind,
-        "database",
-        flags={},
-        path=args.config,
-        environ=os.environ,
-        parse_toml=tomllib.loads,
-    )
 
 
 def _url(args: argparse.Namespace, url: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,14 +34,8 @@ class Settings:
 
 
 def load(path: Path | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
-    return config.load(
-        Settings,
-        "consumer",
-        flags=flags,
-        path=str(path) if path else None,
-        environ={"HOME": "/nowhere", **(env or {})},
-        parse_toml=tomllib.loads,
-    )
+    environ = {"HOME": "/nowhere", **(env or {})}
+    return config.load(Settings, "consumer", str(path) if path else None, environ, **flags)
 
 
 @pytest.fixture
@@ -145,14 +138,7 @@ def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Pa
 def test_what_is_good_can_be_read_beside_what_is_bad(file: Path) -> None:
     file.write_text(file.read_text().replace('"a"', "7", 1))
 
-    found = config.examine(
-        Settings,
-        "consumer",
-        flags={},
-        path=str(file),
-        environ={"SAM_CONSUMER_EAGER": "yes"},
-        parse_toml=tomllib.loads,
-    )
+    found = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
 
     assert found.problems == (f"{file}:2: [consumer] name: want text, not 7",)
     assert found.bad == {"name"}
