@@ -1,10 +1,11 @@
-"""`sam-report exclusion`: add, list and remove what shall not count."""
+"""`sam-report exclusion`: add, list and remove exclusions (availability rule 7)."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import time
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection
@@ -33,19 +34,9 @@ examples:
   sam-report exclusion list
   sam-report exclusion remove 3
 
-Results of a monitoring host don't exist from --start to --end, both included. A metric is EXCLUDED,
-a group (a site) UNKNOWN until before --end. The next `sam-report run --due` obeys.
+Results of a monitoring host don't exist from --start to --end, both included. A metric is EXCLUDED
+and a group (a site) UNKNOWN until just before --end. The next `sam-report run --due` applies it.
 """
-_NAMED = {
-    "monitoring_host": "--monitoring-host",
-    "metric": "--metric",
-    "group": "--group",
-    "site": "--site",
-    "flavour": "--flavour",
-    "host": "--host",
-    "reason": "--reason",
-    "who": "--who",
-}
 _COLUMNS = ("id", "what", "start", "end", "reason", "who", "added at")
 
 logger = logging.getLogger(__name__)
@@ -53,13 +44,17 @@ logger = logging.getLogger(__name__)
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
     group = commands.add_parser(
-        "exclusion",
-        parents=[common],
-        help="say what shall not count, and take it back",
-        epilog=EXAMPLES,
+        "exclusion", parents=[common], help="exclude what shall not count", epilog=EXAMPLES
     )
     actions = group.add_subparsers(metavar="ACTION", required=True)
-    command = _action(actions, common, "add", "enter one; its id is printed")
+
+    def action(name: str, summary: str) -> CommandParser:
+        parser: CommandParser = actions.add_parser(
+            name, parents=[common], help=summary, description=f"{summary}.", epilog=EXAMPLES
+        )
+        return parser
+
+    command = action("add", "enter one; its id is printed")
     what = command.add_mutually_exclusive_group(required=True)
     what.add_argument("--monitoring-host", metavar="H", help="the results it measured")
     what.add_argument("--metric", metavar="M", help="a metric; of some endpoints, see below")
@@ -71,37 +66,53 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--reason", required=True, metavar="TEXT")
     _add_who(command)
     command.set_defaults(handler=_add)
-    command = _action(actions, common, "list", "those in force")
-    command.add_argument("--all", dest="everything", action="store_true", help="removed ones, too")
+    command = action("list", "those in force")
+    command.add_argument(
+        "--all", dest="everything", action="store_true", help="also those that were removed"
+    )
     command.set_defaults(handler=_list)
-    command = _action(actions, common, "remove", "take one back; it stays on record")
+    command = action("remove", "remove one; it stays on record")
     command.add_argument("exclusion_id", metavar="ID", type=_id)
     _add_who(command)
     command.set_defaults(handler=_remove)
 
 
-def _action(actions: Any, common: argparse.ArgumentParser, name: str, words: str) -> CommandParser:
-    parser: CommandParser = actions.add_parser(
-        name, parents=[common], help=words, description=f"{words}.", epilog=EXAMPLES
-    )
-    return parser
-
-
 def _add_who(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--who", metavar="NAME", help="who says so (default: your login name)")
+    command.add_argument("--who", metavar="NAME", help="who decided it (default: your login name)")
 
 
 def _id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is no id: `exclusion list` shows them")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an id: `exclusion list` shows them")
     return int(text)
 
 
 def _add(args: argparse.Namespace) -> int:
-    asked = _exclusion(args)
+    selectors = [name for name in ("site", "flavour", "host") if getattr(args, name) is not None]
+    if selectors and args.metric is None:
+        given = ", ".join(f"--{name}" for name in selectors)
+        raise ReportUsage(f"{given}: only with --metric, to exclude it at some endpoints")
+    start, end = (int(parse_time(each).timestamp()) for each in (args.start, args.end))
+    if end <= start:
+        raise ReportUsage(f"--end {args.end} is not after --start {args.start}")
+    kinds = {MONITORING_HOST: args.monitoring_host, METRIC: args.metric, GROUP: args.group}
+    exclusion = Exclusion(
+        exclusion_id=0,
+        kind=next(kind for kind, value in kinds.items() if value is not None),
+        monitoring_host=_text(args, "monitoring_host"),
+        metric_name=_text(args, "metric"),
+        site=_text(args, "group") or _text(args, "site"),
+        service_flavour=_text(args, "flavour"),
+        # Host names of results and endpoints are stored like this.
+        host_name=_text(args, "host").rstrip(".").lower(),
+        start=start,
+        end=end,
+        reason=_text(args, "reason"),
+        who=_text(args, "who") or who(),
+    )
     with writing(open_database(args)) as connection:
-        exclusion_id = exclusions.add(connection, asked, int(time.time()))
-        _warn_of_frozen_days(connection, asked)
+        exclusion_id = exclusions.add(connection, exclusion, int(time.time()))
+        _warn_of_frozen_days(connection, exclusion)
     print(to_json({"exclusion_id": exclusion_id}) if args.json else exclusion_id)
     return OK
 
@@ -109,17 +120,17 @@ def _add(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     with reading(open_database(args)) as connection:
         entries = exclusions.entries(connection)
-    shown = [each for each in entries if args.everything or each.removed_at is None]
+    shown = [entry for entry in entries if args.everything or entry.removed_at is None]
     if args.json:
-        print(to_json([_as_json(each) for each in shown]))
+        print(to_json([_as_json(entry) for entry in shown]))
     elif shown:
         columns = [*_COLUMNS, *(["removed at", "by"] if args.everything else [])]
-        print(text_table(columns, [_cells(each, args.everything) for each in shown]))
+        print(text_table(columns, [_cells(entry)[: len(columns)] for entry in shown]))
     return OK
 
 
 def _remove(args: argparse.Namespace) -> int:
-    by = _named(args, "who") or who()
+    by = _text(args, "who") or who()
     with writing(open_database(args)) as connection:
         removed = exclusions.remove(connection, args.exclusion_id, by, int(time.time()))
         _warn_of_frozen_days(connection, removed)
@@ -128,96 +139,53 @@ def _remove(args: argparse.Namespace) -> int:
     return OK
 
 
-def _exclusion(args: argparse.Namespace) -> Exclusion:
-    """What the command line says.
+def _text(args: argparse.Namespace, name: str) -> str:
+    """An option's value without blanks around it; '' where it wasn't given.
 
     Raises:
-        ReportUsage: it makes no sense.
-    """
-    selectors = [name for name in ("site", "flavour", "host") if getattr(args, name) is not None]
-    if selectors and args.metric is None:
-        given = ", ".join(_NAMED[name] for name in selectors)
-        raise ReportUsage(f"{given}: only with --metric, to exclude it at some endpoints")
-    start, end = (int(parse_time(each).timestamp()) for each in (args.start, args.end))
-    if end <= start:
-        raise ReportUsage(f"--end {args.end} is not after --start {args.start}")
-    return Exclusion(
-        exclusion_id=0,
-        kind=_kind(args),
-        monitoring_host=_named(args, "monitoring_host"),
-        metric_name=_named(args, "metric"),
-        site=_named(args, "group") or _named(args, "site"),
-        service_flavour=_named(args, "flavour"),
-        # Host names of results and endpoints are stored like this.
-        host_name=_named(args, "host").rstrip(".").lower(),
-        start=start,
-        end=end,
-        reason=_named(args, "reason"),
-        who=_named(args, "who") or who(),
-    )
-
-
-def _kind(args: argparse.Namespace) -> str:
-    if args.metric is not None:
-        return METRIC
-    return MONITORING_HOST if args.group is None else GROUP
-
-
-def _named(args: argparse.Namespace, name: str) -> str:
-    """A value without blanks around it; '' where the option wasn't given.
-
-    Raises:
-        ReportUsage: it was given, but says nothing, or nothing that can be stored.
+        ReportUsage: it is blank, or cannot be stored.
     """
     value: str | None = getattr(args, name)
+    option = f"--{name.replace('_', '-')}"
     if value is not None and not value.strip():
-        raise ReportUsage(f"{_NAMED[name]} is empty")
+        raise ReportUsage(f"{option} is empty")
     try:
         (value or "").encode()
     except UnicodeEncodeError:
-        raise ReportUsage(f"{_NAMED[name]} is no UTF-8") from None
+        raise ReportUsage(f"{option} is not valid UTF-8") from None
     return (value or "").strip()
 
 
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:
-    kept = exclusions.frozen_before(connection, exclusion)
-    if kept is not None:
-        logger.warning("days before %s stay as they are: their results were pruned", kept)
+    first_kept = exclusions.frozen_before(connection, exclusion)
+    if first_kept is not None:
+        logger.warning("days before %s stay as they are: their results were pruned", first_kept)
 
 
 def _as_json(entry: Entry) -> dict[str, object]:
+    document = asdict(entry.exclusion)
+    start, end = document.pop("start"), document.pop("end")
     return {
-        "exclusion_id": entry.exclusion.exclusion_id,
-        "kind": entry.exclusion.kind,
-        "monitoring_host": entry.exclusion.monitoring_host,
-        "metric_name": entry.exclusion.metric_name,
-        "site": entry.exclusion.site,
-        "service_flavour": entry.exclusion.service_flavour,
-        "host_name": entry.exclusion.host_name,
-        "start_time": moment(entry.exclusion.start),
-        "end_time": moment(entry.exclusion.end),
-        "reason": entry.exclusion.reason,
-        "who": entry.exclusion.who,
+        **document,
+        "start_time": moment(start),
+        "end_time": moment(end),
         "added_at": entry.added_at,
         "removed_at": entry.removed_at,
         "removed_by": entry.removed_by,
     }
 
 
-def _cells(entry: Entry, everything: bool) -> list[object]:
+def _cells(entry: Entry) -> list[object]:
     one = entry.exclusion
-    removed_at = None if entry.removed_at is None else format_time(entry.removed_at)
+    selectors = (one.monitoring_host, one.metric_name, one.site, one.service_flavour, one.host_name)
     return [
         one.exclusion_id,
-        " ".join([one.kind, *filter(None, _selectors(one))]),
+        " ".join([one.kind, *filter(None, selectors)]),
         format_time(moment(one.start)),
         format_time(moment(one.end)),
         one.reason.replace("\n", " "),
         one.who,
         format_time(entry.added_at),
-        *([removed_at, entry.removed_by] if everything else []),
+        None if entry.removed_at is None else format_time(entry.removed_at),
+        entry.removed_by,
     ]
-
-
-def _selectors(one: Exclusion) -> tuple[str, ...]:
-    return (one.monitoring_host, one.metric_name, one.site, one.service_flavour, one.host_name)

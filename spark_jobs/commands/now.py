@@ -1,18 +1,14 @@
-"""`sam-report now`: what a person sees who can't wait for the night."""
+"""`sam-report now`: the newest status of everything, before the nightly report."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 from typing import Any
-
-from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
-from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.runs import current_status as now
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -23,7 +19,7 @@ examples:
   sam-report now --site SITE-A        everything at the site, and what is silent
   sam-report now --site SITE-A --report critical --format json
 
-Silent is what the topology and the profile expect and nothing was heard of for longer than the
+Silent: expected by the topology and the profile, but without a result for longer than the
 profile's validity (off: two days). The profiles are those of [report] in sam.toml, else those of
 the newest published days; --report chooses one.
 """
@@ -48,7 +44,11 @@ def _now(args: argparse.Namespace) -> int:
     configured, at = read_profiles(load_report(args).profiles), int(time.time())
     as_json = args.json or args.format == "json"
     with reading(open_database(args)) as connection:
-        profiles = _profiles(connection, configured, args.report)
+        known = configured
+        # A report that isn't configured here may have been published elsewhere.
+        if not known or args.report not in (None, *(profile.name for profile in known)):
+            known = [*configured, *now.published_profiles(connection)]
+        profiles = now.of_report(known, args.report)
         if args.site is None:
             sites = now.read_sites(connection, profiles, at)
             rows = [now.summary_json(each) for each in sites]
@@ -57,12 +57,3 @@ def _now(args: argparse.Namespace) -> int:
             site = now.read_site(connection, args.site, profiles, at)
             print(to_json(now.site_json(site)) if as_json else now.site_text(site, profiles))
     return OK
-
-
-def _profiles(
-    connection: Connection, configured: Sequence[Profile], report: str | None
-) -> Sequence[Profile]:
-    """The configured ones, and of a report that isn't among them the published one."""
-    if configured and report in (None, *(each.name for each in configured)):
-        return now.of_report(configured, report)
-    return now.of_report([*configured, *now.published_profiles(connection)], report)

@@ -1,18 +1,18 @@
-"""`sam-report profile check`: what is wrong with profiles, and what the results say about them."""
+"""`sam-report profile check`: problems of profiles, and what the results say about them."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.spark_jobs.commands.arguments import utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -28,9 +28,9 @@ examples:
   sam-report profile check critical.toml
   sam-report profile check /etc/sam/*.toml --days 30
 
-Every problem is told with its line. Where a database is configured, each metric is told with the
-interval between two results of one instance that 99 % of the intervals don't exceed (nearest
-rank), and a validity of three times that is proposed. At most 50 instances of a metric are asked.
+Every problem is printed with its line. Where a database is configured, each metric is listed with
+the interval between two results of one instance that 99 % of the intervals don't exceed (nearest
+rank), and a validity of three times that is proposed. At most 50 instances of a metric are sampled.
 """
 COLUMNS = ["metric", "instances", "asked", "intervals", "p99 interval", "validity", "proposed"]
 
@@ -49,7 +49,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser("profile", parents=[common], help="check profiles")
     actions = command.add_subparsers(metavar="ACTION", required=True)
     check = actions.add_parser(
-        "check", parents=[common], help="tell every problem of profiles", epilog=EXAMPLES
+        "check", parents=[common], help="list every problem of profiles", epilog=EXAMPLES
     )
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     check.add_argument(
@@ -57,26 +57,25 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         type=_days,
         default=7,
         metavar="N",
-        help="look at the results of so many days, up to the newest (default: %(default)s)",
+        help="look at the results of N days, up to the newest (default: %(default)s)",
     )
     check.set_defaults(handler=_check)
 
 
 def _days(text: str) -> int:
     if not (text.isdecimal() and 0 < len(text) < 5 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: want 1 to 9999")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days (expected 1 to 9999)")
     return int(text)
 
 
 def _check(args: argparse.Namespace) -> int:
     profiles = read_profiles(args.files)
     checked, silence = _with_results(args, profiles)
+    files = list(zip(args.files, checked, strict=True))
     if args.json:
-        print(
-            to_json([_as_json(file, each) for file, each in zip(args.files, checked, strict=True)])
-        )
+        print(to_json([_as_json(file, each) for file, each in files]))
         return OK
-    for file, each in zip(args.files, checked, strict=True):
+    for file, each in files:
         print("\n".join(_as_lines(file, each)))
     if silence:
         print(silence)
@@ -86,12 +85,12 @@ def _check(args: argparse.Namespace) -> int:
 def _with_results(
     args: argparse.Namespace, profiles: Sequence[Profile]
 ) -> tuple[list[Checked], str | None]:
-    """The profiles with what the database says about them; why it wasn't asked, if so."""
+    """The profiles with what the database says about them, or the reason why it wasn't asked."""
     try:
         engine = open_if_configured(args)
         if engine:
             with reading(engine) as connection:
-                today = datetime.fromtimestamp(time.time(), UTC).date()
+                today = utc_today()
                 return [check(connection, each, args.days, today) for each in profiles], None
         silence = NO_DATABASE
     except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
@@ -104,88 +103,80 @@ def check(connection: Connection, profile: Profile, days: int, today: date) -> C
     warnings = _idle_flavours(profile)
     for flavour in observed.without_endpoints(connection, profile, today):
         warnings.append(f"flavour {flavour} has no endpoint in the topology of {today}")
-    never = observed.never_seen(connection, profile)
-    warnings += [f"{each} was never seen: no result is about it" for each in never]
+    for unseen in observed.never_seen(connection, profile):
+        warnings.append(f"{unseen} was never seen: no result is about it")
     period = observed.newest_days(connection, days, today)
     if period is None:
         return Checked(profile, warnings, [], None)
     metrics = observed.observe(connection, profile, period, today)
-    for each in metrics:
-        if each.instances and not each.sampled:
-            warnings.append(f"{each.metric_name} has no result in {period}")
-        elif _too_short(each):
+    for metric in metrics:
+        p99_s, validity_s = metric.p99_interval_s, metric.validity_s
+        if metric.instances and not metric.sampled:
+            warnings.append(f"{metric.metric_name} has no result in {period}")
+        elif validity_s is not None and p99_s is not None and validity_s < p99_s:
             warnings.append(
-                f"{each.metric_name}: its validity of {each.validity_s} s is below its p99 interval"
-                f" of {each.p99_interval_s} s: it will be MISSING between two results"
+                f"{metric.metric_name}: its validity of {validity_s} s is below its p99 interval"
+                f" of {p99_s} s: it will be MISSING between two results"
             )
     return Checked(profile, warnings, metrics, period)
 
 
 def _idle_flavours(profile: Profile) -> list[str]:
     return [
-        f"flavour {flavour.name} is of no function: it doesn't count for its sites"
+        f"flavour {flavour.name} has no function: it doesn't count for its sites"
         for flavour in profile.flavours
         if not profile.functions_of(flavour.name)
     ]
 
 
-def _too_short(metric: Observed) -> bool:
-    return (
-        metric.validity_s is not None
-        and metric.p99_interval_s is not None
-        and metric.validity_s < metric.p99_interval_s
-    )
-
-
 def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
     counts = ", ".join(
-        f"{number} {what[: -1 if number == 1 else None]}"
-        for what, number in _counts(checked.profile).items()
+        f"{number} {noun[: -1 if number == 1 else None]}"
+        for noun, number in _counts(checked.profile).items()
     )
     yield f"{file}: OK, report {checked.profile.name}: {counts}"
     if checked.period and checked.metrics:
-        yield f"results of {checked.period}, at most {observed.SAMPLE} instances of a metric asked:"
-        yield text_table(COLUMNS, [_cells(each) for each in checked.metrics])
+        yield f"results of {checked.period}, of at most {observed.SAMPLE} instances of a metric:"
+        rows = [
+            [
+                metric.metric_name,
+                metric.instances,
+                metric.sampled,
+                metric.intervals,
+                "-" if metric.p99_interval_s is None else metric.p99_interval_s,
+                metric.validity_s or OFF,
+                metric.proposed_validity_s or "-",
+            ]
+            for metric in checked.metrics
+        ]
+        yield text_table(COLUMNS, rows)
     elif checked.metrics is not None:
         yield "the database has no results yet"
     for warning in checked.warnings:
         yield f"warning: {warning}"
 
 
-def _cells(metric: Observed) -> list[object]:
-    return [
-        metric.metric_name,
-        metric.instances,
-        metric.sampled,
-        metric.intervals,
-        "-" if metric.p99_interval_s is None else metric.p99_interval_s,
-        metric.validity_s or OFF,
-        metric.proposed_validity_s or "-",
-    ]
-
-
 def _as_json(file: Path, checked: Checked) -> dict[str, Any]:
-    metrics = checked.metrics
+    observations = [
+        {
+            "metric_name": metric.metric_name,
+            "instances": metric.instances,
+            "instances_asked": metric.sampled,
+            "intervals": metric.intervals,
+            "p99_interval_s": metric.p99_interval_s,
+            "validity_s": metric.validity_s,
+            "proposed_validity_s": metric.proposed_validity_s,
+        }
+        for metric in checked.metrics or ()
+    ]
     return {
         "file": str(file),
         "name": checked.profile.name,
         **_counts(checked.profile),
         "first_day": checked.period.first if checked.period else None,
         "last_day": checked.period.last if checked.period else None,
-        "observed": None if metrics is None else [_observed_json(each) for each in metrics],
+        "observed": None if checked.metrics is None else observations,
         "warnings": checked.warnings,
-    }
-
-
-def _observed_json(metric: Observed) -> dict[str, Any]:
-    return {
-        "metric_name": metric.metric_name,
-        "instances": metric.instances,
-        "instances_asked": metric.sampled,
-        "intervals": metric.intervals,
-        "p99_interval_s": metric.p99_interval_s,
-        "validity_s": metric.validity_s,
-        "proposed_validity_s": metric.proposed_validity_s,
     }
 
 

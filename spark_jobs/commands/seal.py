@@ -1,4 +1,4 @@
-"""`sam-report seal`: freeze the published figures of a month, and see what would change in them."""
+"""`sam-report seal`: freeze the published figures of a month; list what would change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.commands.arguments import month_argument
+from sam_pipeline.spark_jobs.commands.arguments import add_report_option, month_argument
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.lock import run_lock
@@ -24,7 +24,7 @@ examples:
   sam-report seal --month 2026-10 --who "Jane Doe" --report critical
   sam-report seal --list
 
-What changes later in a sealed month is computed as ever, but not published: it is a candidate
+What changes later in a sealed month is computed as usual, but not published: it is a candidate
 beside the sealed figures. Sealing the month again publishes its candidates.
 """
 _COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures changed", "reasons")
@@ -42,23 +42,31 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="the sealed months, and what would change in them"
     )
     command.add_argument("--who", metavar="NAME", help="who answers for the figures")
-    command.add_argument("--report", metavar="NAME", help="default: all reports")
-    command.set_defaults(handler=_run)
-
-
-def _run(args: argparse.Namespace) -> int:
-    return _list(args) if args.list else _seal(args)
+    add_report_option(command)
+    command.set_defaults(handler=lambda args: _list(args) if args.list else _seal(args))
 
 
 def _list(args: argparse.Namespace) -> int:
     if args.who is not None:
         raise ReportUsage("--who goes with --month: --list seals nothing")
     with reading(open_database(args)) as connection:
-        found = [each for each in seals(connection) if args.report in (None, each.report)]
+        sealed = [each for each in seals(connection) if args.report in (None, each.report)]
     if args.json:
-        print(to_json([_as_json(each) for each in found]))
-    elif found:
-        print(text_table(_COLUMNS, map(_cells, found)))
+        print(to_json([_as_json(each) for each in sealed]))
+    elif sealed:
+        rows = [
+            [
+                each.report,
+                each.month,
+                each.who,
+                format_time(each.sealed_at),
+                len(each.candidates),
+                each.figures,
+                ", ".join(each.reasons),
+            ]
+            for each in sealed
+        ]
+        print(text_table(_COLUMNS, rows))
     return OK
 
 
@@ -75,18 +83,12 @@ def _seal(args: argparse.Namespace) -> int:
         done = seal(connection, args.report, args.month, args.who.strip(), now)
     if args.json:
         print(to_json([_as_json(each) for each in done]))
-    else:
-        print("\n".join(map(_line, done)))
+        return OK
+    for each in done:
+        days = len(each.candidates)
+        published = f", candidates of {days} days published: {each.figures} figures changed"
+        print(f"{each.report} {each.month}: sealed by {each.who}{published if days else ''}")
     return OK
-
-
-def _line(done: Seal) -> str:
-    published = (
-        f", candidates of {len(done.candidates)} days published: {done.figures} figures changed"
-        if done.candidates
-        else ""
-    )
-    return f"{done.report} {done.month}: sealed by {done.who}{published}"
 
 
 def _as_json(each: Seal) -> dict[str, object]:
@@ -100,15 +102,3 @@ def _as_json(each: Seal) -> dict[str, object]:
             for one in each.candidates
         ],
     }
-
-
-def _cells(each: Seal) -> list[object]:
-    return [
-        each.report,
-        each.month,
-        each.who,
-        format_time(each.sealed_at),
-        len(each.candidates),
-        each.figures,
-        ", ".join(each.reasons),
-    ]

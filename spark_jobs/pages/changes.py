@@ -6,11 +6,10 @@ The only page that knows of candidates: a sealed month's other pages stay as the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -25,8 +24,8 @@ _MAX_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Change:
-    """A figure before and after; both '-' where there was none."""
+class FigureChange:
+    """Availability and reliability before and after; both '-' where there was none."""
 
     level: str
     name: str
@@ -44,13 +43,13 @@ class RunChanges:
     who: str
     is_candidate: bool
     reason: str
-    changes: Sequence[Change]
+    changes: Sequence[FigureChange]
     more: int
 
 
 @dataclass(frozen=True)
 class ChangesView:
-    """Candidates first, then what is published; newest day first."""
+    """The changes of candidates and of published runs, newest day first."""
 
     candidates: Sequence[RunChanges]
     published: Sequence[RunChanges]
@@ -60,8 +59,8 @@ def changes_view(connection: Connection, month: Month) -> ChangesView:
     """The changes of the runs that readers see, and of the candidates beside them."""
     rows = connection.execute(
         text(
-            "SELECT c.run_id, c.day, r.finished_at, r.who, r.state, c.level, c.names, c.old, c.new,"
-            " c.reason FROM report_change AS c JOIN report_run AS r ON r.run_id = c.run_id"
+            "SELECT c.run_id, c.day, r.finished_at, r.who, r.state, c.reason, c.level, c.names,"
+            " c.old, c.new FROM report_change AS c JOIN report_run AS r ON r.run_id = c.run_id"
             " WHERE c.report = :report AND c.day BETWEEN :first AND :last"
             " AND (r.state = 'published' OR c.run_id IN"
             " (SELECT run_id FROM report_candidate WHERE report = :report))"
@@ -73,44 +72,37 @@ def changes_view(connection: Connection, month: Month) -> ChangesView:
             "last": str(month.period.last),
         },
     )
-    found = list(_runs(map(tuple, rows)))
-    return ChangesView(
-        [each for each in found if each.is_candidate],
-        [each for each in found if not each.is_candidate],
-    )
-
-
-def _runs(rows: Iterator[tuple[Any, ...]]) -> Iterator[RunChanges]:
+    runs = []
     for _, group in groupby(rows, key=lambda row: row[0]):
-        found = list(group)
-        _, day, finished_at, who, state, *_ = found[0]
-        yield RunChanges(
-            as_day(day),
-            str(finished_at).replace("T", " ")[:19],
-            who or "",
-            state != "published",
-            found[0][-1],
-            [_change(row) for row in found[:_MAX_ROWS]],
-            len(found[_MAX_ROWS:]),
+        of_run = list(group)
+        _, day, finished_at, who, state, reason, *_ = of_run[0]
+        changes = [_change(as_day(day), *row[6:]) for row in of_run[:_MAX_ROWS]]
+        runs.append(
+            RunChanges(
+                as_day(day),
+                str(finished_at).replace("T", " ")[:19],
+                who or "",
+                state != "published",
+                reason,
+                changes,
+                len(of_run) - len(changes),
+            )
         )
-
-
-def _change(row: tuple[Any, ...]) -> Change:
-    level, names, old, new = row[5:9]
-    named = json.loads(names)
-    return Change(
-        level,
-        " ".join(named.values()),
-        f"{site_page(named['site'])}#{as_day(row[1])}" if "site" in named else "",
-        _figures(old),
-        _figures(new),
+    return ChangesView(
+        [run for run in runs if run.is_candidate], [run for run in runs if not run.is_candidate]
     )
 
 
-def _figures(told: str | None) -> tuple[str, str]:
-    figures: Mapping[str, Any] = json.loads(told) if told else {}
-    return _percent(figures.get("availability")), _percent(figures.get("reliability"))
+def _change(
+    day: date, level: str, names_json: str, old: str | None, new: str | None
+) -> FigureChange:
+    names = json.loads(names_json)
+    link = f"{site_page(names['site'])}#{day}" if "site" in names else ""
+    return FigureChange(level, " ".join(names.values()), link, _percentages(old), _percentages(new))
 
 
-def _percent(value: float | None) -> str:
-    return NO_FIGURE if value is None else f"{value:.5f}"
+def _percentages(figures_json: str | None) -> tuple[str, str]:
+    figures = json.loads(figures_json) if figures_json else {}
+    values = (figures.get("availability"), figures.get("reliability"))
+    availability, reliability = (NO_FIGURE if value is None else f"{value:.5f}" for value in values)
+    return availability, reliability

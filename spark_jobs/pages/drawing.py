@@ -1,7 +1,7 @@
 """Timelines as SVG: for each status one path of horizontal strokes, in seconds of the day.
 
-A lane is 86 400 wide and 20 high, and stretched to any width; how thick and how dashed a stroke is
-the style says, in pixels (`vector-effect: non-scaling-stroke`), so no stroke is distorted.
+A lane is 86 400 wide and 20 high, and stretched to any width. The style sets width and dashes of a
+stroke in pixels (`vector-effect: non-scaling-stroke`), so no stroke is distorted.
 """
 
 from __future__ import annotations
@@ -42,19 +42,17 @@ SHADES = [
 
 def status_strokes(segments: Iterable[Segment]) -> list[Stroke]:
     """A path for each status that occurs; the worst are drawn last, on top."""
-    places: dict[str, list[str]] = {}
-    for each in segments:
-        least = 0 if each.status == STATUSES[0] else _MIN_DRAWN_S
-        places.setdefault(each.status, []).append(_place(each.start, each.end, least))
-    return [
-        Stroke(KINDS[status], "".join(places[status])) for status in STATUSES if status in places
-    ]
+    lines: dict[str, list[str]] = {}
+    for segment in segments:
+        least = 0 if segment.status == STATUSES[0] else _MIN_DRAWN_S
+        lines.setdefault(segment.status, []).append(_line(segment.start, segment.end, least))
+    return [Stroke(KINDS[status], "".join(lines[status])) for status in STATUSES if status in lines]
 
 
 def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> list[Stroke]:
-    """A path behind the statuses for spans of time, clipped to [start, end); none for none."""
+    """One path behind the statuses for spans of time clipped to [start, end), if any is left."""
     clipped = [(max(first, start), min(last, end)) for first, last in spans]
-    d = "".join(_place(first, last, _MIN_DRAWN_S) for first, last in clipped if first < last)
+    d = "".join(_line(first, last, _MIN_DRAWN_S) for first, last in clipped if first < last)
     return [Stroke(kind, d)] if d else []
 
 
@@ -70,6 +68,6 @@ def spoken(segments: Sequence[Segment]) -> str:
     return ", ".join([*stretches, *more])
 
 
-def _place(start: int, end: int, least: int) -> str:
+def _line(start: int, end: int, least: int) -> str:
     left = min(start % DAY_S, DAY_S - least)
     return f"M{left} 10h{max(end - start, least)}"

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from sam_pipeline.spark_jobs.pages.month import Month, Total, Value, total_of
+from sam_pipeline.spark_jobs.pages.month import Month, PeriodTotals, Value, totals_of
 from sam_pipeline.spark_jobs.pages.verdict import Cell, availability_cell
 from sam_pipeline.spark_jobs.pages.writer import site_page
-from sam_pipeline.spark_jobs.profiles.profile import Targets
-from sam_pipeline.spark_jobs.rules.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, group_means
+from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, group_means, group_total
 
 DayMembers = Sequence[tuple[date, Member]]
 
@@ -25,12 +24,12 @@ class MemberRow:
     site: str
     link: str
     weight: int
-    total: Total | None
+    total: PeriodTotals | None
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """A group over the period, and on each day; `number` is its place on the page."""
+    """A group over the period, and on each day; `number` counts the rows of the page."""
 
     number: int
     name: str
@@ -55,7 +54,7 @@ class GroupsView:
 def group_totals(members: DayMembers, figures: Mapping[str, Sequence[DayFigure]]) -> list[Figure]:
     """The groups' figures over all days."""
     sites = [day for days in figures.values() for day in days]
-    return [_figure(each) for each in group_means(members, sites)]
+    return [group_total(group) for group in group_means(members, sites)]
 
 
 def group_views(
@@ -65,90 +64,54 @@ def group_views(
     figures: Mapping[str, Sequence[DayFigure]],
 ) -> Iterator[GroupsView]:
     """A page for each kind of groups."""
-    sites = {site: next(added_up(days)) for site, days in figures.items()}
-    rows = _Rows(month, members, figures, sites)
-    for kind in dict.fromkeys(total.names[0] for total in totals):
-        of_kind = [total for total in totals if total.names[0] == kind]
-        missing = [total for total in of_kind if total.misses(month.targets)]
-        fine = [total for total in of_kind if total not in missing]
-        ordered = [rows.row(number, total) for number, total in enumerate([*missing, *fine], 1)]
-        yield GroupsView(month, kind, ordered[: len(missing)], ordered[len(missing) :])
+    targets = month.targets
+    site_rows = {site: totals_of(next(added_up(days)), targets) for site, days in figures.items()}
+    # The newest day of a site in a group has its weight.
+    members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
+    for _, each in members:
+        total = site_rows.get(each.site)
+        members_of.setdefault((each.group_type, each.group_name), {})[each.site] = MemberRow(
+            each.site, site_page(each.site) if total else "", each.weight, total
+        )
+    figure_on = _figures_by_day(members, figures)
 
-
-class _Rows:
-    """Makes the rows of groups."""
-
-    def __init__(
-        self,
-        month: Month,
-        members: DayMembers,
-        figures: Mapping[str, Sequence[DayFigure]],
-        sites: Mapping[str, Figure],
-    ) -> None:
-        self._month = month
-        self._sites = sites
-        self._days = _by_day(members, figures)
-        # Of several days the last one tells the weight.
-        self._members: dict[tuple[str, str], dict[str, Member]] = {}
-        for _, each in members:
-            key = (each.group_type, each.group_name)
-            self._members.setdefault(key, {})[each.site] = each
-
-    def row(self, number: int, total: Figure) -> GroupRow:
-        targets = self._month.targets
+    def row(number: int, total: Figure) -> GroupRow:
         misses = total.misses(targets)
         missed = {miss.what for miss in misses}
-        kind, name = total.names
         return GroupRow(
             number,
-            name,
+            total.names[1],
             availability_cell(total, targets, 2),
             Value(short(total.reliability), "reliability" in missed),
             Value(f"{total.sites_known} of {total.sites_expected}", "coverage" in missed),
             [str(miss) for miss in misses],
             [
-                availability_cell(self._days.get((day, kind, name)), targets, 0)
-                for day in self._month.period.days()
+                availability_cell(figure_on.get((day, *total.names)), targets, 0)
+                for day in month.period.days()
             ],
-            [_member(each, self._sites, targets) for each in self._sorted((kind, name))],
+            [member for _, member in sorted(members_of[total.names].items())],
         )
 
-    def _sorted(self, key: tuple[str, str]) -> list[Member]:
-        return sorted(self._members[key].values(), key=lambda member: member.site)
+    for kind in dict.fromkeys(total.names[0] for total in totals):
+        of_kind = [total for total in totals if total.names[0] == kind]
+        missing = [total for total in of_kind if total.misses(targets)]
+        fine = [total for total in of_kind if total not in missing]
+        rows = [row(number, total) for number, total in enumerate([*missing, *fine], 1)]
+        yield GroupsView(month, kind, rows[: len(missing)], rows[len(missing) :])
 
 
-def _by_day(
+def _figures_by_day(
     members: DayMembers, figures: Mapping[str, Sequence[DayFigure]]
-) -> dict[tuple[date, str, str], Figure]:
-    """Each group's figure of each day."""
+) -> dict[tuple[object, ...], Figure]:
+    """Each group's figure of each day, by day, type and name."""
     seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
     on_day: dict[date, list[Member]] = {}
     for day, member in members:
         on_day.setdefault(day, []).append(member)
     return {
-        (day, each.group_type, each.group_name): _figure(each)
-        for day, found in on_day.items()
-        for each in group_figures(
-            found, {member: seconds.get((day, member.site), Seconds()) for member in found}
+        (day, group.group_type, group.group_name): group_total(group)
+        for day, of_day in on_day.items()
+        for group in group_figures(
+            of_day, {member: seconds.get((day, member.site), Seconds()) for member in of_day}
         )
     }
-
-
-def _member(member: Member, sites: Mapping[str, Figure], targets: Targets) -> MemberRow:
-    figure = sites.get(member.site)
-    return MemberRow(
-        member.site,
-        site_page(member.site) if figure else "",
-        member.weight,
-        total_of(figure, targets) if figure else None,
-    )
-
-
-def _figure(group: GroupFigure) -> Figure:
-    return Figure(
-        (group.group_type, group.group_name),
-        group.availability,
-        group.reliability,
-        sites_expected=group.sites_expected,
-        sites_known=group.sites_known,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
 from sam_pipeline.spark_jobs.profiles.profile import Targets
 from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
 from sam_pipeline.spark_jobs.runs.summary import Figure, added_up
 
 
@@ -42,15 +42,15 @@ class Day:
 
 @dataclass(frozen=True)
 class Value:
-    """A figure in percent that may miss its target."""
+    """A percentage that may miss its target."""
 
     text: str
     misses: bool = False
 
 
 @dataclass(frozen=True)
-class Total:
-    """The figures of something over the whole period."""
+class PeriodTotals:
+    """The figures of a site over the whole period, each compared with its target."""
 
     availability: Cell
     reliability: Value
@@ -66,7 +66,7 @@ class SiteRow:
 
     site: str
     link: str
-    total: Total
+    total: PeriodTotals
     days: Sequence[Cell]
 
 
@@ -82,7 +82,7 @@ class GroupKind:
 
 @dataclass(frozen=True)
 class Month:
-    """What all pages of a report's month know."""
+    """What all pages of a report's month share."""
 
     report: str
     period: Period
@@ -106,9 +106,9 @@ class Month:
 
     @property
     def until(self) -> str:
-        """The newest moment that counts, if a day was still open."""
-        last = max((run.until for run in self.runs if run.until is not None), default=None)
-        return "" if last is None else f"{moment(last):%Y-%m-%d %H:%M}"
+        """How far the newest day goes, if it was still open."""
+        until = until_of(self.runs)
+        return "" if until is None else f"{moment(until):%Y-%m-%d %H:%M}"
 
 
 @dataclass(frozen=True)
@@ -130,62 +130,58 @@ def month_view(
     month: Month, figures: Mapping[str, Sequence[DayFigure]], groups: Sequence[Figure]
 ) -> MonthView:
     """The matrix of a month, from the figures of each site's days."""
+    targets = month.targets
     totals = {site: next(added_up(days)) for site, days in figures.items()}
     rows = {
-        site: _site_row(month, totals[site], {each.day: each for each in days})
+        site: _site_row(month, totals[site], {figure.day: figure for figure in days})
         for site, days in figures.items()
     }
-    counted = Counter(verdict(total, month.targets) for total in totals.values())
+    missing = [site for site, total in totals.items() if total.misses(targets)]
+    missing.sort(key=lambda site: _worst_first(totals[site]))
+    counts = Counter(verdict(total, targets) for total in totals.values())
+    kinds = []
+    for kind in dict.fromkeys(group.names[0] for group in groups):
+        of_kind = [group for group in groups if group.names[0] == kind]
+        missed = sum(bool(group.misses(targets)) for group in of_kind)
+        kinds.append(GroupKind(kind, group_page(kind), len(of_kind), missed))
     return MonthView(
         month,
-        [rows[site] for site in _worst_first(totals, month.targets)],
-        [rows[site] for site, total in totals.items() if not total.misses(month.targets)],
-        [(each, counted[each]) for each in LEGEND if each is not NOT_COMPUTED],
-        list(_kinds(groups, month.targets)),
+        [rows[site] for site in missing],
+        [row for site, row in rows.items() if site not in missing],
+        [(each, counts[each]) for each in LEGEND if each is not NOT_COMPUTED],
+        kinds,
     )
 
 
-def total_of(figure: Figure, targets: Targets) -> Total:
-    """The figures of a period, each held against its target."""
+def totals_of(figure: Figure, targets: Targets) -> PeriodTotals:
+    """The figures of a period, each compared with its target."""
     misses = figure.misses(targets)
     missed = {miss.what for miss in misses}
     seconds = figure.seconds or Seconds()
-    return Total(
+    unknown, missing = (
+        short(percent(part, seconds.total), 1) if part else ""
+        for part in (seconds.unknown, seconds.missing)
+    )
+    return PeriodTotals(
         availability_cell(figure, targets, 2),
         Value(short(figure.reliability), "reliability" in missed),
         Value(short(figure.unknown, 1), "unknown" in missed),
-        _share(seconds.unknown, seconds),
-        _share(seconds.missing, seconds),
+        unknown,
+        missing,
         [str(miss) for miss in misses],
     )
 
 
-def by_site(figures: Sequence[DayFigure]) -> dict[str, list[DayFigure]]:
-    """The days of each site, in the order of their names."""
-    found: dict[str, list[DayFigure]] = {}
-    for each in figures:
-        found.setdefault(each.names[0], []).append(each)
-    return dict(sorted(found.items()))
+def by_site(figures: Iterable[DayFigure]) -> dict[str, list[DayFigure]]:
+    """The days of each site, sorted by site."""
+    days: dict[str, list[DayFigure]] = {}
+    for figure in figures:
+        days.setdefault(figure.names[0], []).append(figure)
+    return dict(sorted(days.items()))
 
 
 def clock(second: int | None) -> str:
     return "" if second is None else f"{moment(second):%H:%M}"
-
-
-def _site_row(month: Month, total: Figure, days: Mapping[date, DayFigure]) -> SiteRow:
-    link = site_page(total.names[0])
-    cells = [
-        _day_cell(days.get(day), month.targets, f"{link}#{day}") for day in month.period.days()
-    ]
-    return SiteRow(total.names[0], link, total_of(total, month.targets), cells)
-
-
-def _day_cell(day: DayFigure | None, targets: Targets, link: str) -> Cell:
-    """A day; one that was OK all the time has nothing to explain, so no link."""
-    if day is None:
-        return availability_cell(None, targets, 0)
-    all_ok = day.seconds.ok == day.seconds.total
-    return availability_cell(one_day(day), targets, 0, "" if all_ok else link)
 
 
 def one_day(day: DayFigure) -> Figure:
@@ -193,22 +189,20 @@ def one_day(day: DayFigure) -> Figure:
     return Figure(day.names, seconds.availability, seconds.reliability, seconds, 1, day.until)
 
 
-def _worst_first(totals: Mapping[str, Figure], targets: Targets) -> list[str]:
-    """The sites that miss a target: the lowest availability first, those without one last."""
-    missing = [site for site, total in totals.items() if total.misses(targets)]
-    return sorted(missing, key=lambda site: (_or_more(totals[site].availability), site))
+def _site_row(month: Month, total: Figure, days: Mapping[date, DayFigure]) -> SiteRow:
+    [site] = total.names
+    link = site_page(site)
+    cells = []
+    for day in month.period.days():
+        # A day that was OK all the time has nothing to explain, so no link.
+        all_ok = day not in days or days[day].seconds.ok == days[day].seconds.total
+        day_link = "" if all_ok else f"{link}#{day}"
+        figure = one_day(days[day]) if day in days else None
+        cells.append(availability_cell(figure, month.targets, 0, day_link))
+    return SiteRow(site, link, totals_of(total, month.targets), cells)
 
 
-def _or_more(availability: Fraction | None) -> Fraction:
-    return Fraction(101) if availability is None else availability
-
-
-def _kinds(groups: Sequence[Figure], targets: Targets) -> Iterator[GroupKind]:
-    for kind in dict.fromkeys(group.names[0] for group in groups):
-        of_kind = [group for group in groups if group.names[0] == kind]
-        missing = sum(bool(group.misses(targets)) for group in of_kind)
-        yield GroupKind(kind, group_page(kind), len(of_kind), missing)
-
-
-def _share(part: int, seconds: Seconds) -> str:
-    return short(percent(part, seconds.total), 1) if part else ""
+def _worst_first(total: Figure) -> tuple[Fraction, str]:
+    """Sorts by availability; sites without one come last."""
+    availability = Fraction(101) if total.availability is None else total.availability
+    return availability, total.names[0]

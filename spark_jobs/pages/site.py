@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.pages.drawing import (
     spoken,
     status_strokes,
 )
-from sam_pipeline.spark_jobs.pages.month import Day, Month, Total, clock, one_day, total_of
+from sam_pipeline.spark_jobs.pages.month import Day, Month, PeriodTotals, clock, one_day, totals_of
 from sam_pipeline.spark_jobs.pages.verdict import MET, Cell, availability_cell
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
@@ -43,14 +43,14 @@ _EFFECTS = {
 
 @dataclass(frozen=True)
 class Lane:
-    """A line of a drawing."""
+    """The timeline of one thing; `spoken` is what a screen reader reads."""
 
     level: str
     name: str
     availability: str
     shades: Sequence[Stroke]
     strokes: Sequence[Stroke]
-    words: str
+    spoken: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SiteView:
 
     month: Month
     site: str
-    total: Total
+    total: PeriodTotals
     seconds: Seconds
     statuses: Sequence[str]
     causes: Sequence[CauseTable]
@@ -127,7 +127,7 @@ def site_view(
     return SiteView(
         month,
         figure.names[0],
-        total_of(figure, month.targets),
+        totals_of(figure, month.targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
         _cause_tables(map(merged, zip(*causes_of.values(), strict=True)), _MAX_CAUSES_OF_MONTH),

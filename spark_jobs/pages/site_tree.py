@@ -13,7 +13,7 @@ A site is read, written and forgotten before the next; the pages that point to o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -48,7 +48,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     timeline,
     trends,
 )
-from sam_pipeline.spark_jobs.runs.seal import Seal, seals
+from sam_pipeline.spark_jobs.runs.seal import seals
 
 # A site that was down all month has more failing results than are worth reading.
 _MAX_RESULTS = 50_000
@@ -62,32 +62,25 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
         CannotMakeFile, CannotWriteFile: see output_file.
     """
     files = PageFiles(out)
+    sealed = {
+        (seal.report, seal.month): f"{seal.sealed_at:%Y-%m-%d} by {seal.who}"
+        for seal in seals(connection)
+    }
     reports = []
-    sealed = {(each.report, each.month): each for each in seals(connection)}
     for name in published_reports(connection, report, period):
-        rows = [
-            _write_month(connection, month, files)
-            for month in _months(connection, name, period, sealed)
-        ]
+        rows = []
+        for days in period.months():
+            if runs := published_runs(connection, name, days):
+                by = sealed.get((name, f"{days.first:%Y-%m}"), "")
+                month = Month(name, days, month_path(name, days.first), runs, by)
+                rows.append(_write_month(connection, month, files))
         reports.append(ReportView(name, rows[::-1]))
     files.write(INDEX, "start.html", reports=reports, period=period)
     return [INDEX, *files.written[:-1]]
 
 
-def _months(
-    connection: Connection, report: str, period: Period, sealed: Mapping[tuple[str, str], Seal]
-) -> Iterator[Month]:
-    """The report's months with published days, oldest first."""
-    for days in period.months():
-        runs = published_runs(connection, report, days)
-        seal = sealed.get((report, f"{days.first:%Y-%m}"))
-        by = f"{seal.sealed_at:%Y-%m-%d} by {seal.who}" if seal else ""
-        if runs:
-            yield Month(report, days, month_path(report, days.first), runs, by)
-
-
 def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
-    figures = by_site(list(day_figures(connection, month.report, SITE, month.period)))
+    figures = by_site(day_figures(connection, month.report, SITE, month.period))
     for site, days in figures.items():
         _write_site_page(connection, month, site, days, files)
     members = list(day_members(connection, month.report, month.period))

@@ -1,4 +1,4 @@
-"""The trends of a month: which endpoints changed their status most often, and what they were."""
+"""The trends of a month: the endpoints that changed their status most often."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ class TrendsView:
 
 def trends_view(trends: Iterable[Trend]) -> TrendsView:
     """The endpoints by their changes, most first."""
-    found = list(trends)
+    endpoints = list(trends)
     changing = sorted(
-        (each for each in found if each.changes), key=lambda each: (-each.changes, each.names)
+        (trend for trend in endpoints if trend.changes),
+        key=lambda trend: (-trend.changes, trend.names),
     )
-    rows = [_row(each) for each in changing[:_MAX_ENDPOINTS]]
-    return TrendsView(rows, len(changing), len(found))
-
-
-def _row(trend: Trend) -> TrendRow:
-    site, flavour, host = trend.names
-    last = _second(trend.last_change)
-    return TrendRow(
-        site,
-        f"{site_page(site)}#{last[:10]}",
-        f"{flavour} {host}",
-        trend.changes,
-        _second(trend.first_change),
-        last,
-        short(trend.seconds.availability),
-        trend.seconds,
-    )
-
-
-def _second(at: int | None) -> str:
-    return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}"
+    rows = []
+    for trend in changing[:_MAX_ENDPOINTS]:
+        site, flavour, host = trend.names
+        first, last = (
+            "" if second is None else f"{moment(second):%Y-%m-%d %H:%M:%S}"
+            for second in (trend.first_change, trend.last_change)
+        )
+        rows.append(
+            TrendRow(
+                site,
+                f"{site_page(site)}#{last[:10]}",
+                f"{flavour} {host}",
+                trend.changes,
+                first,
+                last,
+                short(trend.seconds.availability),
+                trend.seconds,
+            )
+        )
+    return TrendsView(rows, len(changing), len(endpoints))

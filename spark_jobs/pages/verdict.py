@@ -1,4 +1,4 @@
-"""A figure held against the targets, as pages show it: colour, symbol and words say the same."""
+"""A figure compared with the targets, as pages show it: in colour, symbol and words alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Verdict:
 
     kind: str
     symbol: str
-    words: str
+    meaning: str
 
 
 MET = Verdict("m", "✓", "targets met")
@@ -29,9 +29,10 @@ LEGEND = (MISSED, PARTLY, UNKNOWN, MISSING, MET, NOT_COMPUTED)
 
 
 def verdict(figure: Figure, targets: Targets) -> Verdict:
-    """What to think of a figure (availability rule 15)."""
+    """The verdict on a figure (availability rule 15)."""
     if figure.availability is None:
-        return _not_known(figure.seconds or Seconds())
+        seconds = figure.seconds or Seconds()
+        return UNKNOWN if seconds.unknown + seconds.excluded > seconds.missing else MISSING
     missed = [miss.what for miss in figure.misses(targets)]
     if "availability" in missed:
         return MISSED
@@ -53,13 +54,9 @@ class Cell:
 
 
 def availability_cell(figure: Figure | None, targets: Targets, places: int, link: str = "") -> Cell:
-    """The cell for a figure; None: nobody has computed it."""
+    """The cell of a figure; None: it was not computed."""
     if figure is None:
         return Cell(NOT_COMPUTED, "")
     text = "" if figure.availability is None else short(figure.availability, places)
     in_downtime = figure.seconds is not None and figure.seconds.downtime > 0
     return Cell(verdict(figure, targets), text, link, in_downtime)
-
-
-def _not_known(seconds: Seconds) -> Verdict:
-    return UNKNOWN if seconds.unknown + seconds.excluded > seconds.missing else MISSING

@@ -117,20 +117,21 @@ def group_means(
     return group_figures(newest.values(), {newest[key]: totals[key] for key in newest})
 
 
+def group_total(group: GroupFigure) -> Figure:
+    """A group's figure with its name, as those of all other things."""
+    return Figure(
+        (group.group_type, group.group_name),
+        group.availability,
+        group.reliability,
+        sites_expected=group.sites_expected,
+        sites_known=group.sites_known,
+    )
+
+
 def _figure(names: Names, total: Seconds, days: int, until: int | None) -> Figure:
     return Figure(names, total.availability, total.reliability, total, days, until)
 
 
 def _groups(connection: Connection, report: str, period: Period) -> list[Figure]:
     sites = list(day_figures(connection, report, SITE, period))
-    found = group_means(day_members(connection, report, period), sites)
-    return [
-        Figure(
-            (each.group_type, each.group_name),
-            each.availability,
-            each.reliability,
-            sites_expected=each.sites_expected,
-            sites_known=each.sites_known,
-        )
-        for each in found
-    ]
+    return list(map(group_total, group_means(day_members(connection, report, period), sites)))

@@ -209,7 +209,7 @@ def test_frozen_days_stay_as_they_are_and_a_warning_says_so(
         ((*SITE, "--start", "2025-10-10T13:00Z", *WHEN[2:]), "--end 2025-10-10T13:00:00Z is not"),
         ((*SITE, "--start", "2025-10-10T12:00", *WHEN[2:]), "has no time zone"),
         ((*SITE, "--start", "1760097600", *WHEN[2:]), "is not a time"),
-        ((*SITE, *WHEN[:4], "--reason", "\udcff"), "--reason is no UTF-8"),
+        ((*SITE, *WHEN[:4], "--reason", "\udcff"), "--reason is not valid UTF-8"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

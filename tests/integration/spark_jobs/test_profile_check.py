@@ -88,7 +88,7 @@ def test_what_is_odd_is_warned_of(grid: Grid, tmp_path: Path) -> None:
         assert never_seen(connection, wanted) == ["put of SRM"]
 
     assert checked.warnings == [
-        "flavour SRM is of no function: it doesn't count for its sites",
+        "flavour SRM has no function: it doesn't count for its sites",
         f"flavour SRM has no endpoint in the topology of {DAY}",
         "put of SRM was never seen: no result is about it",
         (
@@ -130,7 +130,7 @@ def test_the_command_tells_each_metric(
 
     assert out.splitlines()[:4] == [
         f"{tmp_path}/profile.toml: OK, report test: 2 flavours, 3 metrics, 2 functions",
-        f"results of {DAY}, at most 50 instances of a metric asked:",
+        f"results of {DAY}, of at most 50 instances of a metric:",
         "metric  instances  asked  intervals  p99 interval  validity  proposed",
         "------  ---------  -----  ---------  ------------  --------  --------",
     ]
