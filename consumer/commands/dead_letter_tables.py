@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
@@ -19,10 +20,10 @@ def letter_table(letters: Sequence[DeadLetter]) -> str:
         (
             letter.dead_letter_id,
             format_time(letter.received_at),
-            _plain(letter.message_class),
-            _plain(letter.reason),
+            printable(letter.message_class),
+            printable(letter.reason),
             *([letter.state] if states else []),
-            _plain(letter.error),
+            printable(letter.error),
         )
         for letter in letters
     ]
@@ -34,7 +35,7 @@ def outcome_table(outcomes: Iterable[Replayed]) -> str:
     for one in outcomes:
         reason, error = "", ""
         if one.outcome == FAILED:
-            reason, error = _plain(one.reason), _plain(one.error)
+            reason, error = printable(one.reason), printable(one.error)
         elif one.outcome != LOADED:
             reason = f"was {one.state} before"
         elif one.new_dead_letters:
@@ -51,7 +52,7 @@ def letter_text(content: DeadLetterContent) -> str:
     lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
     body = content.body.decode(errors="backslashreplace").rstrip("\n").split("\n")
-    return "\n".join(map(_plain, [*lines, "", *headers, "", *body]))
+    return "\n".join(map(printable, [*lines, "", *headers, "", *body]))
 
 
 def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
@@ -68,10 +69,3 @@ def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[st
             document["body_base64"] = base64.b64encode(one.body).decode()
         found.append(document)
     return found
-
-
-def _plain(text: str) -> str:
-    """In one line, without characters that move a terminal's cursor."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1] for letter in text
-    )

@@ -11,6 +11,7 @@ from sam_pipeline.publisher.settings.config import DESTINATION
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER
+from sam_pipeline.schema.program.wording import plural
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Report:
             yield from map(_line, self._items)
             return
         for (verb, place), (messages, records) in self._totals.items():
-            counted = f"{messages} messages ({_records(records)})"
+            counted = f"{messages} messages ({plural(records, 'record')})"
             yield f"{verb} {counted} {_preposition(verb)} {place} in {self.elapsed_s:.1f} s"
 
     def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
@@ -180,16 +181,12 @@ def _preview(messages: Iterable[Message], config: PublisherConfig, output: Binar
 
 def _line(item: dict[str, Any]) -> str:
     count = item["records"]
-    size = f"{item['size_bytes']} bytes" if count is None else _records(count)
+    size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
     where = f"{_preposition(item['outcome'])} {item['place']}"
     return (
         f"{item['outcome']} {item['message_id']} ({item['message_class']}, {size}) {where}"
         f" for {item['destination']}"
     )
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
 
 
 def _preposition(verb: str) -> str:

@@ -26,6 +26,7 @@ from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
 from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import plural, printable
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
@@ -68,7 +69,7 @@ def _list(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQue
         line = LISTED.format_map(
             {key: "" if value is None else value for key, value in told.items()}
         )
-        print(_printable(line).rstrip())
+        print(printable(line).rstrip())
     return OK
 
 
@@ -119,8 +120,8 @@ def _tell(
         _print_array(counted())
     else:
         for row in counted():
-            print(_printable(line.format_map(row)))
-        words = "nothing is wrong" if not left else "1 problem" if left == 1 else f"{left} problems"
+            print(printable(line.format_map(row)))
+        words = plural(left, "problem") if left else "nothing is wrong"
         print(f"{queue.path}: {words}")
     return BAD_DATA if left else OK
 
@@ -244,7 +245,7 @@ def _text(element: Element) -> str:
     message = element.message or Message({}, b"")
     lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
     body = message.body.decode(errors="backslashreplace").rstrip("\n")
-    return "\n".join(map(_printable, [*lines, *body.split("\n")]))
+    return "\n".join(map(printable, [*lines, *body.split("\n")]))
 
 
 def _wanted(ids: Iterable[str], queue: DirectoryQueue) -> list[Element]:
@@ -273,8 +274,3 @@ def _print_array(rows: Iterable[dict[str, Any]]) -> None:
         print(before, to_json(row), sep="\n", end="")
         before = ","
     print("[]" if before == "[" else "\n]")
-
-
-def _printable(text: str) -> str:
-    """What others wrote must not steer the terminal."""
-    return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in text)

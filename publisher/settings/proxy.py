@@ -15,6 +15,7 @@ from typing import Optional
 from urllib.parse import unquote, urlsplit
 
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
+from sam_pipeline.schema.program.wording import one_line
 
 KEY = "[publisher] proxy"
 NONE = "none"
@@ -57,17 +58,17 @@ class Proxy:
 
     def refusal(self, status: int, reason: str, wanted: str = "") -> str:
         """Words for an answer of the proxy itself; `wanted` is its header Proxy-Authenticate."""
-        said = f"{self} answered {status} {_printable(reason)}".rstrip()
+        said = f"{self} answered {status} {one_line(reason, MAX_WORDS)}".rstrip()
         if status in (401, 407):  # tinyproxy answers 401 to a wrong login
             return f"{said}: {self._about_login(wanted)}"
         return f'{said} (no_proxy, or proxy = "none", go without it)'
 
     def _about_login(self, wanted: str) -> str:
         if wanted and "basic" not in wanted.lower():
-            way = _printable(wanted.split()[0])
+            way = one_line(wanted.split()[0], MAX_WORDS)
             return f"it wants a login by {way}, only Basic is spoken here"
         if self.user is not None:
-            return f"it does not accept the login of {_printable(self.user)}"
+            return f"it does not accept the login of {one_line(self.user, MAX_WORDS)}"
         return (
             "it wants a login and was given none: "
             "http://USER:PASSWORD@… in the variable, or the keys proxy and proxy_password_file"
@@ -125,10 +126,6 @@ def parse_proxy(url: str, source: str) -> Proxy:
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password else None
     return Proxy(parts.hostname, port, source, user, password)
-
-
-def _printable(words: str) -> str:
-    return "".join(filter(str.isprintable, words))[:MAX_WORDS]
 
 
 def _by_key(key: str, password_file: Optional[Path]) -> Proxy:

@@ -11,9 +11,24 @@ _MAX_NAMES = 8
 
 
 def one_line(text: str, at_most: Optional[int] = None) -> str:
-    """The text without line breaks and control characters, cut to `at_most` characters."""
-    line = " ".join(text.translate(_CONTROLS).split())
+    """The text without line breaks and unprintable characters, cut to `at_most` characters."""
+    words = text.translate(_CONTROLS).split()
+    line = " ".join("".join(filter(str.isprintable, word)) for word in words)
     return line if at_most is None or len(line) <= at_most else f"{line[: at_most - 1]}…"
+
+
+def printable(text: str) -> str:
+    """The text with escapes for characters, other than tabs, that could steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text
+    )
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.program.wording import one_line, plural
 
 MASK = "*"
 
@@ -121,10 +121,7 @@ class CauseList:
 
     def __str__(self) -> str:
         failures, causes = self.failures, len(self.causes)
-        return (
-            f"{self.title}: {failures} failure{'' if failures == 1 else 's'},"
-            f" {causes} cause{'' if causes == 1 else 's'}"
-        )
+        return f"{self.title}: {plural(failures, 'failure')}, {plural(causes, 'cause')}"
 
 
 def causes_by_effect(failures: Sequence[Failure]) -> tuple[CauseList, CauseList]:

@@ -16,6 +16,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, words_of
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.wording import one_line
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_WORDED_BYTES = 65536
@@ -52,7 +53,7 @@ class Answer(NamedTuple):
 
     def __str__(self) -> str:
         """The status, and what the broker says to it, in one line."""
-        status = f"{self.status} {_one_line(self.reason)}".strip()
+        status = f"{self.status} {one_line(self.reason, MAX_WORDS)}".strip()
         return f"{status}: {self.words}" if self.words else status
 
     @property
@@ -60,7 +61,7 @@ class Answer(NamedTuple):
         """The broker's own words: those of its JSON, the title of its page, or its text."""
         text = self.body[:MAX_WORDED_BYTES].decode("utf-8", "replace")
         title = _HTML_TITLE.search(text)
-        words = _one_line(title[1] if title else _of_json(text) or text)
+        words = one_line(title[1] if title else _of_json(text) or text, MAX_WORDS)
         return "" if words.lower() == self.reason.lower() else words
 
 
@@ -148,7 +149,7 @@ class HttpSession:
         elif answer.status == 401:
             words = f"{answer} ({LOGIN_REFUSED if self._headers else NO_LOGIN})"
         elif answer.status < 400:
-            place = _one_line(answer.headers.get("location", "nowhere"))
+            place = one_line(answer.headers.get("location", "nowhere"), MAX_WORDS)
             words = f"{answer} (it sends us to {place})"
         raise BrokerUnavailable(self._address, words)
 
@@ -224,7 +225,7 @@ def _was_closed(channel: Channel) -> bool:
 
 
 def _words_of_failure(error: Exception) -> str:
-    words = _one_line(words_of(error))
+    words = one_line(words_of(error), MAX_WORDS)
     if isinstance(error, ConnectionError):
         return f"it closed the connection before it answered ({words})"
     return f"no HTTP, or cut: {words}" if isinstance(error, HTTPException) else words
@@ -241,8 +242,3 @@ def _of_json(text: str) -> str:
         error = found.get("error")
         return str(error.get("message", "") if isinstance(error, dict) else found.get("reason", ""))
     return ""
-
-
-def _one_line(text: str) -> str:
-    shown = (character for character in text if character.isprintable() or character.isspace())
-    return " ".join("".join(shown).split())[:MAX_WORDS]
