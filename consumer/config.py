@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
@@ -185,9 +186,25 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
         ConfigError: all its problems at once.
     """
     config = load(ConsumerConfig, SECTION, args.config, os.environ)
-    problems = list(_contradictions(config, instance))
+    brokers = config.parsed_brokers()
+    problems = []
+    if any(broker.kind != SPOOL for broker in brokers):
+        if not config.name:
+            problems.append("name is missing: network brokers know a durable subscription by it")
+        if not config.network_subscriptions():
+            nothing = "nothing to ask a network broker for"
+            problems.append(f"has no [[consumer.subscription]]: {nothing}")
+    destinations = Counter(str(one.spool or one.destination) for one in config.subscription)
+    for destination in sorted(name for name, count in destinations.items() if count > 1):
+        problems.append(f"subscription: {destination} is there twice")
+    for one in config.subscription:
+        if instance is not None and not one.spool and not one.shared:
+            needed = "--instance needs shared = true: a second process would take its messages"
+            problems.append(f"subscription {one.destination}: {needed} twice, or none")
+        if one.spool and one.spool not in brokers:
+            problems.append(f"subscription: {one.spool} is not one of the brokers")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError([f"[{SECTION}] {problem}" for problem in problems])
     return config
 
 
@@ -244,23 +261,3 @@ def notify_address() -> str | None:
 def editor_command() -> list[str]:
     """`$VISUAL`, or `$EDITOR`; empty where neither is set."""
     return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-
-
-def _contradictions(config: ConsumerConfig, instance: int | None) -> Iterator[str]:
-    """Problems between keys that are good by themselves."""
-    where = f"[{SECTION}]"
-    brokers = config.parsed_brokers()
-    if any(broker.kind != SPOOL for broker in brokers):
-        if not config.name:
-            yield f"{where} name is missing: network brokers know a durable subscription by it"
-        if not config.network_subscriptions():
-            yield f"{where} has no [[consumer.subscription]]: nothing to ask a network broker for"
-    destinations = [str(one.spool or one.destination) for one in config.subscription]
-    for destination in sorted({one for one in destinations if destinations.count(one) > 1}):
-        yield f"{where} subscription: {destination} is there twice"
-    for one in config.subscription:
-        if instance is not None and not one.spool and not one.shared:
-            problem = f"subscription {one.destination}: --instance needs shared = true"
-            yield f"{where} {problem}: a second process would take its messages twice, or none"
-        if one.spool and one.spool not in brokers:
-            yield f"{where} subscription: {one.spool} is not one of the brokers"

@@ -30,7 +30,7 @@ class ConsumerError(SamError):
 
 
 class ClockNotSet(ConsumerError):
-    """Started again a little later, it may have been set: nothing is taken until then."""
+    """It may be set a little later: nothing is taken from the brokers until then."""
 
     exit_code = UNAVAILABLE
 
@@ -68,7 +68,7 @@ class SourceTaken(ConsumerError):
 
 
 class NoState(ConsumerError):
-    """It never ran, ran as somebody else, or its file can't be read."""
+    """It never ran, ran as another user, or its file can't be read."""
 
     exit_code = UNAVAILABLE
 

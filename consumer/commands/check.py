@@ -6,13 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
+from sam_pipeline.schema.net.broker_url import STOMP
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, text_table, to_json
@@ -49,7 +48,12 @@ def run_check(args: argparse.Namespace) -> int:
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        problems += [*_directory_problems(config), *_login_problems(config)]
+        directories = [("state directory", state_directory())]
+        directories += [("spool", path) for path in config.spools().values()]
+        for name, path in directories:
+            if problem := unusable(path):
+                problems.append(f"{name} {problem}")
+        problems += _login_problems(config)
     except ConfigError as error:
         problems += error.problems
     problems += _database_problems(args, config)
@@ -72,14 +76,6 @@ def run_check(args: argparse.Namespace) -> int:
     if problems:
         raise ConfigError(problems)
     return OK
-
-
-def _directory_problems(config: ConsumerConfig) -> Iterator[str]:
-    brokers = config.parsed_brokers()
-    spools = [("spool", Path(broker.path)) for broker in brokers if broker.kind == SPOOL]
-    for name, path in [("state directory", state_directory()), *spools]:
-        if problem := unusable(path):
-            yield f"{name} {problem}"
 
 
 def _login_problems(config: ConsumerConfig) -> Iterator[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
 from sam_pipeline.consumer.commands.status import add_instance
 from sam_pipeline.consumer.config import load_who, state_places
-from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING, Snapshot
+from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import CommandParser, common_options, run, to_json
 
@@ -40,33 +39,6 @@ it is 0, and no alarm. Exit codes are those of monitoring plugins:
   2 CRITICAL  there is no process, it is stuck, or a number reaches its --critical
   3 UNKNOWN   the state can't be read, or the configuration is bad
 """
-
-
-@dataclass(frozen=True)
-class Indicator:
-    """A number with the levels that make it a warning, or critical; None: never."""
-
-    label: str
-    text: str
-    value: float
-    unit: str
-    warning: float | None = None
-    critical: float | None = None
-
-    @property
-    def level(self) -> int:
-        if self.critical is not None and self.value >= self.critical:
-            return CRITICAL
-        return WARNING if self.warning is not None and self.value >= self.warning else OK
-
-    def __str__(self) -> str:
-        levels = ";".join(map(_decimal, (self.warning, self.critical)))
-        return f"{self.label}={_decimal(self.value)}{self.unit};{levels};0"
-
-
-def _decimal(number: float | None) -> str:
-    """Without an exponent, which few readers of performance data know."""
-    return "" if number is None else f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,40 +78,47 @@ def _check(args: argparse.Namespace) -> int:
         name = load_who(args)
         snapshot = read_state(state_places(), name)
     except Exception as error:
-        return _print(UNKNOWN, str(error) or type(error).__name__, [], args.json)
+        return _print(args, UNKNOWN, str(error) or type(error).__name__, {}, "")
     now = datetime.now(UTC)
     health = snapshot.health(now, is_alive(snapshot))
-    indicators = list(_indicators(snapshot, now, args))
-    level = max(
-        LEVEL_OF_STATE.get(health.state, CRITICAL), *(indicator.level for indicator in indicators)
-    )
-    problems = [indicator.text for indicator in indicators if indicator.level]
-    text = ", ".join([f"{snapshot.name} {health}", *problems])
-    return _print(level, text, indicators, args.json)
-
-
-def _indicators(snapshot: Snapshot, now: datetime, args: argparse.Namespace) -> Iterator[Indicator]:
     since = min(filter(None, (snapshot.behind_since, snapshot.waiting_since)), default=now)
     age_s = max((now - since).total_seconds(), 0.0)
     letters = sum((snapshot.open_dead_letters or {}).values())
-    for label, text, value, unit in (
+    indicators = [
         ("age", f"nothing committed for {age_s:.0f} s", age_s, "s"),
         ("backlog", f"{snapshot.backlog} messages wait", snapshot.backlog, ""),
         ("dead_letters", f"{letters} open dead letters", letters, ""),
-    ):
-        warning, critical = (getattr(args, f"{level}_{label}") for level in ("warning", "critical"))
-        yield Indicator(label, text, value, unit, warning, critical)
-    if snapshot.lag_s is not None:
-        yield Indicator("lag", f"lag {snapshot.lag_s:.1f} s", snapshot.lag_s, "s")
-    yield Indicator("messages", f"{snapshot.messages} messages", snapshot.messages, "c")
-    yield Indicator("rows", f"{snapshot.rows} rows", snapshot.rows, "c")
+        *([] if snapshot.lag_s is None else [("lag", "", snapshot.lag_s, "s")]),
+        ("messages", "", snapshot.messages, "c"),
+        ("rows", "", snapshot.rows, "c"),
+    ]
+    worst = LEVEL_OF_STATE.get(health.state, CRITICAL)
+    texts, data = [f"{snapshot.name} {health}"], []
+    for label, text, value, unit in indicators:
+        level = OK
+        limits = [getattr(args, f"{name}_{label}", None) for name in ("warning", "critical")]
+        for number, limit in enumerate(limits, WARNING):
+            if limit is not None and value >= limit:
+                level = number
+        worst = max(worst, level)
+        texts += [text] if level else []
+        shown = ";".join("" if limit is None else _decimal(limit) for limit in limits)
+        data.append(f"{label}={_decimal(value)}{unit};{shown};0")
+    values = {label: value for label, _, value, _ in indicators}
+    return _print(args, worst, ", ".join(texts), values, f" | {' '.join(data)}")
 
 
-def _print(level: int, text: str, indicators: Sequence[Indicator], as_json: bool) -> int:
-    if as_json:
-        values = {indicator.label: indicator.value for indicator in indicators}
+def _decimal(number: float) -> str:
+    """Without an exponent, which few readers of performance data know."""
+    return f"{number:.3f}".rstrip("0").rstrip(".")
+
+
+def _print(
+    args: argparse.Namespace, level: int, text: str, values: Mapping[str, float], data: str
+) -> int:
+    if args.json:
         print(to_json({"code": level, "state": NAMES[level], "text": text, **values}))
     else:
-        line = f"{NAMES[level]} - {' '.join(text.split()).replace('|', '/')}"
-        print(f"SAM CONSUMER {line} | {' '.join(map(str, indicators))}".removesuffix(" | "))
+        line = " ".join(text.split()).replace("|", "/")
+        print(f"SAM CONSUMER {NAMES[level]} - {line}{data}")
     return level

@@ -20,8 +20,8 @@ from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.clock import require_set_clock
-from sam_pipeline.consumer.process.name_lock import name_held
-from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.process.name_lock import name_locked
+from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
@@ -80,16 +80,16 @@ def _spool_url(text: str) -> Broker:
 
 
 def run_consumer(args: argparse.Namespace) -> int:
-    wishes = Wishes()
+    request = StopRequest()
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))
     who = config.who(args.instance)
     state = State()
-    with name_held(state_directory(), who), heeding_signals(wishes):
-        drain = _run(args, config, who, wishes, state)
-        while drain is None and wishes.begins_anew():
+    with name_locked(state_directory(), who), handling_signals(request):
+        drain = _run(args, config, who, request, state)
+        while drain is None and request.restarts():
             config = _reloaded(args, config)
-            drain = _run(args, config, who, wishes, state)
+            drain = _run(args, config, who, request, state)
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -101,7 +101,7 @@ def run_consumer(args: argparse.Namespace) -> int:
 
 
 def _run(
-    args: argparse.Namespace, config: ConsumerConfig, who: str, wishes: Wishes, state: State
+    args: argparse.Namespace, config: ConsumerConfig, who: str, request: StopRequest, state: State
 ) -> Drain | None:
     """Until stopped, or until everything is loaded; then the drain."""
     sources = make_sources(config, who, state_directory())
@@ -112,14 +112,12 @@ def _run(
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
-    brokers = config.parsed_brokers()
-    spools = {str(broker): Path(broker.path) for broker in brokers if broker.kind == SPOOL}
-    observer = Observer(who, state, inbox, sources, spools)
+    observer = Observer(who, state, inbox, sources, config.spools())
     with (
         closing(Attempts(state_directory() / f"consume-{who}.attempts")) as attempts,
-        nullcontext() if drain else reporting(observer, wishes, config, args.instance),
+        nullcontext() if drain else reporting(observer, request, config, args.instance),
     ):
-        consume(sources, inbox, rule, sink, attempts, state, wishes.stop, drain)
+        consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
     return drain
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 FIRST_S = 0.5
 LONGEST_S = 8.0
-"""Who comes back is found again within ten seconds."""
+"""A broker that comes back is found within ten seconds."""
 
 Delays = Callable[[], Iterator[float]]
 """Gives a fresh sequence of delays; injected, so that tests never sleep."""

@@ -1,4 +1,4 @@
-"""When a drain is done: all sources were reached, and none has had news for a while."""
+"""When a drain is done: all sources were reached, and none delivered anything for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SILENCE_S = 2.0
 
 
 class Drain:
-    """Ask `goes_on` again and again; when it said no, `unreached` tells what was never there."""
+    """Call `goes_on` until it says no; then `unreached` names the brokers that were not reached."""
 
     def __init__(
         self,
@@ -29,7 +29,12 @@ class Drain:
     def goes_on(self, news: bool) -> bool:
         now = self._clock()
         missing = [text for source in self._sources for text in source.missing()]
-        if self._just_complete(missing, now) or news:
+        was_missing = self._missing_since is not None
+        if not missing:
+            self._missing_since = None
+        elif not was_missing:
+            self._missing_since = now
+        if news or (was_missing and not missing):  # messages of the last one may be on their way
             self._quiet_since = now
         if now - self._quiet_since < SILENCE_S:
             return True
@@ -39,12 +44,3 @@ class Drain:
             return True
         self.unreached = missing
         return False
-
-    def _just_complete(self, missing: Sequence[str], now: float) -> bool:
-        """Whether the last one has come back this moment: its messages may still be under way."""
-        was_missing = self._missing_since is not None
-        if not missing:
-            self._missing_since = None
-        elif not was_missing:
-            self._missing_since = now
-        return was_missing and not missing

@@ -14,19 +14,19 @@ NO_LIMIT = 2**62
 
 
 class Session(Protocol):
-    """What acks are valid in: a connection, or a spool; `broker` is where it leads to."""
+    """The scope of acks: a connection, or a spool."""
 
     broker: str
 
     def ack(self, tokens: Sequence[Any]) -> None:
-        """Tell the broker, later and on another thread, that these are stored.
+        """Tell the broker, later and in another thread, that the messages are stored.
 
-        Never waits, and never fails because the connection is gone; then they come again.
+        It never waits, nor fails because the connection is lost: then they are redelivered.
         """
 
 
 class Delivery(NamedTuple):
-    """A message, and how to acknowledge it: by a `token` of its own in its session."""
+    """A message, and how to acknowledge it: by its `token` in its session."""
 
     message: Message
     session: Session
@@ -34,7 +34,7 @@ class Delivery(NamedTuple):
 
 
 def acknowledge(batch: Sequence[Delivery]) -> None:
-    """All deliveries of a batch, in order."""
+    """Ack all deliveries of a batch, in order."""
     by_session: dict[Session, list[Any]] = {}
     for delivery in batch:
         by_session.setdefault(delivery.session, []).append(delivery.token)
@@ -43,8 +43,8 @@ def acknowledge(batch: Sequence[Delivery]) -> None:
 
 
 class BatchRule(NamedTuple):
-    """A batch is full with `size` messages or `max_bytes` of bodies, old `age_s` after its first
-    message, and over when no other one came for `silence_s`."""
+    """A batch ends with `size` messages or `max_bytes` of bodies, `age_s` after its first message,
+    and when no other message came for `silence_s`."""
 
     size: int
     age_s: float
@@ -55,9 +55,9 @@ class BatchRule(NamedTuple):
 class Inbox:
     """Deliveries in order of arrival.
 
-    It takes what it is given: a source that finds no room waits before it reads any further, which
-    is how a consumer that can't keep up slows its brokers. So the bounds are exceeded by what one
-    source reads at a time, and by no more.
+    It refuses none: a source that finds no room waits before it reads any further, which is how a
+    consumer that can't keep up slows its brokers. So the bounds are exceeded by no more than each
+    source reads at a time.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Inbox:
         return len(self._deliveries) < self._max_messages and self.size_bytes < self._max_bytes
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether there is room, at the latest after so long."""
+        """Whether there is room within `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: self.has_room, timeout_s)
 
@@ -100,7 +100,7 @@ class Inbox:
         """A batch; empty when nothing came within `wait_s`.
 
         Raises:
-            BaseException: what ended one of the threads that deliver.
+            BaseException: the error that ended one of the threads that deliver.
         """
         batch = self._next(rule.size, rule.max_bytes, wait_s)
         ready_at = self._clock() + rule.age_s
@@ -118,19 +118,14 @@ class Inbox:
         """How many messages wait here, by broker."""
         with self._changed:
             waiting = tuple(self._deliveries)
-        return Counter(each.session.broker for each in waiting)
-
-    def take_damaged(self) -> int:
-        """How many elements were put aside since this was asked last."""
-        damaged, self.damaged = self.damaged, 0
-        return damaged
+        return Counter(delivery.session.broker for delivery in waiting)
 
     def discard(self, session: Session) -> None:
-        """Forget what a lost session delivered: its broker delivers that again."""
+        """Forget the messages of a lost session: its broker redelivers them."""
         with self._changed:
-            kept = [each for each in self._deliveries if each.session is not session]
-            self._deliveries = deque(kept)
-            self.size_bytes = _size_of(kept)
+            others = [one for one in self._deliveries if one.session is not session]
+            self._deliveries = deque(others)
+            self.size_bytes = _size_of(others)
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -140,12 +135,12 @@ class Inbox:
             self._changed.notify_all()
 
     def raise_failure(self) -> None:
-        """Raise what ended one of the threads that deliver, if anything did."""
+        """Raise the error that ended one of the threads that deliver, if one did."""
         if self._failure:
             raise self._failure
 
     def _next(self, count: int, size_bytes: int, wait_s: float) -> list[Delivery]:
-        """What is there, up to so many messages or bytes; at least one, if one comes in time."""
+        """Up to `count` messages or `size_bytes`; at least one, if one comes in time."""
         taken: list[Delivery] = []
         with self._changed:
             self._changed.wait_for(lambda: self._deliveries or self._failure, wait_s)

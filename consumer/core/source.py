@@ -19,25 +19,24 @@ class Source(Protocol):
     name: str
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Deliver until told to stop, execute the acks given until then, let go.
+        """Deliver until `stop`, then execute the acks due, and close.
 
-        The body of a thread of its own. Lost connections are its own affair; an exception ends
-        the program.
+        It runs in a thread of its own. It handles lost connections; an exception ends the program.
         """
 
     def missing(self) -> Sequence[str]:
-        """What is not delivering at this moment, each with the reason; empty when all is well."""
+        """A line for each part that does not deliver at this moment, with the reason."""
 
 
 @contextmanager
 def no_thread_fails_alone(inbox: Inbox) -> Iterator[None]:
-    """Whatever any thread does not catch inside the block ends the program."""
+    """An exception that any thread does not catch inside the block ends the program."""
 
     def fail(failed: threading.ExceptHookArgs) -> None:
         error = failed.exc_value or failed.exc_type()
         name = failed.thread.name if failed.thread else "a thread"
-        facts = (failed.exc_type, error, failed.exc_traceback)
-        logger.critical("%s failed, which ends the program", name, exc_info=facts)
+        traceback = (failed.exc_type, error, failed.exc_traceback)
+        logger.critical("%s failed, which ends the program", name, exc_info=traceback)
         inbox.fail(error)
 
     before = threading.excepthook
@@ -49,7 +48,7 @@ def no_thread_fails_alone(inbox: Inbox) -> Iterator[None]:
 
 
 def start_worker(run: Callable[[], None], name: str, inbox: Inbox) -> threading.Thread:
-    """A thread whose unexpected end is the program's: never a daemon that is half dead."""
+    """A thread whose exception ends the program: no part of it fails alone."""
 
     def guarded() -> None:
         try:

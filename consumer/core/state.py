@@ -34,10 +34,7 @@ EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
 
 
 class State:
-    """Where the daemon stands. The main loop records it; readers hold `lock`.
-
-    Recording costs a few microseconds a batch.
-    """
+    """Where the daemon stands; readers hold `lock`. Recording costs a few microseconds a batch."""
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.lock = threading.Lock()
@@ -59,8 +56,8 @@ class State:
         self.lags = Histogram(LAG_EDGES_S)
         self.batches = Histogram(BATCH_EDGES)
         self._last_lag_s: float | None = None
-        self._rates: deque[tuple[int, int, int]] = deque()
-        """Second, messages and rows, of the last minute."""
+        self._seconds: deque[list[int]] = deque(maxlen=RATE_S)
+        """The last seconds with a commit: the second, messages and rows."""
 
     def turned(self) -> None:
         """The main loop is alive: only the main loop may call this."""
@@ -68,7 +65,7 @@ class State:
         self.turned_at = self._clock()
 
     def pause(self, stop: threading.Event, wait_s: float) -> bool:
-        """Whether `stop` was set meanwhile; a loop that waits turns, too."""
+        """Wait, and say whether `stop` was set meanwhile; a loop that waits turns, too."""
         ends_at = time.monotonic() + wait_s
         while not stop.wait(min(PAUSE_S, max(ends_at - time.monotonic(), 0.0))):
             self.turned()
@@ -87,16 +84,15 @@ class State:
         step = len(batch) // SAMPLE + 1
         times = [sent_at(delivery.message.headers) for delivery in batch[::-step]]
         lags = [max(now.timestamp() - moment, 0.0) for moment in times if moment is not None]
-        second, messages, rows = int(now.timestamp()), len(batch), outcome.rows
+        second = int(now.timestamp())
         with self.lock:
             self.tally.add(batch, outcome)
             self.lags.add(lags, step)
             self.batches.add([len(batch)])
-            self._forget_rates(second)
-            if self._rates and self._rates[-1][0] == second:
-                _, messages_before, rows_before = self._rates.pop()
-                messages, rows = messages_before + messages, rows_before + rows
-            self._rates.append((second, messages, rows))
+            if not self._seconds or self._seconds[-1][0] != second:
+                self._seconds.append([second, 0, 0])
+            self._seconds[-1][1] += len(batch)
+            self._seconds[-1][2] += outcome.rows
             self._last_lag_s = min(lags, default=None)
             self.last_commit = now
             self.pending = self.pending[len(batch) :]
@@ -128,16 +124,9 @@ class State:
     def rates(self) -> tuple[float, float]:
         """Messages and rows per second, in the last minute."""
         now = self._clock()
-        self._forget_rates(now.timestamp())
         lasted_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
-        return (
-            sum(messages for _, messages, _ in self._rates) / lasted_s,
-            sum(rows for _, _, rows in self._rates) / lasted_s,
-        )
-
-    def _forget_rates(self, now: float) -> None:
-        while self._rates and self._rates[0][0] <= now - RATE_S:
-            self._rates.popleft()
+        recent = [one for one in self._seconds if one[0] > now.timestamp() - RATE_S]
+        return sum(one[1] for one in recent) / lasted_s, sum(one[2] for one in recent) / lasted_s
 
 
 def sent_at(headers: Mapping[str, str]) -> float | None:

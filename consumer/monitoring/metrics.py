@@ -7,12 +7,12 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socketserver import ThreadingMixIn
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -34,8 +34,9 @@ CLIENTS = 8
 TEXT = "text/plain; charset=utf-8"
 LAG = "From sending a message to the commit of its rows."
 
-Response = tuple[HTTPStatus, str, bytes]
-"""Status, content type and body."""
+GOOD_STATES = {"/healthz": {*STATES} - {STUCK}, "/readyz": {RUNNING}}
+"""Others are answered 503: a restart would help; it can't commit, or a broker is missing."""
+PATHS = ("/metrics", *GOOD_STATES)
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +48,8 @@ def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
     Raises:
         ConfigError: the port can't be used.
     """
-    registry = CollectorRegistry()
-    registry.register(_Collector(observe))
-    ProcessCollector(registry=registry)
-    pages: Mapping[str, Callable[[], Response]] = {
-        "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
-        # Not OK if a restart would help; if it can't commit, or a broker is missing.
-        "/healthz": lambda: _health(observe(), [state for state in STATES if state != STUCK]),
-        "/readyz": lambda: _health(observe(), [RUNNING]),
-    }
     try:
-        server = _Server(port, pages)
+        server = _Server(port, observe)
     except (OSError, OverflowError) as error:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
         problem = "another program has that port" if taken else str(error)
@@ -73,34 +65,20 @@ def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
         server.server_close()
 
 
-def _health(snapshot: Snapshot, good_states: Collection[str]) -> Response:
-    health = snapshot.health(datetime.now(UTC))
-    good = health.state in good_states
-    return _text(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, str(health))
-
-
-def _text(status: HTTPStatus, text: str) -> Response:
-    return status, TEXT, f"{text}\n".encode("utf-8", "replace")
-
-
-class _Server(ThreadingMixIn, HTTPServer):
+class _Server(ThreadingTCPServer):
     """A thread per client; their number and their time are limited."""
 
-    daemon_threads = True
+    allow_reuse_address = daemon_threads = True
     block_on_close = False
 
-    def __init__(self, port: int, pages: Mapping[str, Callable[[], Response]]) -> None:
-        self.pages = pages
+    def __init__(self, port: int, observe: Callable[[], Snapshot]) -> None:
+        self.observe = observe
+        self.registry = CollectorRegistry()
+        self.registry.register(_Collector(observe))
+        ProcessCollector(registry=self.registry)
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__((HOST, port), _Handler)
-
-    def server_bind(self) -> None:
-        """HTTPServer would look up the host's own name."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = HOST, self.server_address[1]
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:
@@ -132,20 +110,20 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "sam-consume", ""
 
     def do_GET(self) -> None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        if page is None:
-            text = f"here are {', '.join(self.server.pages)}"
-            self._send(*_text(HTTPStatus.NOT_FOUND, text))
-            return
+        path, status, content_type = self.path.partition("?")[0], HTTPStatus.OK, TEXT
         try:
-            self._send(*page())
-        except OSError:
-            raise
+            if path == "/metrics":
+                content_type, body = CONTENT_TYPE_LATEST, generate_latest(self.server.registry)
+            elif path in GOOD_STATES:
+                health = self.server.observe().health(datetime.now(UTC))
+                if health.state not in GOOD_STATES[path]:
+                    status = HTTPStatus.SERVICE_UNAVAILABLE
+                body = f"{health}\n".encode("utf-8", "replace")
+            else:
+                status, body = HTTPStatus.NOT_FOUND, f"here are {', '.join(PATHS)}\n".encode()
         except Exception as error:  # a bug in a report must not end the daemon
             logger.exception("%s was not answered", self.path[:80])
-            self._send(*_text(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__))
-
-    def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+            status, body = HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}\n".encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

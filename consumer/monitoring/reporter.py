@@ -17,7 +17,7 @@ from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.monitoring.state_file import state_path, write_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
-from sam_pipeline.consumer.process.signals import Wishes
+from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.schema.errors import ConfigError
 
 TICK_S = 1.0
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def reporting(
-    observer: Observer, wishes: Wishes, config: ConsumerConfig, instance: int | None
+    observer: Observer, request: StopRequest, config: ConsumerConfig, instance: int | None
 ) -> Iterator[None]:
     """Report inside the block, about once a second; at its end, how it ended.
 
@@ -48,7 +48,7 @@ def reporting(
 
             port = port_of(config.metrics_port, instance)
             stack.enter_context(serving(port, observer.snapshot))
-        reporter = Reporter(observer, wishes, state_directory(), notifier)
+        reporter = Reporter(observer, request, state_directory(), notifier)
         thread = threading.Thread(target=reporter.run, name="reporter", daemon=True)
         thread.start()
         try:
@@ -76,10 +76,10 @@ class Reporter:
     """Runs in a thread of its own, so it can also report that the main loop is stuck."""
 
     def __init__(
-        self, observer: Observer, wishes: Wishes, directory: Path, notifier: Notifier
+        self, observer: Observer, request: StopRequest, directory: Path, notifier: Notifier
     ) -> None:
         self._observer = observer
-        self._wishes = wishes
+        self._request = request
         self._directory = directory
         self._notifier = notifier
         self._closing = threading.Event()
@@ -98,7 +98,7 @@ class Reporter:
         self._closing.set()
         thread.join(END_S)
         self._announce_end()
-        if reason or not self._wishes.only_reloads:
+        if reason or not self._request.reloading:
             now = datetime.now(UTC)
             self._write(replace(self._observer.snapshot(), ended_at=now, ended_because=reason))
 
@@ -109,11 +109,17 @@ class Reporter:
         self._ticks += 1
         health = snapshot.health(snapshot.written_at)
         report = (health.state, self._ticks // STATUS_TICKS)
-        if self._wishes.stop.is_set():
+        if self._request.stop.is_set():
             self._announce_end()
         elif snapshot.waiting_for != NOT_TRIED and report != self._reported:
-            status = f"STATUS={health}; {summary(snapshot)}"
-            self._notifier.send(*(["READY=1"] if self._reported is None else []), status)
+            facts = [f"{snapshot.held_messages} messages held"]
+            if any(broker.spool_elements is not None for broker in snapshot.brokers):
+                facts.append(f"{snapshot.spool_elements} elements in spools")
+            if snapshot.lag_s is not None:
+                facts.append(f"lag {snapshot.lag_s:.1f} s")
+            facts.append(f"{snapshot.messages_per_s:.1f} messages/s")
+            ready = ["READY=1"] if self._reported is None else []
+            self._notifier.send(*ready, f"STATUS={health}; {', '.join(facts)}")
             self._reported = report
         if self._observer.state.turns != self._turns:
             self._turns = self._observer.state.turns
@@ -123,7 +129,7 @@ class Reporter:
         if self._end_announced:
             return
         self._end_announced = True
-        if self._wishes.only_reloads:
+        if self._request.reloading:
             microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
         else:
@@ -140,13 +146,3 @@ class Reporter:
             if problem != self._write_problem:
                 logger.warning("%s: `sam-consume status` will be out of date", problem)
             self._write_problem = problem
-
-
-def summary(snapshot: Snapshot) -> str:
-    """`3 messages held, 12 elements in spools, lag 0.2 s, 15.0 messages/s`"""
-    parts = [f"{snapshot.held_messages} messages held"]
-    if any(broker.spool_elements is not None for broker in snapshot.brokers):
-        parts.append(f"{snapshot.spool_elements} elements in spools")
-    if snapshot.lag_s is not None:
-        parts.append(f"lag {snapshot.lag_s:.1f} s")
-    return ", ".join([*parts, f"{snapshot.messages_per_s:.1f} messages/s"])

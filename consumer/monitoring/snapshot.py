@@ -14,10 +14,6 @@ RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"
 STOPPED, STUCK = "stopped", "stuck"
 STATES = (RUNNING, WAITING, DEGRADED, STOPPED, STUCK)
 
-TIMES = (
-    *("since", "written_at", "turned_at", "ended_at"),
-    *("waiting_since", "last_commit", "behind_since"),
-)
 HISTOGRAMS = ("lags", "batches")
 """For /metrics alone: they are not in the document."""
 
@@ -137,9 +133,10 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
     Raises:
         KeyError, TypeError, ValueError: another version wrote it, or it is not a snapshot.
     """
-    times = {name: document[name] and parse_time(document[name]) for name in TIMES}
+    times = [name for name, kind in Snapshot.__annotations__.items() if "datetime" in kind]
+    moments = {name: document[name] and parse_time(document[name]) for name in times}
     brokers = tuple(
         BrokerState(**{**broker, "missing": tuple(broker["missing"])})
         for broker in document["brokers"]
     )
-    return Snapshot(**{**document, **times, "brokers": brokers})
+    return Snapshot(**{**document, **moments, "brokers": brokers})

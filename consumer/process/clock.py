@@ -1,4 +1,4 @@
-"""Our own clock: results are judged by it, so it must have been set."""
+"""The host's clock: results are judged by it, so it must have been set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NOT_BEFORE = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def require_set_clock(now: datetime) -> None:
-    """Else every result would come from the future, and be a dead letter.
+    """With an unset clock every result would be one from the future, and a dead letter.
 
     Raises:
-        ClockNotSet: wait for it, and start again.
+        ClockNotSet: it must be set first.
     """
     if now < NOT_BEFORE:
         raise ClockNotSet(now)

@@ -1,5 +1,5 @@
-"""A consumer's name is held by one process at a time: Artemis and RabbitMQ would let two share the
-messages silently."""
+"""One process at a time uses a consumer's name: Artemis and RabbitMQ would silently let two share
+the messages."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ from sam_pipeline.schema.program.command import CANNOT_CREATE
 from sam_pipeline.schema.spool.disk import flock_at_once
 
 
-@contextmanager
-def name_held(directory: Path, who: str) -> Iterator[None]:
-    """Nobody else on this machine (who uses the same state directory) consumes as `who` meanwhile.
+def open_state_file(path: Path, flags: int = 0) -> int:
+    """The descriptor of a file in the state directory; both are made if they are missing.
 
     Raises:
-        SourceTaken: somebody does.
+        SpoolError: it can't be used.
     """
-    path = directory / f"consume-{who}.lock"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         raise SpoolError(f"state file {path}: {error.strerror}", CANNOT_CREATE) from error
+
+
+@contextmanager
+def name_locked(directory: Path, who: str) -> Iterator[None]:
+    """No other process with this state directory consumes as `who` inside the block.
+
+    Raises:
+        SourceTaken: one does.
+    """
+    path = directory / f"consume-{who}.lock"
+    file = open_state_file(path)
     try:
         if not flock_at_once(file):
             pid = os.pread(file, 20, 0).decode("ascii", "replace").strip()
-            words = f"another sam-consume of the name {who!r} runs here (process {pid}, {path})"
-            raise SourceTaken(f"{words}: stop it, or give this one another name")
+            problem = f"another sam-consume of the name {who!r} runs here (process {pid}, {path})"
+            raise SourceTaken(f"{problem}: stop it, or give this one another name")
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -78,23 +78,20 @@ class DatabaseSink:
 
     def upkeep(self, news: bool) -> None:
         if self._clock() >= self._count_at:
-            self._count_dead_letters()
+            # It also shows, when there are no messages, whether the database is away.
+            try:
+                self._state.open_dead_letters = open_by_reason(self._engine)
+                self._state.can_commit()
+            except DatabaseAway as error:
+                self._state.cannot_commit(str(error))
+            except SqlError as error:
+                logger.warning("open dead letters not counted: %s", error)
             self._count_at = self._clock() + COUNT_EVERY_S
         run_due(self._tasks, news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # whoever loads next, or reads for a report, does it
             fold_all(self._engine)
-
-    def _count_dead_letters(self) -> None:
-        """So that nobody else has to; it also shows, without messages, if the database is away."""
-        try:
-            self._state.open_dead_letters = open_by_reason(self._engine)
-            self._state.can_commit()
-        except DatabaseAway as error:
-            self._state.cannot_commit(str(error))
-        except SqlError as error:
-            logger.warning("open dead letters not counted: %s", error)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.program.command import CANNOT_CREATE
+from sam_pipeline.consumer.process.name_lock import open_state_file
 
 
 class Claims:
@@ -25,11 +24,7 @@ class Claims:
     def __init__(self, directory: Path, consumer: str, spool: str) -> None:
         digest = hashlib.sha256(f"{consumer}\0{spool}".encode()).hexdigest()[:16]
         self.path = directory / f"consume-{digest}.claims"
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        except OSError as error:
-            raise SpoolError(f"state file {self.path}: {error.strerror}", CANNOT_CREATE) from error
+        self._file = open_state_file(self.path, os.O_APPEND)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,7 +17,7 @@ from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter, reporting
 from sam_pipeline.consumer.monitoring.state_file import read_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
-from sam_pipeline.consumer.process.signals import Wishes
+from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.process import wait_until
 from tests.services.systemd import Systemd
@@ -37,12 +37,12 @@ class Daemon:
     """A daemon without a loop: what would happen in it is done by hand."""
 
     def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
-        self.state, self.wishes = State(), Wishes()
+        self.state, self.request = State(), StopRequest()
         self.directory = directory
         self.notifier = Notifier(systemd.address)
         spools = {source.name: directory / "spool" for source in sources}
         observer = Observer("site-a", self.state, Inbox(10), sources, spools)
-        self.reporter = Reporter(observer, self.wishes, directory, self.notifier)
+        self.reporter = Reporter(observer, self.request, directory, self.notifier)
         self.systemd = systemd
 
     def tick(self) -> list[str]:
@@ -161,7 +161,7 @@ def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> 
 def test_stopping_is_told_once(daemon: Daemon) -> None:
     daemon.state.can_commit()
     daemon.tick()
-    daemon.wishes.end()
+    daemon.request.end()
 
     told = [*daemon.tick(), *daemon.tick()]
 
@@ -173,18 +173,18 @@ def test_a_reload_is_told_and_then_that_it_is_ready_again(
 ) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
-    config, wishes, state = ConsumerConfig(("spool:///in",), "site-a"), Wishes(), State()
+    config, request, state = ConsumerConfig(("spool:///in",), "site-a"), StopRequest(), State()
     state.can_commit()
     observer = Observer("site-a", state, Inbox(1), [], {})
 
-    with reporting(observer, wishes, config, None):
+    with reporting(observer, request, config, None):
         wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
-        wishes.reload()
+        request.reload()
     assert read_state([tmp_path], "site-a").ended_at is None
-    assert wishes.begins_anew()
-    with reporting(observer, wishes, config, None):
+    assert request.restarts()
+    with reporting(observer, request, config, None):
         wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
-        wishes.end()
+        request.end()
 
     heard = [line.split("\n")[0] for line in systemd.all_heard()]
     assert "RELOADING=1\nMONOTONIC_USEC=" in "".join(systemd.all_heard())
@@ -222,7 +222,7 @@ def test_the_end_is_told_with_its_reason(
     config = ConsumerConfig(("spool:///in",), "site-a")
     observer = Observer("site-a", State(), Inbox(1), [], {})
 
-    with pytest.raises(OSError, match="disk"), reporting(observer, Wishes(), config, 3):
+    with pytest.raises(OSError, match="disk"), reporting(observer, StopRequest(), config, 3):
         raise OSError("the disk is gone")
 
     ended = read_state([tmp_path], "site-a")

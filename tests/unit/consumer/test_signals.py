@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from sam_pipeline.consumer.process import signals
-from sam_pipeline.consumer.process.signals import Wishes, heeding_signals
+from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 
 SOON_S = 10.0
 
@@ -22,27 +22,27 @@ def send_to_ourselves(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_says_stop(number: signal.Signals) -> None:
-    wishes = Wishes()
+    request = StopRequest()
 
-    with heeding_signals(wishes):
+    with handling_signals(request):
         send_to_ourselves(number)
 
-        assert wishes.stop.wait(SOON_S)
-    assert not wishes.begins_anew()
+        assert request.stop.wait(SOON_S)
+    assert not request.restarts()
 
 
 def test_sighup_says_stop_and_begin_anew() -> None:
-    wishes = Wishes()
+    request = StopRequest()
 
-    with heeding_signals(wishes):
+    with handling_signals(request):
         send_to_ourselves(signal.SIGHUP)
-        assert wishes.stop.wait(SOON_S)
-        anew = wishes.begins_anew()
-        still_stopping = wishes.stop.is_set()
+        assert request.stop.wait(SOON_S)
+        anew = request.restarts()
+        still_stopping = request.stop.is_set()
         send_to_ourselves(signal.SIGTERM)
-        assert wishes.stop.wait(SOON_S)
+        assert request.stop.wait(SOON_S)
 
-    assert (anew, still_stopping, wishes.begins_anew()) == (True, False, False)
+    assert (anew, still_stopping, request.restarts()) == (True, False, False)
 
 
 def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.Monke
         codes.append(code)
         ended.set()
 
-    with heeding_signals(Wishes(), exit_now):
+    with handling_signals(StopRequest(), exit_now):
         send_to_ourselves(signal.SIGTERM)
         assert ended.wait(SOON_S)
 
@@ -64,7 +64,7 @@ def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.Monke
 def test_a_process_that_stops_in_time_is_left_alone() -> None:
     codes: list[int] = []
 
-    with heeding_signals(Wishes(), codes.append):
+    with handling_signals(StopRequest(), codes.append):
         send_to_ourselves(signal.SIGTERM)
 
     assert codes == []
@@ -76,10 +76,10 @@ def test_what_no_signal_filled_in_is_no_signal(monkeypatch: pytest.MonkeyPatch) 
     wait = signal.sigtimedwait
     answers = [signal.struct_siginfo((-1015584256, 0, 0, 0, 0, 0, 0))]
     monkeypatch.setattr(signal, "sigtimedwait", lambda *of: answers.pop() if answers else wait(*of))
-    wishes = Wishes()
+    request = StopRequest()
 
-    with heeding_signals(wishes):
+    with handling_signals(request):
         send_to_ourselves(signal.SIGTERM)
-        assert wishes.stop.wait(SOON_S)
+        assert request.stop.wait(SOON_S)
 
     assert answers == []
