@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-if not __package__:  # run by its path: our profile.py must not hide the standard library's
-    sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
+if not __package__:  # run by its path: its folder must not hide other packages
+    sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
 
 from sam_pipeline.spark_jobs.cli import main
 

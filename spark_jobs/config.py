@@ -1,4 +1,4 @@
-"""The section `[report]` of sam.toml; the only reader of the environment here."""
+"""The section `[report]` of sam.toml; the only module of the room that reads the environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReportConfig:
 
 
 def load_report(args: argparse.Namespace) -> ReportConfig:
-    """The section, with what the command line says on top.
+    """The section; flags beat it.
 
     Raises:
         ConfigError: every problem of it.

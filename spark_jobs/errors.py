@@ -1,16 +1,16 @@
-"""What can go wrong while reporting.
+"""The errors of `sam-report`.
 
 SamError
-├── ReportUsage         the question makes no sense: a day in the future, an unknown report
+├── ReportUsage         the command line asks for the impossible: a day in the future
 ├── NoProfile           the profile's file can't be read
 ├── ProfileError        the profile can't be used: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark can't start
 ├── SparkMissing        Spark isn't installed
-├── SparkFailed         Spark gave up in the middle
-├── CannotMakeFile      a file that we write has no place: its directory is closed, or is none
-├── CannotWriteFile     a file that we write finds no room; what was there before still is
-└── AnotherRun          another run of the same day took over; nothing of ours was published
+├── SparkFailed         Spark failed while computing
+├── CannotMakeFile      a directory to write to can't be made, or isn't writable
+├── CannotWriteFile     the disk is full or broken; the old file is still there
+└── AnotherRun          a later run of the same day published first; this one publishes nothing
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sam_pipeline.schema.program import command
 
 
 class ReportUsage(SamError):
-    """The question asks for what can't be: the words say what can."""
+    """The command line asks for something that doesn't exist; the message says what does."""
 
     exit_code = command.USAGE
 
 
 class NoProfile(SamError):
-    """There is no such file, or it can't be read."""
+    """The profile's file doesn't exist or can't be read."""
 
     exit_code = command.NO_INPUT
 
@@ -66,12 +66,12 @@ class AnotherRun(SamError):
 
 
 class CannotMakeFile(SamError):
-    """There is no place for a file: a directory can't be made, or is closed to us."""
+    """The directory of a file can't be made, or isn't writable."""
 
     exit_code = command.CANNOT_CREATE
 
 
 class CannotWriteFile(SamError):
-    """Writing failed, as when the disk is full; the old file is still there, whole."""
+    """Writing a file failed, as when the disk is full; the old file is still there, whole."""
 
     exit_code = command.IO_ERROR

@@ -37,7 +37,7 @@ examples:
   sam-report export --format csv --day 2026-11-14 --out export/ --report critical
   sam-report export --format openmetrics --from 2026-11-01 --to 2026-11-14 --out export/
 
-what is written below DIR (a file is replaced at once: nobody reads half of one):
+what is written below DIR (files are replaced atomically):
   parquet      VIEW/report=NAME/day=2026-11-14/part-0.parquet: the views endpoint_, service_,
                function_, site_, group_availability, status_timeline and status_trend
   csv, json    NAME/2026-11-14/VIEW.csv: the same tables, a file per day and view
@@ -45,9 +45,9 @@ what is written below DIR (a file is replaced at once: nobody reads half of one)
                (groups, sites, services, endpoints) and status (sites, services, endpoints,
                metrics); of months that the period covers NAME/2026-11/results-sites.json too
   openmetrics  NAME/openmetrics-2026-11-01-to-2026-11-14.txt: sam_status_seconds by report, site
-               and status, a sample a day; sum_over_time() gives what `sam-report show` tells
+               and status, a sample a day; sum_over_time() gives the figures of `sam-report show`
 
-Rows of a day that is still open tell in `until` how far they go.
+`until` says how far the rows of a day go that is still open.
 """
 
 FORMATS = ("parquet", "csv", "json", "argo", "openmetrics")

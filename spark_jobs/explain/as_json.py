@@ -27,7 +27,8 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
         "failures": costly.failures,
         "failures_without_effect": without_effect.failures,
         "downtimes": [
-            {**_downtime_json(each), "counts": site_day.counts(each)} for each in site_day.downtimes
+            {**_downtime_json(each), "counts": site_day.run.counts(each)}
+            for each in site_day.downtimes
         ],
         "exclusions": [_exclusion_json(each) for each in site_day.exclusions],
         "ignored_results": [_ignored_json(each) for each in site_day.ignored],

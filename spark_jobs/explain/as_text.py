@@ -68,7 +68,7 @@ def _lines(site_day: SiteDay, selection: Selection) -> Iterator[str]:
     sections = {
         "failures": list(map(str, causes_by_effect(selection.failures(site_day)))),
         "downtimes": [
-            f"{downtime_text(each)} ({'counts' if site_day.counts(each) else 'does not count'})"
+            f"{downtime_text(each)} ({'counts' if site_day.run.counts(each) else 'does not count'})"
             for each in site_day.downtimes
         ],
         "exclusions": list(map(exclusion_text, site_day.exclusions)),

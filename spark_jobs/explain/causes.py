@@ -1,4 +1,4 @@
-"""Failures of one cause as one line: what their texts have in common, once.
+"""Failures of one cause as one line: what their texts have in common.
 
 Probes put into their texts what differs from one failure to the next: hosts, addresses, times,
 numbers, ids, directories. `masked` puts `*` in their places; failures of one flavour, metric and
@@ -20,7 +20,7 @@ MASK = "*"
 COSTLY = "cost availability, or left it unknown"
 WITHOUT_EFFECT = "while in downtime, excluded or without effect"
 
-# A probe may print a page; what is wrong stands at its beginning.
+# A probe may print a page; the error is at its beginning.
 _MAX_READ = 4000
 _MAX_TEXT = 200
 
@@ -49,8 +49,8 @@ _NUMBERED = re.compile(r"(\D*)\d+")
 _SEPARATOR = re.compile(r"([/:@])")
 _REPEATED = re.compile(r"\*(?:[\s,;.:+-]+(?:\*|(?:UTC|GMT|CET|CEST|AM|PM)\b))+")
 _TEMPORARY = re.compile(r"(/tmp/).+")
-# Words of this length or more may be drawn by lot: ids in base 64.
-_DRAWN_LENGTH = 16
+# The least length of a word that may be random: an id in base 64.
+_RANDOM_LENGTH = 16
 
 
 _Key = tuple[str, str, str, str]
@@ -171,19 +171,17 @@ def _sorted(groups: Mapping[_Key, Sequence[Failure]]) -> list[Cause]:
 def masked(text: str, host_name: str = "") -> str:
     """The text on one line of at most 200 characters, with `*` for what differs by occasion.
 
-    `host_name` is the endpoint's: it is masked however short it is called.
+    `host_name` is the endpoint's: it is masked even where it is a short word.
     """
     line = one_line(text[:_MAX_READ])
     own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
-    told = _PIECE.sub(lambda piece: _masked_piece(piece, own), line)
-    told = _REPEATED.sub(MASK, told)
-    return one_line(told, _MAX_TEXT)
 
+    def mask(piece: re.Match[str]) -> str:
+        if piece.lastgroup == "code":
+            return piece.group()
+        return MASK if piece.lastgroup == "date" else _masked_word(piece.group(), own)
 
-def _masked_piece(piece: re.Match[str], own: set[str]) -> str:
-    if piece.lastgroup == "code":
-        return piece.group()
-    return MASK if piece.lastgroup == "date" else _masked_word(piece.group(), own)
+    return one_line(_REPEATED.sub(MASK, _PIECE.sub(mask, line)), _MAX_TEXT)
 
 
 def _masked_word(word: str, own: set[str]) -> str:
@@ -193,13 +191,13 @@ def _masked_word(word: str, own: set[str]) -> str:
     if _NUMBER.fullmatch(bare) or (_IPV6.fullmatch(bare) and _has_digit(bare)):
         return MASK + ending
     parts = _SEPARATOR.split(bare)
-    told = "".join(each if at % 2 else _masked_part(each, own) for at, each in enumerate(parts))
-    return _TEMPORARY.sub(rf"\1{MASK}", told) + ending
+    masked_parts = (part if at % 2 else _masked_part(part, own) for at, part in enumerate(parts))
+    return _TEMPORARY.sub(rf"\1{MASK}", "".join(masked_parts)) + ending
 
 
 def _masked_part(part: str, own: set[str]) -> str:
     bare = part.strip(".!?+~#")
-    if bare.lower() in own or _HEX.fullmatch(bare) or _is_host(bare) or _is_drawn(bare):
+    if bare.lower() in own or _HEX.fullmatch(bare) or _is_host(bare) or _is_random(bare):
         return part.replace(bare, MASK)
     if not _has_digit(bare):
         return part
@@ -212,13 +210,13 @@ def _has_digit(word: str) -> bool:
 
 
 def _is_host(word: str) -> bool:
-    found = _HOST.fullmatch(word.lower()) if word in (word.lower(), word.upper()) else None
-    return found is not None and (word.count(".") > 1 or found.group(1) in _DOMAINS)
+    match = _HOST.fullmatch(word.lower()) if word in (word.lower(), word.upper()) else None
+    return match is not None and (word.count(".") > 1 or match.group(1) in _DOMAINS)
 
 
-def _is_drawn(word: str) -> bool:
+def _is_random(word: str) -> bool:
     """Whether upper and lower case change too often for a name."""
-    if len(word) < _DRAWN_LENGTH or not word.replace("_", "").replace("-", "").isalnum():
+    if len(word) < _RANDOM_LENGTH or not word.replace("_", "").replace("-", "").isalnum():
         return False
     changes = sum(a.isupper() != b.isupper() for a, b in pairwise(word))
     return 3 * changes > len(word) or (changes > 2 and _has_digit(word))

@@ -13,7 +13,6 @@ from sam_pipeline.spark_jobs.explain.failures import failures
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Results
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
-from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
@@ -79,10 +78,6 @@ class SiteDay:
         """Things by level and names."""
         return {(thing.level, thing.names): thing for thing in self.things}
 
-    def counts(self, downtime: Downtime) -> bool:
-        """Whether a downtime changes states: of which kinds do is the profile's choice (rule 8)."""
-        return self.run.profile.counts(downtime.classification, downtime.severity)
-
 
 def explain_site(
     report: str, site: str, run: Run, segments: Iterable[Segment], results: Results
@@ -91,12 +86,8 @@ def explain_site(
     timelines = Timelines(segments, run.profile)
     counted = CountedResults(run, results)
     endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
-    downtimes = [
-        each
-        for each in run.downtimes
-        if each.touches(run.start, run.end) and any(each.covers(*names) for names in endpoints)
-    ]
-    exclusions = [each for each in run.exclusions if _touches(each, site, endpoints, run.profile)]
+    downtimes = downtimes_of(run, endpoints)
+    exclusions = exclusions_of(run, site, endpoints)
     things = [
         _thing(level, names, timelines, counted, downtimes, exclusions)
         for wanted in (SITE, FUNCTION, SERVICE, ENDPOINT)
@@ -111,6 +102,29 @@ def explain_site(
     ]
     failed = failures(timelines, counted)
     return SiteDay(report, site, run, things, downtimes, exclusions, ignored, failed)
+
+
+def downtimes_of(run: Run, endpoints: Sequence[Names]) -> list[Downtime]:
+    """The downtimes of the run that touch endpoints in its day."""
+    return [
+        each
+        for each in run.downtimes
+        if each.touches(run.start, run.end) and any(each.covers(*names) for names in endpoints)
+    ]
+
+
+def exclusions_of(run: Run, site: str, endpoints: Sequence[Names]) -> list[Exclusion]:
+    """The exclusions of the run that touch a site, or some of its endpoints."""
+    return [
+        each
+        for each in run.exclusions
+        if each.kind == MONITORING_HOST
+        or (each.kind == GROUP and each.site == site)
+        or any(
+            each.covers(*names) and each.metric_name in run.profile.metrics_of(names[1])
+            for names in endpoints
+        )
+    ]
 
 
 def arithmetic(seconds: Seconds) -> list[str]:
@@ -164,9 +178,7 @@ def _thing(
     counting = [
         each
         for each in downtimes
-        if level == ENDPOINT
-        and profile.counts(each.classification, each.severity)
-        and each.covers(*names)
+        if level == ENDPOINT and results.run.counts(each) and each.covers(*names)
     ]
     of_site = [each for each in exclusions if level == SITE and each.kind == GROUP]
     reasons = []
@@ -200,14 +212,3 @@ def _reason(
         evidence = [evidence_of(each, results, decides=True) for each in deciders]
         evidence += [evidence_of(each, results, decides=False) for each in others]
     return Reason(start, end, segment.status, deciding, evidence, downtimes, exclusions)
-
-
-def _touches(exclusion: Exclusion, site: str, endpoints: Sequence[Names], profile: Profile) -> bool:
-    if exclusion.kind == MONITORING_HOST:
-        return True
-    if exclusion.kind == GROUP:
-        return exclusion.site == site
-    return any(
-        exclusion.covers(*each) and exclusion.metric_name in profile.metrics_of(each[1])
-        for each in endpoints
-    )

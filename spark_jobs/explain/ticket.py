@@ -41,7 +41,7 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
         for each in site.reasons
     ]
     announced = [
-        f"{'' if site_day.counts(each) else 'does not count: '}{downtime_text(each)}"
+        f"{'' if site_day.run.counts(each) else 'does not count: '}{downtime_text(each)}"
         for each in site_day.downtimes
     ]
     announced += map(exclusion_text, site_day.exclusions)

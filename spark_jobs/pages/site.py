@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from datetime import date
 
 from sam_pipeline.spark_jobs.explain.causes import Cause, CauseList, causes_by_effect, merged
-from sam_pipeline.spark_jobs.explain.explanation import arithmetic, seconds_of
+from sam_pipeline.spark_jobs.explain.explanation import (
+    arithmetic,
+    downtimes_of,
+    exclusions_of,
+    seconds_of,
+)
 from sam_pipeline.spark_jobs.explain.failures import failures
 from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text, explain_command
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.pages.drawing import (
     ANNOUNCED,
     COUNTS,
@@ -34,6 +39,7 @@ from sam_pipeline.spark_jobs.runs.summary import added_up
 _LEVELS = (SITE, FUNCTION, SERVICE, ENDPOINT)
 # The most frequent of a month; of a day nearly all. `sam-report explain` lists every one.
 _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
+_NO_EFFECT = "of a kind that changes no figure"
 _EFFECTS = {
     MONITORING_HOST: "what it measured does not count",
     METRIC: "this time counts as not known",
@@ -161,6 +167,15 @@ def _day_view(
         for level, names in timelines.of_level(wanted)
         for segments in (timelines.of[level, names],)
     ]
+    endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
+    notes = [
+        f"{downtime_text(each)} ({'it counts' if run.counts(each) else _NO_EFFECT})"
+        for each in downtimes_of(run, endpoints)
+    ]
+    notes += [
+        f"{exclusion_text(each)} ({_EFFECTS[each.kind]})"
+        for each in exclusions_of(run, site, endpoints)
+    ]
     return DayView(
         Day(figure.day, clock(run.until)),
         availability_cell(one_day(figure), run.profile.targets, 2),
@@ -168,7 +183,7 @@ def _day_view(
         figure.seconds,
         lanes,
         _cause_tables(causes, _MAX_CAUSES_OF_DAY),
-        list(_notes(run, site, [names for _, names in timelines.of_level(ENDPOINT)])),
+        notes,
         arithmetic(figure.seconds),
         explain_command(report, site, figure.day),
     )
@@ -177,53 +192,24 @@ def _day_view(
 def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
     """The shades of a lane: an endpoint's own; of a site what is meant for all of it."""
     if level == ENDPOINT:
-        downtimes = [each for each in run.downtimes if each.covers(*names)]
-        exclusions = [each for each in run.exclusions if _excludes(each, names, run)]
+        downtimes = downtimes_of(run, [names])
+        exclusions = exclusions_of(run, names[0], [names])
+        exclusions = [each for each in exclusions if each.kind != GROUP]
     elif level == SITE:
         downtimes = [
             each
             for each in run.downtimes
             if each.site == names[0] and not each.host_name and not each.service_flavour
         ]
-        exclusions = [
-            each for each in run.exclusions if each.kind == GROUP and each.site == names[0]
-        ]
+        exclusions = [each for each in exclusions_of(run, names[0], ()) if each.kind == GROUP]
     else:
         return
     for kind, spans in (
-        (COUNTS, [(each.start, each.end) for each in downtimes if _counts(each, run)]),
-        (ANNOUNCED, [(each.start, each.end) for each in downtimes if not _counts(each, run)]),
+        (COUNTS, [(each.start, each.end) for each in downtimes if run.counts(each)]),
+        (ANNOUNCED, [(each.start, each.end) for each in downtimes if not run.counts(each)]),
         (EXCLUDED, [(each.start, each.end) for each in exclusions]),
     ):
         yield from shade(kind, spans, run.start, run.end)
-
-
-def _notes(run: Run, site: str, endpoints: Sequence[Names]) -> Iterator[str]:
-    """Each downtime and exclusion that touches the site on this day."""
-    for downtime in run.downtimes:
-        if downtime.touches(run.start, run.end) and any(
-            downtime.covers(*names) for names in endpoints
-        ):
-            effect = "it counts" if _counts(downtime, run) else "of a kind that changes no figure"
-            yield f"{downtime_text(downtime)} ({effect})"
-    for exclusion in run.exclusions:
-        of_site = exclusion.kind == GROUP and exclusion.site == site
-        if exclusion.touches(run.start, run.end) and (
-            of_site or any(_excludes(exclusion, names, run) for names in endpoints)
-        ):
-            yield f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
-
-
-def _counts(downtime: Downtime, run: Run) -> bool:
-    return run.profile.counts(downtime.classification, downtime.severity)
-
-
-def _excludes(exclusion: Exclusion, endpoint: Names, run: Run) -> bool:
-    return (
-        exclusion.kind != GROUP
-        and exclusion.covers(*endpoint)
-        and exclusion.metric_name in ("", *run.profile.metrics_of(endpoint[1]))
-    )
 
 
 def _cause_tables(cause_lists: Iterable[CauseList], at_most: int) -> list[CauseTable]:

@@ -107,6 +107,10 @@ class Run:
         """The end of the day, or how far the run goes."""
         return self.start + DAY_S if self.until is None else self.until
 
+    def counts(self, downtime: Downtime) -> bool:
+        """Whether a downtime changes states: the profile chooses the kinds that do (rule 8)."""
+        return self.profile.counts(downtime.classification, downtime.severity)
+
 
 @dataclass(frozen=True)
 class Candidate:
