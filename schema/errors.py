@@ -16,6 +16,8 @@ from collections.abc import Sequence
 BAD_DATA = 65
 BUG = 70
 CANNOT_CREATE = 73
+IO_ERROR = 74
+NO_PERMISSION = 77
 CONFIG = 78
 
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING, Any, Callable
+
 if TYPE_CHECKING:
     from logging import Logger
-    from typing import Any, Callable
 
 _set_up: list[Callable[[], None]] = []
 

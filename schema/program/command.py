@@ -6,14 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any, Callable, NoReturn, Optional
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn, Optional
 
 OK = 0
 USAGE = 64
@@ -22,9 +19,9 @@ NO_INPUT = 66
 UNAVAILABLE = 69
 BUG = errors.BUG
 CANNOT_CREATE = errors.CANNOT_CREATE
-IO_ERROR = 74
+IO_ERROR = errors.IO_ERROR
 TRY_LATER = 75
-NO_PERMISSION = 77
+NO_PERMISSION = errors.NO_PERMISSION
 CONFIG = errors.CONFIG
 INTERRUPTED = 130
 

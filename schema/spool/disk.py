@@ -10,19 +10,18 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from sam_pipeline.schema.errors import CANNOT_CREATE, SpoolError
+from sam_pipeline.schema.errors import CANNOT_CREATE, IO_ERROR, NO_PERMISSION, SpoolError
 
-_IO_ERROR, _NO_PERMISSION = 74, 77
 _OWNER = "check owner and mode of the directory"
 _MEANING = {
-    errno.ENOSPC: (_IO_ERROR, "no space or no inodes are left: free some, then it works again"),
-    errno.EDQUOT: (_IO_ERROR, "your quota is used up: free some of it, or ask for more"),
-    errno.ESTALE: (_IO_ERROR, "the file server lost this export: mount it again"),
-    errno.EIO: (_IO_ERROR, "the disk or file server failed: see the system's log"),
-    errno.EROFS: (_IO_ERROR, "mount it writable, or name another directory"),
-    errno.EFBIG: (_IO_ERROR, "raise the limit of file sizes (ulimit -f)"),
-    errno.EACCES: (_NO_PERMISSION, _OWNER),
-    errno.EPERM: (_NO_PERMISSION, _OWNER),
+    errno.ENOSPC: (IO_ERROR, "no space or no inodes are left: free some, then it works again"),
+    errno.EDQUOT: (IO_ERROR, "your quota is used up: free some of it, or ask for more"),
+    errno.ESTALE: (IO_ERROR, "the file server lost this export: mount it again"),
+    errno.EIO: (IO_ERROR, "the disk or file server failed: see the system's log"),
+    errno.EROFS: (IO_ERROR, "mount it writable, or name another directory"),
+    errno.EFBIG: (IO_ERROR, "raise the limit of file sizes (ulimit -f)"),
+    errno.EACCES: (NO_PERMISSION, _OWNER),
+    errno.EPERM: (NO_PERMISSION, _OWNER),
 }
 """Exit code and advice, by error number."""
 
@@ -51,7 +50,7 @@ def refuse_link(path: str) -> os.stat_result:
     """
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
-        raise SpoolError(f"{path} is a symbolic link: name the directory itself", _NO_PERMISSION)
+        raise SpoolError(f"{path} is a symbolic link: name the directory itself", NO_PERMISSION)
     if not stat.S_ISDIR(status.st_mode):
         raise SpoolError(f"{path} is not a directory: remove it, or name another", CANNOT_CREATE)
     return status
@@ -69,10 +68,10 @@ def refuse_unsafe(path: str) -> None:
     status = refuse_link(path)
     if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0:
         problem = f"{path} belongs to another user ({status.st_uid}), who could read and remove"
-        raise SpoolError(f"{problem} what is stored there: name another", _NO_PERMISSION)
+        raise SpoolError(f"{problem} what is stored there: name another", NO_PERMISSION)
     if status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
         problem = f"everybody may write to {path}, and remove what is stored there"
-        raise SpoolError(f"{problem}: chmod o-w, or name a directory below it", _NO_PERMISSION)
+        raise SpoolError(f"{problem}: chmod o-w, or name a directory below it", NO_PERMISSION)
 
 
 def unusable(path: Path) -> str | None:
