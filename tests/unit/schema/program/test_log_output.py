@@ -54,7 +54,7 @@ def log() -> Iterator[Log]:
     made.handler.close()
 
 
-def test_different_lines_are_all_told(log: Log) -> None:
+def test_different_lines_are_all_written(log: Log) -> None:
     log.one.warning("broker %s away", "a")
     log.one.warning("broker %s away", "b")
     log.one.error("broker %s away", "b")
@@ -68,7 +68,7 @@ def test_different_lines_are_all_told(log: Log) -> None:
     ]
 
 
-def test_a_repeated_line_is_told_once_and_its_number_when_another_one_comes(log: Log) -> None:
+def test_a_repeated_line_is_written_once_and_counted_before_the_next_one(log: Log) -> None:
     for _ in range(5):
         log.one.warning("broker away")
     log.one.info("broker back")
@@ -80,7 +80,7 @@ def test_a_repeated_line_is_told_once_and_its_number_when_another_one_comes(log:
     ]
 
 
-def test_two_lines_are_told_as_one_repeated_once(log: Log) -> None:
+def test_two_equal_lines_are_one_line_repeated_once(log: Log) -> None:
     log.one.warning("broker away")
     log.one.warning("broker away")
     log.one.warning("other")
@@ -88,7 +88,7 @@ def test_two_lines_are_told_as_one_repeated_once(log: Log) -> None:
     assert "WARNING one last line repeated once" in log.lines
 
 
-def test_the_first_of_each_error_is_told_at_once(log: Log) -> None:
+def test_the_first_line_of_each_error_is_written_at_once(log: Log) -> None:
     for number in range(3):
         for _ in range(3):
             log.one.error("record %d", number)
@@ -106,7 +106,7 @@ def test_errors_with_different_exceptions_are_different_lines(log: Log) -> None:
     assert "OSError: gone" in log.stream.getvalue()
 
 
-def test_repetitions_are_told_at_the_end(log: Log) -> None:
+def test_the_number_of_repetitions_is_written_at_the_end(log: Log) -> None:
     log.one.warning("broker away")
     log.one.warning("broker away")
 
@@ -115,7 +115,7 @@ def test_repetitions_are_told_at_the_end(log: Log) -> None:
     assert log.lines[-1] == "WARNING one last line repeated once"
 
 
-def test_repetitions_are_told_each_minute_and_then_the_line_in_full_again() -> None:
+def test_repetitions_are_counted_for_a_minute_and_then_the_line_is_written_again() -> None:
     log = Log(every_s=0.05)
     log.one.warning("broker away")
     log.stream.arrived.clear()

@@ -38,6 +38,14 @@ def test_a_url_names_one_broker(url: str, broker: Broker) -> None:
     assert parse_broker(url) == broker
 
 
+def test_a_url_is_shown_without_its_user() -> None:
+    broker = parse_broker("stomp://me@msg.example.org")
+
+    assert broker == Broker("stomp", "msg.example.org", 61613, user="me")
+    assert str(broker) == "stomp://msg.example.org:61613"
+    assert str(parse_broker("spool:///var/spool/in")) == "spool:///var/spool/in"
+
+
 @pytest.mark.parametrize(
     ("scheme", "kind", "tls"),
     [
@@ -60,9 +68,11 @@ def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -
     [
         ("http://msg.example.org", "begins with 'http', want one of stomp://, stomp+ssl://"),
         ("msg.example.org:61613", "want one of"),
+        ("msg.example.org", "begins with 'msg.example.org'"),
         ("stomp://", "names no host"),
         ("stomp://msg.example.org/x", "nothing may follow the port"),
         ("stomp://msg.example.org:0x1", "Port"),
+        ("stomp://msg.example.org:99999", "Port"),
         ("rabbitmq-api+http://msg.example.org/amq.topic", "want /VHOST/EXCHANGE"),
         ("ams+https://msg.example.org", "want /v1/projects/PROJECT"),
         ("ams+https://msg.example.org/v1/projects/sam?key=x", "no ? or #"),

@@ -103,7 +103,7 @@ def test_a_flavour_under_its_own_name_goes_before_tags() -> None:
 
 
 @pytest.mark.parametrize("tags", [None, "", " , "])
-def test_a_result_without_flavour_is_refused_in_words_and_alone(tags: str | None) -> None:
+def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | None) -> None:
     found = decoded([nstream_result(), nstream_result(tags=tags)])
 
     [refused] = found.bad
@@ -180,7 +180,7 @@ def test_a_bad_result_keeps_its_bytes_and_its_reason(changes: dict[str, Any], re
 
 
 @pytest.mark.parametrize("body", [b"metric: x\nEOT\n", b'"x"', b"[" * 100_000, b"\xff"])
-def test_a_body_that_is_no_json_is_one_dead_letter(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_one_dead_letter(body: bytes) -> None:
     [refused] = decoded(body).bad
 
     assert (refused.reason, refused.raw) == ("not-json", body)

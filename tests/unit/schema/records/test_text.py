@@ -131,7 +131,7 @@ def test_a_body_without_a_record_is_one_bad_record(body: bytes) -> None:
         (b"hostName: a\0b\nEOT\n", "nul-byte"),
     ],
 )
-def test_a_bad_record_does_not_take_its_neighbours_along(record: bytes, reason: str) -> None:
+def test_a_bad_record_does_not_affect_its_neighbours(record: bytes, reason: str) -> None:
     good = b"hostName: a\nEOT\n"
 
     before, bad, after = read_wlcg(good + record + good)

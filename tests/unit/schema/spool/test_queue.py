@@ -83,7 +83,7 @@ def test_a_queue_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert not queue.path.exists()
 
 
-def test_what_killed_processes_left_is_swept_when_it_is_old(tmp_path: Path) -> None:
+def test_old_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path)
     name = queue.add(metric_message())
     queue.lock(name)
@@ -101,7 +101,7 @@ def test_what_killed_processes_left_is_swept_when_it_is_old(tmp_path: Path) -> N
     assert queue.count() == 1
 
 
-def test_empty_directories_are_swept_except_the_newest(tmp_path: Path) -> None:
+def test_empty_directories_are_removed_except_the_newest(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path)
     for name in ("00000000", "0000003c", "00000078"):
         (tmp_path / name).mkdir()
@@ -167,7 +167,7 @@ def test_other_names_are_ignored(tmp_path: Path) -> None:
     assert list(queue.names()) == [name]
 
 
-def test_a_name_tells_when_its_element_was_written(tmp_path: Path) -> None:
+def test_the_name_of_an_element_holds_the_time_it_was_written(tmp_path: Path) -> None:
     name = DirectoryQueue(tmp_path).add(metric_message())
 
     assert abs(written_at(name).timestamp() - time.time()) < 60
@@ -222,7 +222,7 @@ def test_a_new_queue_is_durable_with_every_directory_above_it(
     assert stat.S_IMODE((tmp_path / "a" / "b" / "spool").stat().st_mode) == 0o700
 
 
-def test_a_directory_that_is_swept_as_empty_in_between_is_made_again(
+def test_a_directory_that_is_removed_as_empty_in_between_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
@@ -307,7 +307,7 @@ def test_a_refusal_says_what_where_why_and_what_to_do(
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_what_could_not_be_synced_is_discarded_and_told(
+def test_an_element_that_could_not_be_synced_is_discarded_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
@@ -321,7 +321,7 @@ def test_what_could_not_be_synced_is_discarded_and_told(
     assert files_of(queue) == before
 
 
-def test_a_batch_that_could_not_be_synced_is_written_anew(
+def test_a_batch_that_could_not_be_synced_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
@@ -406,7 +406,7 @@ def test_a_queue_that_is_a_symbolic_link_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_swept(
+def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
@@ -529,7 +529,7 @@ def test_a_directory_in_which_everybody_may_remove_is_refused(
     assert (list(tmp_path.iterdir()) == []) == refused
 
 
-def test_a_pipe_or_directory_in_place_of_an_element_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_or_directory_in_place_of_an_element_blocks_nobody(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     directory = queue.path / queue.add(metric_message()).split("/")[0]
     os.mkfifo(directory / "00000000000000")
@@ -555,7 +555,7 @@ def test_an_encoding_that_is_not_known_is_named(tmp_path: Path, encoding: str) -
         DirectoryQueue(tmp_path).read("00000000/00000000000000")
 
 
-def test_a_header_of_bytes_that_are_no_text_comes_back(tmp_path: Path) -> None:
+def test_a_header_that_is_not_utf8_comes_back(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     message = Message({"destination": os.fsdecode(b"/queue/\xff")}, b"")
 

@@ -48,7 +48,7 @@ def test_a_decimal_comma_is_a_point_and_a_comma_at_the_end_a_separator() -> None
         *["a=1٣", "a=٣"],
     ],
 )
-def test_what_is_no_value_is_passed_over_and_its_neighbours_are_read(junk: str) -> None:
+def test_an_item_without_a_value_is_skipped_and_its_neighbours_are_read(junk: str) -> None:
     assert list(measured(f"before=1 {junk}  'the last'=2")) == [
         Measured("before", "1", ""),
         Measured("the last", "2", ""),

@@ -69,7 +69,7 @@ def test_a_time_becomes_utc_whole_seconds(text: str) -> None:
         "1795176000000",
     ],
 )
-def test_anything_else_is_no_time(text: str) -> None:
+def test_anything_else_is_not_a_time(text: str) -> None:
     assert refusal(metric_result(timestamp=text)) == "bad-time"
 
 
@@ -89,7 +89,7 @@ def test_the_host_is_the_host_part_of_the_uri_lower_case_without_a_final_dot() -
 
 
 @pytest.mark.parametrize("host", ["<script>", "=cmd()", "a" * 254, "ce 01", "bücher.example"])
-def test_what_is_no_host_name_is_refused(host: str) -> None:
+def test_a_bad_host_name_is_refused(host: str) -> None:
     assert refusal(metric_result(hostName=host)) == "bad-host"
 
 
@@ -112,7 +112,7 @@ def test_the_monitoring_host_is_the_key_else_the_header_else_gathered_at() -> No
 
 
 @pytest.mark.parametrize("key", METRIC_OUTPUT.required)
-def test_each_required_key_is_demanded(key: str) -> None:
+def test_a_missing_required_key_is_reported(key: str) -> None:
     assert refusal(metric_result(**{key: None})) == "missing-key"
     assert refusal(metric_result(**{key: " "})) == "missing-key"
 

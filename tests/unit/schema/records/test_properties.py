@@ -1,6 +1,6 @@
 """What holds for any record and any bytes: nothing changes on the way, and nothing raises.
 
-`pytest --hypothesis-profile=soak tests/unit/schema/test_properties.py` looks much longer.
+`pytest --hypothesis-profile=soak` with this file searches much longer.
 """
 
 from __future__ import annotations

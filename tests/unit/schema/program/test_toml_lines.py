@@ -49,7 +49,7 @@ name = \'c:\\\'
 '''
 
 
-def test_each_place_has_its_line() -> None:
+def test_each_path_has_its_line() -> None:
     tomllib.loads(TEXT)
 
     assert lines_of(TEXT) == {

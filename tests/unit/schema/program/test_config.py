@@ -1,17 +1,14 @@
-"""sam.toml, environment and flags; the shared command line; broker URLs."""
+"""sam.toml, the environment and flags."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
-from sam_pipeline.schema.program import command, config
+from sam_pipeline.schema.program import config
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert str(path) in problems
 
 
-def test_a_named_file_must_exist_but_none_is_no_error(tmp_path: Path) -> None:
+def test_a_named_file_must_exist_but_no_file_is_needed(tmp_path: Path) -> None:
     assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
     with pytest.raises(ConfigError, match="no such configuration file"):
         load(tmp_path / "none.toml")
@@ -94,7 +91,7 @@ def test_a_named_file_must_exist_but_none_is_no_error(tmp_path: Path) -> None:
         load(env={"SAM_CONFIG": str(tmp_path / "none.toml")})
 
 
-def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "sam.toml"
     path.write_text("[consumer\n")
 
@@ -135,7 +132,7 @@ def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Pa
     assert of_option.value.problems == ("command line: timeout_s: must be positive",)
 
 
-def test_what_is_good_can_be_read_beside_what_is_bad(file: Path) -> None:
+def test_good_values_can_be_read_beside_bad_ones(file: Path) -> None:
     file.write_text(file.read_text().replace('"a"', "7", 1))
 
     found = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
@@ -148,95 +145,10 @@ def test_what_is_good_can_be_read_beside_what_is_bad(file: Path) -> None:
     assert found.place("timeout_s") == f"{file}: [consumer] timeout_s"
 
 
-def test_state_lives_where_systemd_or_xdg_say() -> None:
+def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
     assert config.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
     assert config.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
     assert config.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
-
-
-def parser() -> argparse.ArgumentParser:
-    common = command.common_options()
-    main = command.CommandParser(prog="sam-x", parents=[common])
-    main.add_subparsers(dest="what", required=True).add_parser("do", parents=[common])
-    return main
-
-
-@pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
-def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
-    seen: list[argparse.Namespace] = []
-
-    command.run("sam-x", parser(), argv, lambda args: seen.append(args) or 0)
-
-    assert seen[0].json is True
-    assert (seen[0].config, seen[0].verbosity, seen[0].log_format) == (None, 0, "text")
-
-
-def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command.run("sam-x", parser(), ["dance"], lambda args: 0)
-
-    assert caught.value.code == 64
-    assert "sam-x --help" in capsys.readouterr().err
-
-
-def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(args: argparse.Namespace) -> int:
-        raise ConfigError(["first", "second"])
-
-    code = command.run("sam-x", parser(), ["do"], fail)
-
-    assert code == 78
-    assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
-
-
-def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    code = command.run("sam-x", parser(), ["do"], lambda args: 1 // 0)
-
-    assert code == 70
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_table_puts_numbers_to_the_right_and_nothing_for_none() -> None:
-    table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
-
-    assert table.splitlines() == ["site    value", "------  -----", "A        99.5", "LONGER"]
-
-
-def test_json_knows_times() -> None:
-    from tests.support.builders import NOW
-
-    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
-        "at": "2026-11-20T12:30:00Z",
-        "day": "2026-11-20",
-    }
-
-
-def test_a_broker_url_is_read_and_shown_without_its_user() -> None:
-    broker = parse_broker("stomp://me@msg.example.org")
-
-    assert broker == Broker("stomp", "msg.example.org", 61613, user="me")
-    assert str(broker) == "stomp://msg.example.org:61613"
-    assert str(parse_broker("spool:///var/spool/in")) == "spool:///var/spool/in"
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://x", "begins with 'http'"),
-        ("msg.example.org", "begins with 'msg.example.org'"),
-        ("stomp://", "names no host"),
-        ("stomp://u:secret@h", "a password has no place"),
-        ("stomp://h:1/x", "nothing may follow"),
-        ("stomp://h:99999", "Port"),
-        ("spool://x/y", "three slashes"),
-        ("spool:///", "names no directory"),
-    ],
-)
-def test_a_bad_broker_url_is_refused_in_words_without_its_secret(url: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
-        parse_broker(url)
-
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""What is remembered of a record's text changes nothing but the time it takes.
+"""The cache of decoded records changes nothing but the time it takes.
 
-`pytest --hypothesis-profile=soak tests/unit/schema/test_recall.py` looks much longer.
+`pytest --hypothesis-profile=soak` with this file searches much longer.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ LIMITS = st.sampled_from([Limits()] * 8 + [Limits(max_records=1), Limits(max_mes
 
 
 @given(BODIES, HEADERS, LIMITS, st.sampled_from(VIEWS), st.sampled_from([b"", b"\xff"]))
-def test_any_body_is_the_same_from_memory(
+def test_any_body_gives_the_same_rows_from_the_cache(
     body: str, headers: dict[str, str], limits: Limits, columns: tuple[str, ...], before: bytes
 ) -> None:
     message = Message(headers, before + body.encode())
@@ -159,7 +159,7 @@ def met_twice(record: Record, **headers: str) -> None:
         recall(metric_message(record, **headers), LOWER, NOW)
 
 
-def test_a_result_of_an_instance_that_was_met_twice_is_not_read_again() -> None:
+def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> None:
     met_twice(metric_result(summaryData="one", performanceData="a=1", detailsData="x\ny"))
 
     later = metric_message(
@@ -196,7 +196,7 @@ def test_a_value_that_is_refused_is_refused_of_a_known_instance_too(
     assert found.bad and found == decode(message, LOWER, NOW)
 
 
-def test_limits_and_now_are_those_of_the_message_not_of_the_memory() -> None:
+def test_limits_and_now_are_those_of_the_message_not_of_the_cache() -> None:
     met_twice(metric_result())
 
     found = recall(metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
@@ -204,7 +204,7 @@ def test_limits_and_now_are_those_of_the_message_not_of_the_memory() -> None:
     assert [bad.reason for bad in found.bad] == ["too-old"]
 
 
-def test_the_header_that_names_the_monitoring_host_is_part_of_what_is_remembered() -> None:
+def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -> None:
     for host in ("nagios1", "nagios2", ""):
         met_twice(metric_result(), nagiosHost=host)
 
@@ -227,7 +227,7 @@ def test_other_classes_are_decoded_as_ever(name: str) -> None:
         )
 
 
-def test_what_is_remembered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 50)
     module._met.clear()
 

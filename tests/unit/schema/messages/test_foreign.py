@@ -67,7 +67,7 @@ def test_a_stamp_adds_the_headers_that_a_message_lacks() -> None:
     }
 
 
-def test_what_a_message_says_itself_wins() -> None:
+def test_the_headers_of_a_message_win() -> None:
     theirs = Message({CLASS: "own", FORMAT: "wlcg"}, b"")
 
     stamped = make_stamp("metricOutput", "nstream").stamped(theirs)
@@ -137,7 +137,7 @@ def test_a_header_of_another_form_is_refused_with_the_whole_message(text: str, w
     assert words in refused.text
 
 
-def test_a_format_nobody_knows_is_refused_with_the_whole_message() -> None:
+def test_an_unknown_format_is_refused_with_the_whole_message() -> None:
     refused = only_refusal(decoded(FOREIGN_TEXT, **{FORMAT: "xml"}))
 
     assert (refused.number, refused.reason) == (WHOLE, "unknown-format")

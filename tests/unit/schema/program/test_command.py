@@ -1,0 +1,67 @@
+"""The command line that all programs share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program import command
+from tests.support.builders import NOW
+
+
+def parser() -> argparse.ArgumentParser:
+    common = command.common_options()
+    main = command.CommandParser(prog="sam-x", parents=[common])
+    main.add_subparsers(dest="what", required=True).add_parser("do", parents=[common])
+    return main
+
+
+@pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
+def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
+    seen: list[argparse.Namespace] = []
+
+    command.run("sam-x", parser(), argv, lambda args: seen.append(args) or 0)
+
+    assert seen[0].json is True
+    assert (seen[0].config, seen[0].verbosity, seen[0].log_format) == (None, 0, "text")
+
+
+def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", parser(), ["dance"], lambda args: 0)
+
+    assert caught.value.code == 64
+    assert "sam-x --help" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise ConfigError(["first", "second"])
+
+    code = command.run("sam-x", parser(), ["do"], fail)
+
+    assert code == 78
+    assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
+
+
+def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.run("sam-x", parser(), ["do"], lambda args: 1 // 0)
+
+    assert code == 70
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_table_has_numbers_on_the_right_and_empty_cells_for_none() -> None:
+    table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
+
+    assert table.splitlines() == ["site    value", "------  -----", "A        99.5", "LONGER"]
+
+
+def test_times_and_dates_have_a_json_form() -> None:
+    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
+        "at": "2026-11-20T12:30:00Z",
+        "day": "2026-11-20",
+    }
