@@ -1,7 +1,8 @@
-"""What the input views hold: topology, groups, downtimes and results, without Spark."""
+"""Reads the input views: topology, groups, downtimes, exclusions and the number of results."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
 
@@ -14,7 +15,7 @@ from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 MONITORING_HOST = "monitoring-host"
 EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
 
-# Results by time: PostgreSQL has its index on the timestamp, SQLite stores seconds.
+# Conditions on time that use the index: on a timestamp in PostgreSQL, on seconds in SQLite.
 WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
@@ -28,7 +29,7 @@ VALUES = {
 
 @dataclass(frozen=True)
 class Membership:
-    """An endpoint of a site as it was announced; the flags as sent, None means yes."""
+    """An announced endpoint of a site; the flags are as sent, and None means yes."""
 
     site: str
     service_flavour: str
@@ -44,7 +45,7 @@ class Membership:
 
 
 class Announcement:
-    """A downtime or an exclusion of [start, end); empty names mean any."""
+    """A downtime or an exclusion in [start, end); an empty name stands for any."""
 
     site: str
     service_flavour: str
@@ -61,13 +62,13 @@ class Announcement:
         )
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether it has a part in [start, end)."""
+        """Whether it overlaps [start, end)."""
         return self.start < end and self.end > start
 
 
 @dataclass(frozen=True)
 class Downtime(Announcement):
-    """An announced downtime; empty names mean all of the host, all of the site."""
+    """An announced downtime of an endpoint, a host or a site."""
 
     downtime_id: str
     site: str
@@ -82,10 +83,10 @@ class Downtime(Announcement):
 
 @dataclass(frozen=True)
 class Exclusion(Announcement):
-    """A time that shall not count (availability rule 7); empty selectors mean any.
+    """A time that does not count (availability rule 7).
 
-    `kind` is one of EXCLUSION_KINDS. Of a monitoring host the results measured in [start, end] do
-    not exist; a metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
+    `kind` is one of EXCLUSION_KINDS. Results of a monitoring host measured in [start, end] do not
+    exist; a metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
     """
 
     exclusion_id: int
@@ -101,19 +102,37 @@ class Exclusion(Announcement):
     who: str
 
 
+@dataclass(frozen=True)
+class Announced:
+    """What the database says about a period apart from results; `members` of groups by day."""
+
+    period: Period
+    memberships: Sequence[Membership]
+    downtimes: Sequence[Downtime]
+    exclusions: Sequence[Exclusion]
+    members: Mapping[date, Sequence[Member]]
+
+
+def read_announced(connection: Connection, period: Period) -> Announced:
+    """Everything announced for the period."""
+    return Announced(
+        period,
+        memberships(connection, period),
+        downtimes(connection, period),
+        exclusions(connection, period),
+        {day: members(connection, day) for day in period.days()},
+    )
+
+
 def count_results(connection: Connection, period: Period, at_most: int) -> int:
-    """How many results the period has, counted up to `at_most`."""
+    """The number of results in the period, counted up to `at_most`."""
     window = WINDOW[connection.dialect.name]
     statement = f"SELECT 1 FROM report_result WHERE {window} LIMIT :at_most"
-    found = connection.scalar(
+    count = connection.scalar(
         text(f"SELECT count(*) FROM ({statement}) AS counted"),
-        {
-            "at_most": at_most,
-            "start": day_start(period.first),
-            "end": day_start(period.last) + DAY_S,
-        },
+        {"at_most": at_most, "start": period.start, "end": period.end},
     )
-    return found or 0
+    return count or 0
 
 
 def memberships(
@@ -121,20 +140,20 @@ def memberships(
 ) -> list[Membership]:
     """The topology of the period, of all sites or of one."""
     only = "" if site is None else " AND site = :site"
-    found = connection.execute(
+    rows = connection.execute(
         text(
             "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
             " valid_to_s FROM report_topology"
             f" WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start){only}"
         ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S, "site": site},
+        {"start": period.start, "end": period.end, "site": site},
     )
-    return [Membership(*row) for row in found]
+    return [Membership(*row) for row in rows]
 
 
 def members(connection: Connection, day: date) -> list[Member]:
-    """The sites of every group on a day, in order; of several rows of a site the newest governs."""
-    found = connection.execute(
+    """The sites of every group on a day, ordered; of several rows of a site the newest counts."""
+    rows = connection.execute(
         text(
             "SELECT group_type, group_name, site, weight FROM report_site_group"
             " WHERE valid_from_s <= :at AND (valid_to_s IS NULL OR valid_to_s > :at)"
@@ -142,31 +161,31 @@ def members(connection: Connection, day: date) -> list[Member]:
         ),
         {"at": day_start(day)},
     )
-    newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in found}
+    newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in rows}
     return sorted(newest.values(), key=astuple)
 
 
 def downtimes(connection: Connection, period: Period) -> list[Downtime]:
-    """All announced downtimes that touch the period, the ones that don't count, too."""
-    found = connection.execute(
+    """All announced downtimes that touch the period, even those that do not count."""
+    rows = connection.execute(
         text(
             "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
             " classification, severity, coalesce(description, '') FROM report_downtime"
             " WHERE start_s < :end AND end_s > :start ORDER BY start_s, end_s, downtime_id"
         ),
-        {"start": day_start(period.first), "end": day_start(period.last) + DAY_S},
+        {"start": period.start, "end": period.end},
     )
-    return [Downtime(*row) for row in found]
+    return [Downtime(*row) for row in rows]
 
 
 def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
-    """Those in force that touch the period or, as states are carried on, the day before."""
-    found = connection.execute(
+    """The exclusions that touch the period or the day before, whose statuses are carried over."""
+    rows = connection.execute(
         text(
             "SELECT exclusion_id, kind, monitoring_host, metric_name, site, service_flavour,"
             " host_name, start_s, end_s, reason, who FROM report_exclusion"
             " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
         ),
-        {"start": day_start(period.first) - DAY_S, "end": day_start(period.last) + DAY_S},
+        {"start": period.start - DAY_S, "end": period.end},
     )
-    return [Exclusion(*row) for row in found]
+    return [Exclusion(*row) for row in rows]

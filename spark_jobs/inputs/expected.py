@@ -1,9 +1,13 @@
-"""Who is expected on each day, and which downtimes cover it: small tables, so plain Python."""
+"""Which endpoints and metrics are expected on each day, and what covers them.
+
+The tables are small, so this is plain Python.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
@@ -18,11 +22,10 @@ from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
 
-NO_WORDS = ("n", "no", "false", "f", "0")
+_NO = ("n", "no", "false", "f", "0")
 
 
-@dataclass(frozen=True, order=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A service flavour on a host, at a site."""
 
     site: str
@@ -33,8 +36,8 @@ class Endpoint:
 class Cover(NamedTuple):
     """A time [start, end) of a day in which something is covered, whatever its results say.
 
-    An endpoint is in announced downtime, a metric or a site is excluded: by the level. Names that
-    the level doesn't have are ''.
+    By its level: an endpoint is in announced downtime, a metric or a site is excluded. Names that
+    the level does not have are "".
     """
 
     level: str
@@ -48,10 +51,10 @@ class Cover(NamedTuple):
 
 @dataclass(frozen=True)
 class DayExpectation:
-    """What is expected on a day: endpoints and covers, in order.
+    """What is expected on a day: ordered endpoints and covers.
 
-    `downtimes` and `exclusions` are those that touch the report's part of the day, the ones that
-    don't count, too. An excluded monitoring host touches every day whose results it may have made.
+    `downtimes` and `exclusions` are all that touch the report's part of the day, even if they
+    change nothing. An excluded monitoring host touches every day whose results it may have made.
     """
 
     day: date
@@ -66,19 +69,19 @@ class DayExpectation:
 
     @property
     def downtimes_digest(self) -> str:
-        return _digest(each for each in self.covers if each.level == ENDPOINT)
+        return _digest(cover for cover in self.covers if cover.level == ENDPOINT)
 
     @property
     def exclusions_digest(self) -> str:
         hosts = {
-            (each.monitoring_host, each.start, each.end)
-            for each in self.exclusions
-            if each.kind == MONITORING_HOST
+            (exclusion.monitoring_host, exclusion.start, exclusion.end)
+            for exclusion in self.exclusions
+            if exclusion.kind == MONITORING_HOST
         }
-        return _digest([*(each for each in self.covers if each.level != ENDPOINT), *sorted(hosts)])
+        return _digest([*(c for c in self.covers if c.level != ENDPOINT), *sorted(hosts)])
 
     def instances(self, profile: Profile) -> int:
-        """How many metric instances are expected (availability rule 2)."""
+        """The number of metric instances that are expected (availability rule 2)."""
         return sum(len(profile.metrics_of(each.service_flavour)) for each in self.endpoints)
 
 
@@ -90,114 +93,90 @@ def expect(
     profile: Profile,
     now: int,
 ) -> DayExpectation:
-    """What the topology, the announced downtimes and the exclusions say about a day."""
+    """What a profile expects on a day, of which it sees the part before `now`."""
     start = day_start(day)
     end = min(start + DAY_S, now)
     endpoints = _endpoints(start, memberships, profile)
-    places = _Places(endpoints, profile)
-    announced = [each for each in downtimes if each.touches(start, end)]
-    near = [each for each in announced if places.endpoints_of(each)]
-    counting = [each for each in near if profile.counts(each.classification, each.severity)]
-    excluded = [each for each in exclusions if each.start < end and _last_touched(each) > start]
-    covers = sorted(
-        {
-            *(cover for each in counting for cover in places.downtime(each)),
-            *(cover for each in excluded for cover in places.exclusion(each)),
-        }
-    )
-    clipped = [
-        each._replace(start=max(each.start, start), end=min(each.end, end)) for each in covers
+    by_site: dict[str, list[Endpoint]] = defaultdict(list)
+    by_host: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        by_site[endpoint.site].append(endpoint)
+        by_host[endpoint.host_name].append(endpoint)
+
+    def selected(selector: Downtime | Exclusion) -> list[Endpoint]:
+        near: Sequence[Endpoint] = endpoints
+        if selector.host_name:
+            near = by_host.get(selector.host_name, ())
+        elif selector.site:
+            near = by_site.get(selector.site, ())
+        return [endpoint for endpoint in near if selector.covers(*endpoint)]
+
+    covers: set[Cover] = set()
+    touching = [
+        (downtime, own)
+        for downtime in downtimes
+        if downtime.touches(start, end) and (own := selected(downtime))
     ]
-    return DayExpectation(day, endpoints, [c for c in clipped if c.start < c.end], near, excluded)
-
-
-class _Places:
-    """The report's endpoints of a day, found by site and by host."""
-
-    def __init__(self, endpoints: Sequence[Endpoint], profile: Profile) -> None:
-        self._all = endpoints
-        self._profile = profile
-        self._by_site: dict[str, list[Endpoint]] = {}
-        self._by_host: dict[str, list[Endpoint]] = {}
-        for each in endpoints:
-            self._by_site.setdefault(each.site, []).append(each)
-            self._by_host.setdefault(each.host_name, []).append(each)
-
-    def endpoints_of(self, downtime: Downtime) -> list[Endpoint]:
-        near = self._near(downtime.site, downtime.host_name)
-        return [e for e in near if downtime.covers(e.site, e.service_flavour, e.host_name)]
-
-    def downtime(self, downtime: Downtime) -> Iterator[Cover]:
-        for each in self.endpoints_of(downtime):
-            yield _cover(ENDPOINT, each, "", downtime.start, downtime.end)
-
-    def exclusion(self, exclusion: Exclusion) -> Iterator[Cover]:
-        """What a metric's or a site's exclusion covers; a monitoring host's covers nothing."""
-        if exclusion.kind == GROUP and self._has_functions(exclusion.site):
-            yield Cover(SITE, exclusion.site, "", "", "", exclusion.start, exclusion.end)
+    for downtime, own in touching:
+        if profile.counts(downtime.classification, downtime.severity):
+            covers |= {Cover(ENDPOINT, *each, "", downtime.start, downtime.end) for each in own}
+    excluded = [
+        exclusion
+        for exclusion in exclusions
+        # A result that does not exist is not carried to the next day either.
+        if exclusion.touches(start - (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0), end)
+    ]
+    for exclusion in excluded:
+        name, times = exclusion.metric_name, (exclusion.start, exclusion.end)
         if exclusion.kind == METRIC:
-            for each in self._near(exclusion.site, exclusion.host_name):
-                if exclusion.covers(each.site, each.service_flavour, each.host_name) and (
-                    exclusion.metric_name in self._profile.metrics_of(each.service_flavour)
-                ):
-                    yield _cover(
-                        METRIC, each, exclusion.metric_name, exclusion.start, exclusion.end
-                    )
-
-    def _has_functions(self, site: str) -> bool:
-        """Whether the site is in the report (rule 9): its flavours may serve no function."""
-        found = self._by_site.get(site, ())
-        return any(self._profile.functions_of(each.service_flavour) for each in found)
-
-    def _near(self, site: str, host_name: str) -> Sequence[Endpoint]:
-        if host_name:
-            return self._by_host.get(host_name, ())
-        return self._by_site.get(site, ()) if site else self._all
-
-
-def _cover(level: str, endpoint: Endpoint, metric_name: str, start: int, end: int) -> Cover:
-    names = (endpoint.site, endpoint.service_flavour, endpoint.host_name)
-    return Cover(level, *names, metric_name, start, end)
-
-
-def _last_touched(exclusion: Exclusion) -> int:
-    """The end of the time whose states it may change."""
-    # A result that does not exist is not carried to the next day either.
-    return exclusion.end + 1 + DAY_S if exclusion.kind == MONITORING_HOST else exclusion.end
+            own = [e for e in selected(exclusion) if name in profile.metrics_of(e.service_flavour)]
+            covers |= {Cover(METRIC, *endpoint, name, *times) for endpoint in own}
+        # A site is in the report only if its flavours serve a function (rule 9).
+        elif exclusion.kind == GROUP and any(
+            profile.functions_of(each.service_flavour) for each in by_site.get(exclusion.site, ())
+        ):
+            covers.add(Cover(SITE, exclusion.site, "", "", "", *times))
+    clipped = [
+        cover._replace(start=max(cover.start, start), end=min(cover.end, end))
+        for cover in sorted(covers)
+    ]
+    return DayExpectation(
+        day,
+        endpoints,
+        [cover for cover in clipped if cover.start < cover.end],
+        [downtime for downtime, _ in touching],
+        excluded,
+    )
 
 
 def _endpoints(at: int, memberships: Iterable[Membership], profile: Profile) -> list[Endpoint]:
-    """Of several rows of one (site, host, flavour, VO) that are valid, the newest governs."""
-    valid = [each for each in memberships if each.is_valid(at) and _names_vo(each, profile)]
-    governing: Mapping[tuple[Endpoint, str], Membership] = {
-        (_endpoint(each), each.vo): each for each in sorted(valid, key=lambda m: m.valid_from)
+    """The endpoints at a time: of valid rows for one site, host, flavour and VO the newest counts.
+
+    A row counts if it is of the profile's VO or of none in particular.
+    """
+    valid = [
+        membership
+        for membership in memberships
+        if membership.is_valid(at) and (profile.vo is None or membership.vo in ("", profile.vo))
+    ]
+    newest: Mapping[tuple[Endpoint, str], Membership] = {
+        (Endpoint(row.site, row.service_flavour, row.host_name), row.vo): row
+        for row in sorted(valid, key=lambda row: row.valid_from)
     }
     return sorted(
         {
             endpoint
-            for (endpoint, _), each in governing.items()
-            if _yes(each.production)
-            and _yes(each.monitored)
+            for (endpoint, _), membership in newest.items()
+            if all(
+                flag is None or flag.strip().lower() not in _NO
+                for flag in (membership.production, membership.monitored)
+            )
             and profile.metrics_of(endpoint.service_flavour)
         }
     )
 
 
-def _endpoint(membership: Membership) -> Endpoint:
-    return Endpoint(membership.site, membership.service_flavour, membership.host_name)
-
-
-def _names_vo(membership: Membership, profile: Profile) -> bool:
-    """Whether it is of the profile's VO, or of no VO in particular."""
-    return profile.vo is None or membership.vo in ("", profile.vo)
-
-
-def _yes(flag: str | None) -> bool:
-    return flag is None or flag.strip().lower() not in NO_WORDS
-
-
 def _digest(items: Iterable[object]) -> str:
-    """Changes when the ordered items do."""
     digest = hashlib.sha256()
     for item in items:
         digest.update(repr(item).encode() + b"\n")
