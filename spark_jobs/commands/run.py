@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
-from sam_pipeline.spark_jobs.runs.due import asked_tasks, due_tasks
+from sam_pipeline.spark_jobs.runs.due import asked_reports, due_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -73,9 +73,9 @@ def _run(args: argparse.Namespace) -> int:
             change_no = take_changes(connection)
         with reading(engine) as connection:
             if asked is None:
-                tasks = due_tasks(connection, profiles, today)
+                tasks = due_reports(connection, profiles, today)
             else:
-                tasks = asked_tasks(connection, profiles, asked, force=args.force)
+                tasks = asked_reports(connection, profiles, asked, force=args.force)
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
                 if unseen := never_seen(connection, profile):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))

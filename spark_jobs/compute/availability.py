@@ -1,6 +1,8 @@
-"""Availability and reliability as Spark columns (availability rule 11)."""
+"""The rows of the report tables: timelines, and availability and reliability (rule 11)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,18 +20,31 @@ from sam_pipeline.spark_jobs.rules.statuses import (
 
 UP = (OK, WARNING)
 NOT_KNOWN = (UNKNOWN, MISSING, EXCLUDED)
-DOWN = (DOWNTIME,)
 
-_PLACES = 100_000
+_FACTOR = 100_000  # 5 decimals
 
 
-def figures(timeline: DataFrame) -> DataFrame:
-    """Percentages and seconds per status of each thing and day.
+def timeline_rows(segments: DataFrame, run_ids: Mapping[int, int]) -> DataFrame:
+    """The rows of timeline_segment, from folding.SEGMENTS; `run_ids` by day since the epoch."""
+    return segments.select(
+        run_id(run_ids),
+        "level",
+        *ALL_NAMES,
+        F.col("at").alias("start_time"),
+        F.col("until").alias("end_time"),
+        F.get(F.lit(list(STATUSES)), F.col("status")).alias("status"),
+    )
 
-    Input: level, day, names, status (code), at, until (epoch s).
-    Result: level, day, names, availability, reliability (decimal, null when undefined), …_s.
+
+def figures(segments: DataFrame) -> DataFrame:
+    """Percentages, and seconds per status, of each thing and day.
+
+    Args:
+        segments: level, day, names, status (code), at, until (epoch s).
+    Returns:
+        level, day, names, availability, reliability (decimal, null when undefined), …_s.
     """
-    return timeline.groupBy("level", "day", *ALL_NAMES).agg(
+    return segments.groupBy("level", "day", *ALL_NAMES).agg(
         availability().alias("availability"),
         reliability().alias("reliability"),
         *[
@@ -40,27 +55,30 @@ def figures(timeline: DataFrame) -> DataFrame:
 
 
 def availability() -> Column:
-    """Share of the known time that was up, in percent."""
-    return _percent(seconds_in(*UP), _all_seconds() - seconds_in(*NOT_KNOWN))
+    """Percentage of the known time that was up."""
+    return _percent_up_without(NOT_KNOWN)
 
 
 def reliability() -> Column:
-    """The same, announced downtimes left out."""
-    return _percent(seconds_in(*UP), _all_seconds() - seconds_in(*NOT_KNOWN, *DOWN))
+    """Percentage of the known time outside announced downtimes that was up."""
+    return _percent_up_without((*NOT_KNOWN, DOWNTIME))
 
 
 def seconds_in(*statuses: int) -> Column:
     """Whole seconds of the segments with one of these statuses."""
-    held = F.col("until") - F.col("at")
-    return F.sum(F.when(F.col("status").isin(*statuses), held).otherwise(0))
+    seconds = F.col("until") - F.col("at")
+    return F.sum(F.when(F.col("status").isin(*statuses), seconds).otherwise(0))
 
 
-def _all_seconds() -> Column:
-    return F.sum(F.col("until") - F.col("at"))
+def run_id(run_ids: Mapping[int, int]) -> Column:
+    """The run of the row's day."""
+    pairs = [F.lit(number) for pair in run_ids.items() for number in pair]
+    return F.element_at(F.create_map(*pairs), F.col("day")).alias("run_id")
 
 
-def _percent(part: Column, whole: Column) -> Column:
-    """100 · part / whole, 5 decimals, half up, in integers; null where there is no whole."""
-    exact = part * (200 * _PLACES) + whole
+def _percent_up_without(statuses: tuple[int, ...]) -> Column:
+    """100 · up / (all - statuses), 5 decimals, half up, in integers; null if nothing is left."""
+    whole = F.sum(F.col("until") - F.col("at")) - seconds_in(*statuses)
+    exact = seconds_in(*UP) * (200 * _FACTOR) + whole
     rounded = F.call_function("div", exact, F.nullif(whole * 2, F.lit(0)))
-    return (rounded.cast("decimal(20,0)") / _PLACES).cast("decimal(8,5)")
+    return (rounded.cast("decimal(20,0)") / _FACTOR).cast("decimal(8,5)")

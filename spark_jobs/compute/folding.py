@@ -1,25 +1,26 @@
 """Status timelines of all levels from metric rows: sweeping counters instead of joined intervals.
 
-A fold needs, at every instant, the set of states its children have. So the children's changes are
-events (`status` begins, `before` ends) that move one counter per state; a running sum over the
-parent's events tells how many children have which state; the states with a count above zero are
-the set, and the operation is looked up in its 64 answers. A downtime or an exclusion is one more
-counter, which covers whatever the children say. The same fold serves every level.
+At every instant a fold needs the set of states that the children have. So the changes of the
+children are events (`status` begins, `before` ends) that move one counter per state. A running sum
+over the events of a parent gives the number of children in each state; the states with a count
+above zero are the set, and the operation is looked up in its 64 answers. A downtime or an exclusion
+is one more counter, which overrides whatever the children say. The same fold serves every level.
 
 Only NumPy and Arrow: Spark brings all rows of a site and day to one task, which runs this. Times
-are epoch seconds, days are days since the epoch, statuses are codes (rules.statuses). Things of a
-level are numbered from 0.
+are epoch seconds, days are days since the epoch, statuses are codes (rules.statuses). The things of
+a level are numbered from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from sam_pipeline.spark_jobs.compute.stretches import Integers
+from sam_pipeline.spark_jobs.compute.workers import Batches, Work
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import (
@@ -34,8 +35,8 @@ from sam_pipeline.spark_jobs.rules.levels import (
 from sam_pipeline.spark_jobs.rules.statuses import DOWNTIME, EXCLUDED, FOLDED, MISSING, UNKNOWN
 
 STRETCH = ""
-"""The level of rows that are stretches: `start` is packed, `end` the last second. Other rows are
-covers of a metric, an endpoint or a site in seconds [start, end) of the day."""
+"""The level of rows that are stretches: `start` is packed, `end` is the last second. All other rows
+cover a metric, an endpoint or a site during the seconds [start, end) of the day."""
 
 ROWS = (
     "level string, day int, site string, service_flavour string, host_name string,"
@@ -45,31 +46,29 @@ SEGMENTS = (
     "level string, day int, site string, service_flavour string, host_name string,"
     " metric_name string, function string, status int, at bigint, until bigint"
 )
-# What is announced or excluded at a level, and the state it gives (rules 7 and 8).
+# The status that covers give at their level (rules 7 and 8).
 COVERED = {METRIC: EXCLUDED, ENDPOINT: DOWNTIME, SITE: UNKNOWN}
 
 _BATCH_ROWS = 100_000
-_NOTHING = -1
+_NO_STATUS = -1
 _STATES = range(len(FOLDED))
 _COVERS = len(FOLDED)
-
-Batches = Iterator[pa.RecordBatch]
-Work = Callable[[Batches], Batches]
+_NEVER_EXPIRES_S = 2 * DAY_S + 1  # longer than anything a task looks at (rule 5)
 
 Codes = Mapping[str, Integers]
-"""Names as numbers, column by column: what identifies the things of a level."""
+"""Names as numbers, column by column: they identify the things of a level."""
 
 
 class Things(NamedTuple):
-    """The things of a level; `keys` are their codes in one number, growing."""
+    """The things of a level; `keys` combine the codes of each into one ascending number."""
 
     level: str
     codes: Codes
     keys: Integers
 
 
-class Changes(NamedTuple):
-    """Changes of things; status or before -1: none."""
+class StatusChanges(NamedTuple):
+    """Changes of things from `before` to `status`; -1 is no status."""
 
     thing: Integers
     at: Integers
@@ -77,152 +76,160 @@ class Changes(NamedTuple):
     before: Integers
 
 
-class Covers(NamedTuple):
-    """Where times begin (step 1) and end (-1) in which a thing is covered."""
+class CoverEdges(NamedTuple):
+    """When a thing starts (step 1) or stops (step -1) to be covered."""
 
     thing: Integers
     at: Integers
     step: Integers
 
 
+def folding(profile: Profile, now: int) -> Work:
+    """The work of a task on all rows of its sites and days."""
+
+    def work(batches: Batches) -> Batches:
+        if rows := list(batches):
+            for segments in fold(pa.Table.from_batches(rows), profile, now):
+                yield from segments.to_batches(_BATCH_ROWS)
+
+    return work
+
+
 def fold(rows: pa.Table, profile: Profile, now: int) -> Iterator[pa.Table]:
     """The segments (SEGMENTS) of each level, from ROWS of whole sites and days in any order.
 
-    Of each expected instance there is a MISSING stretch older than all results. Rules 3 to 10.
+    Each expected instance has a MISSING stretch older than all results. Availability rules 3 to 10.
     """
     if not rows.num_rows:
         return
-    names = _Names(rows, profile)
-    answers = np.array([each.answers for each in profile.operations], np.int64)
+    names = _Names(rows, profile, now)
+    answers = np.array([operation.answers for operation in profile.operations], np.int64)
     number = profile.operation_number
 
-    def level(things: Things, changes: Changes, operation: Integers | int) -> Changes:
-        covers = names.covers(things, now)
+    def folded(
+        things: Things, changes: StatusChanges, operation: Integers | int
+    ) -> tuple[StatusChanges, pa.Table]:
         covered = COVERED.get(things.level, EXCLUDED)
-        return _folded(changes, covers, answers, operation, covered)
+        own = _folded(changes, names.cover_edges(things), answers, operation, covered)
+        return own, names.segments(things, own)
 
     metrics, thing = names.things(METRIC, names.stretches)
-    said = _metric_changes(names, metrics, thing, profile, now)
-    changes = level(metrics, said, number("AND"))
-    yield names.segments(metrics, changes, now)
+    changes, segments = folded(metrics, _metric_changes(names, metrics, thing), number("AND"))
+    yield segments
 
     endpoints, parent = names.things(ENDPOINT, metrics.codes)
-    changes = level(endpoints, _of_parents(changes, parent), number(profile.metrics_operation))
-    yield names.segments(endpoints, changes, now)
+    changes = changes._replace(thing=parent[changes.thing])
+    changes, segments = folded(endpoints, changes, number(profile.metrics_operation))
+    yield segments
 
     services, parent = names.things(SERVICE, endpoints.codes)
-    operation = names.operation_of_flavour(services)
-    changes = level(services, _of_parents(changes, parent), operation)
-    yield names.segments(services, changes, now)
+    changes = changes._replace(thing=parent[changes.thing])
+    operation_of = {flavour.name: flavour.endpoints_operation for flavour in profile.flavours}
+    operations = names.operations(services, "service_flavour", operation_of)
+    changes, segments = folded(services, changes, operations)
+    yield segments
 
-    child, offered = names.functions(services)
-    functions, parent = names.things(FUNCTION, offered)
-    operation = names.operation_of_function(functions)
-    changes = level(functions, _of_several(changes, child, parent), operation)
-    yield names.segments(functions, changes, now)
+    child, codes = names.functions(services)
+    functions, parent = names.things(FUNCTION, codes)
+    changes = _of_several_parents(changes, child, parent)
+    operation_of = {function.name: function.flavours_operation for function in profile.functions}
+    operations = names.operations(functions, "function", operation_of)
+    changes, segments = folded(functions, changes, operations)
+    yield segments
 
     sites, parent = names.things(SITE, functions.codes)
-    changes = level(sites, _of_parents(changes, parent), number(profile.functions_operation))
-    yield names.segments(sites, changes, now)
-
-
-def folding(profile: Profile, now: int) -> Work:
-    """What a task does with the rows of its sites and days."""
-
-    def work(batches: Batches) -> Batches:
-        found = list(batches)
-        if found:
-            for level in fold(pa.Table.from_batches(found), profile, now):
-                yield from level.to_batches(_BATCH_ROWS)
-
-    return work
+    changes = changes._replace(thing=parent[changes.thing])
+    changes, segments = folded(sites, changes, number(profile.functions_operation))
+    yield segments
 
 
 class _Names:
     """The names in the rows as numbers, and back."""
 
-    def __init__(self, rows: pa.Table, profile: Profile) -> None:
-        self._profile = profile
+    def __init__(self, rows: pa.Table, profile: Profile, now: int) -> None:
+        self.profile = profile
+        self._now = now
         self._values: dict[str, pa.Array] = {
-            "function": pa.array([each.name for each in profile.functions], pa.string())
+            "function": pa.array([function.name for function in profile.functions], pa.string())
         }
-        codes: dict[str, Integers] = {}
+        self._codes: dict[str, Integers] = {}
         for name in ("level", "day", *NAMES[METRIC]):
             encoded = rows.column(name).combine_chunks().dictionary_encode()
             self._values[name] = encoded.dictionary
-            codes[name] = encoded.indices.to_numpy().astype(np.int64)
+            self._codes[name] = encoded.indices.to_numpy().astype(np.int64)
         self._days = self._values["day"].to_numpy().astype(np.int64)
-        levels = self._values["level"].to_pylist()
-        self._rows_of = {each: codes["level"] == at for at, each in enumerate(levels)}
-        self._codes = codes
-        self._start, self._end = (rows.column(n).to_numpy() for n in ("start", "end"))
-        self.stretches = self._at(STRETCH)
-        self.packed, self.last = (each[self._rows_of[STRETCH]] for each in (self._start, self._end))
+        self._rows_of = {
+            level: self._codes["level"] == code
+            for code, level in enumerate(self._values["level"].to_pylist())
+        }
+        self._start, self._end = (rows.column(name).to_numpy() for name in ("start", "end"))
+        none = np.zeros(rows.num_rows, bool)
+        of_stretches = self._rows_of.get(STRETCH, none)
+        self.stretches = {name: code[of_stretches] for name, code in self._codes.items()}
+        self.packed, self.last = self._start[of_stretches], self._end[of_stretches]
 
     def things(self, level: str, codes: Codes) -> tuple[Things, Integers]:
-        """The things of the level in these rows, and which one each row is of."""
+        """The things of the level in rows with these codes, and the thing of each row."""
         keys, first, thing = np.unique(
             self._key(level, codes), return_index=True, return_inverse=True
         )
         own = {name: codes[name][first] for name in ("day", *NAMES[level])}
         return Things(level, own, keys), thing
 
-    def covers(self, things: Things, now: int) -> Covers:
-        """Where covers of the level's things begin and end within the day."""
-        chosen = self._rows_of.get(things.level)
-        if chosen is None or not len(things.keys):
-            return Covers(*[np.empty(0, np.int64)] * 3)
-        key = self._key(things.level, self._at(things.level))
-        place = np.searchsorted(things.keys, key).clip(max=len(things.keys) - 1)
-        known = things.keys[place] == key
-        thing, start, end = (
-            each[known] for each in (place, self._start[chosen], self._end[chosen])
-        )
-        ends = end < self.day_end(things, now)[thing]
-        return Covers(
-            np.concatenate([thing, thing[ends]]),
-            np.concatenate([start, end[ends]]),
-            np.concatenate([np.ones(len(thing), np.int64), np.full(int(ends.sum()), -1)]),
+    def cover_edges(self, things: Things) -> CoverEdges:
+        """When covers of the level's things start and stop within the day."""
+        rows = self._rows_of.get(things.level)
+        if rows is None or not len(things.keys):
+            return CoverEdges(*[np.empty(0, np.int64)] * 3)
+        key = self._key(things.level, {name: code[rows] for name, code in self._codes.items()})
+        index = np.searchsorted(things.keys, key).clip(max=len(things.keys) - 1)
+        known = things.keys[index] == key
+        thing, start, end = index[known], self._start[rows][known], self._end[rows][known]
+        stops = end < self.day_end(things)[thing]
+        return CoverEdges(
+            np.concatenate([thing, thing[stops]]),
+            np.concatenate([start, end[stops]]),
+            np.concatenate([np.ones(len(thing), np.int64), np.full(int(stops.sum()), -1)]),
         )
 
     def day_start(self, things: Things) -> Integers:
         start: Integers = self._days[things.codes["day"]] * DAY_S
         return start
 
-    def day_end(self, things: Things, now: int) -> Integers:
-        """The second after each thing's day; of an open day the time of the run (rule 3)."""
-        return np.minimum(self.day_start(things) + DAY_S, now)
+    def day_end(self, things: Things) -> Integers:
+        """The second after each thing's day; on an open day the time of the run (rule 3)."""
+        return np.minimum(self.day_start(things) + DAY_S, self._now)
 
-    def validity(self, things: Things) -> Integers:
-        """Seconds; where results never grow old, more than any report spans (rule 5)."""
-        for_ever = 2 * DAY_S + 1
-        found = [self._profile.validity(m) or for_ever for m in self._told("metric_name")]
-        by_metric: Integers = np.array(found, np.int64)
-        return by_metric[things.codes["metric_name"]]
+    def validity(self, metrics: Things) -> Integers:
+        """Seconds for which results of each metric are valid (rule 5)."""
+        names = self._values["metric_name"].to_pylist()
+        seconds = [self.profile.validity(name) or _NEVER_EXPIRES_S for name in names]
+        validity: Integers = np.array(seconds, np.int64)[metrics.codes["metric_name"]]
+        return validity
 
-    def operation_of_flavour(self, services: Things) -> Integers:
-        operations = {each.name: each.endpoints_operation for each in self._profile.flavours}
-        return self._numbers(operations, "service_flavour")[services.codes["service_flavour"]]
-
-    def operation_of_function(self, functions: Things) -> Integers:
-        operations = {each.name: each.flavours_operation for each in self._profile.functions}
-        return self._numbers(operations, "function")[functions.codes["function"]]
+    def operations(self, things: Things, name: str, operation_of: Mapping[str, str]) -> Integers:
+        """The operation numbers of things, from the operations of one of their names."""
+        operations = [operation_of.get(value) for value in self._values[name].to_pylist()]
+        number = self.profile.operation_number
+        numbers = np.array([number(o) if o is not None else 0 for o in operations], np.int64)
+        of_things: Integers = numbers[things.codes[name]]
+        return of_things
 
     def functions(self, services: Things) -> tuple[Integers, Codes]:
-        """A row for each function that a service takes part in: the service, and the codes."""
-        flavours = self._told("service_flavour")
+        """A row for each function of each service: the service, and the codes of the function."""
+        flavours = self._values["service_flavour"].to_pylist()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for at, function in enumerate(self._profile.functions):
-            mine = np.array([flavour in function.flavours for flavour in flavours])
-            service = np.flatnonzero(mine[services.codes["service_flavour"]])
-            pairs.append((service, np.full(len(service), at)))
-        child, function_code = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        for code, function in enumerate(self.profile.functions):
+            serves = np.array([flavour in function.flavours for flavour in flavours])
+            service = np.flatnonzero(serves[services.codes["service_flavour"]])
+            pairs.append((service, np.full(len(service), code)))
+        child, function_code = (np.concatenate(column) for column in zip(*pairs, strict=True))
         codes = {name: services.codes[name][child] for name in ("day", "site")}
         return child, {**codes, "function": function_code}
 
-    def segments(self, things: Things, changes: Changes, now: int) -> pa.Table:
-        """The timelines of a level."""
-        ends = self.day_end(things, now)[changes.thing]
+    def segments(self, things: Things, changes: StatusChanges) -> pa.Table:
+        """The timelines (SEGMENTS) of a level."""
+        ends = self.day_end(things)[changes.thing]
         same = changes.thing[1:] == changes.thing[:-1]
         until = np.append(np.where(same, changes.at[1:], ends[:-1]), ends[-1:])
         codes = {name: code[changes.thing] for name, code in things.codes.items()}
@@ -244,87 +251,71 @@ class _Names:
             }
         )
 
-    def _at(self, level: str) -> Codes:
-        chosen = self._rows_of.get(level, np.zeros(len(self._start), bool))
-        self._rows_of[level] = chosen
-        return {name: code[chosen] for name, code in self._codes.items()}
-
     def _key(self, level: str, codes: Codes) -> Integers:
         key = codes["day"]
         for name in NAMES[level]:
             key = key * max(len(self._values[name]), 1) + codes[name]
         return key
 
-    def _told(self, name: str) -> Sequence[str]:
-        told: list[str] = self._values[name].to_pylist()
-        return told
 
-    def _numbers(self, operations: Mapping[str, str], name: str) -> Integers:
-        number = self._profile.operation_number
-        found = [number(operations[n]) if n in operations else 0 for n in self._told(name)]
-        return np.array(found, np.int64)
-
-
-def _metric_changes(
-    names: _Names, metrics: Things, thing: Integers, profile: Profile, now: int
-) -> Changes:
-    """The changes of each metric instance within its day (rules 3, 4 and 5)."""
+def _metric_changes(names: _Names, metrics: Things, thing: Integers) -> StatusChanges:
+    """The changes of each metric instance within its day, from its stretches (rules 3 to 5)."""
     order = np.lexsort((names.packed, thing))
     thing, packed, last = thing[order], names.packed[order], names.last[order]
     first, status, day_start = packed >> 3, packed & 7, names.day_start(metrics)[thing]
     begins = np.append([True], thing[1:] != thing[:-1])
-    before = np.where(begins, _NOTHING, np.append([0], status[:-1]))
+    before = np.where(begins, _NO_STATUS, np.append([0], status[:-1]))
     expires = np.zeros(len(thing), bool)
     expiry = last
-    if any(profile.validities):
+    if any(names.profile.validities):
         validity = names.validity(metrics)[thing]
         expiry = last + validity
-        ends = names.day_end(metrics, now)[thing]
+        ends = names.day_end(metrics)[thing]
         following = np.append(np.where(begins[1:], ends[:-1], first[1:]), ends[-1:])
         expires = (status != MISSING) & (expiry < following)
         late = np.append([False], expires[:-1]) & ~begins
         before = np.where(late, MISSING, before)
     changed = before != status
-    gone = np.flatnonzero(expires)
-    return Changes(
-        np.concatenate([thing[changed], thing[gone]]),
+    expired = np.flatnonzero(expires)
+    return StatusChanges(
+        np.concatenate([thing[changed], thing[expired]]),
         np.maximum(
-            np.concatenate([first[changed], expiry[gone]]),
-            np.concatenate([day_start[changed], day_start[gone]]),
+            np.concatenate([first[changed], expiry[expired]]),
+            np.concatenate([day_start[changed], day_start[expired]]),
         ),
-        np.concatenate([status[changed], np.full(len(gone), MISSING)]),
-        np.concatenate([before[changed], status[gone]]),
+        np.concatenate([status[changed], np.full(len(expired), MISSING)]),
+        np.concatenate([before[changed], status[expired]]),
     )
 
 
-def _of_parents(changes: Changes, parent: Integers) -> Changes:
-    """What changes at the parents; `parent` of each child."""
-    return changes._replace(thing=parent[changes.thing])
-
-
-def _of_several(changes: Changes, child: Integers, parent: Integers) -> Changes:
-    """The same where a child has several parents, or none: a row of both for each."""
+def _of_several_parents(changes: StatusChanges, child: Integers, parent: Integers) -> StatusChanges:
+    """The changes at the parents, where a pair of `child` and `parent` stands for each relation."""
     order = np.argsort(child, kind="stable")
     child, parent = child[order], parent[order]
     first = np.searchsorted(child, changes.thing, "left")
     count = np.searchsorted(child, changes.thing, "right") - first
     row = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    return Changes(
-        parent[first[row] + place], changes.at[row], changes.status[row], changes.before[row]
+    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    return StatusChanges(
+        parent[first[row] + offset], changes.at[row], changes.status[row], changes.before[row]
     )
 
 
 def _folded(
-    changes: Changes,
-    covers: Covers,
+    changes: StatusChanges,
+    covers: CoverEdges,
     answers: Integers,
     operation: Integers | int,
     covered: int,
-) -> Changes:
-    """The merged changes of parents, by parent and time, from those of their children.
+) -> StatusChanges:
+    """The changes of parents, by parent and time, from the changes of their children.
 
-    `operation` is the number of each parent's operation, `answers` the answers of each.
+    Args:
+        changes: of the children, with the number of the parent as `thing`.
+        covers: of the parents.
+        answers: a row per operation, a column per set of states.
+        operation: the row of `answers` for each parent, or for all.
+        covered: the status of a parent that is covered.
     """
     thing = np.concatenate([changes.thing, covers.thing])
     at = np.concatenate([changes.at, covers.at])
@@ -340,9 +331,9 @@ def _folded(
     counts = np.cumsum(moves[order], axis=0)
     begins = np.append([True], thing[1:] != thing[:-1])[: len(thing)]
     first = np.flatnonzero(begins)
-    # What the parents before have left behind.
-    left = np.vstack([np.zeros((1, _COVERS + 1), np.int64), counts])[first]
-    counts -= np.repeat(left, np.diff(np.append(first, len(thing))), axis=0)
+    # The running sum goes on from one parent to the next: subtract what came before each.
+    base = np.vstack([np.zeros((1, _COVERS + 1), np.int64), counts])[first]
+    counts -= np.repeat(base, np.diff(np.append(first, len(thing))), axis=0)
 
     ends = np.append((thing[1:] != thing[:-1]) | (at[1:] != at[:-1]), [True])[: len(thing)]
     thing, at, counts = thing[ends], at[ends], counts[ends]
@@ -350,6 +341,6 @@ def _folded(
     numbers = operation if isinstance(operation, int) else operation[thing]
     status = np.where(counts[:, _COVERS] > 0, covered, answers[numbers, present])
     begins = np.append([True], thing[1:] != thing[:-1])[: len(thing)]
-    before = np.where(begins, _NOTHING, np.append([_NOTHING], status[:-1])[: len(thing)])
-    kept = before != status
-    return Changes(thing[kept], at[kept], status[kept], before[kept])
+    before = np.where(begins, _NO_STATUS, np.append([_NO_STATUS], status[:-1])[: len(thing)])
+    changed = before != status
+    return StatusChanges(thing[changed], at[changed], status[changed], before[changed])

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FEW_RESULTS = 100_000
-"""Up to here, generating Java code for a plan takes longer than running it without."""
+"""Below this, generating Java code for a plan takes longer than running without it."""
 
 MANY_RESULTS = 30_000_000
-"""From here on, optimised code and plans are worth the time their making takes: of results, which
-reach Spark as a tenth of so many stretches."""
+"""From this on, optimised code and plans are worth the time they take; Spark sees about a tenth as
+many stretches."""
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 DEFAULTS = {
@@ -33,9 +33,9 @@ DEFAULTS = {
     "spark.driver.memory": "4g",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.ui.explainMode": "simple",
-    # One report makes more than the default of 100 classes; the next one then finds them.
+    # One report needs more than the default of 100 classes, which the next one can then use.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Keeps the call site of every column for error messages; costs more than all the planning.
+    # The call site of every column, for error messages, costs more than all the planning.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # A laptop's own name may not resolve; a local session never leaves the machine anyway.
@@ -49,21 +49,19 @@ _NO_CODE = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# What the JVM and Spark say before any log configuration is read.
+# What the JVM and Spark print before any log configuration is read.
 _NOISE = (b"WARNING: Using incubator modules", b"Setting default log level", b"To adjust logging")
-
-logger = logging.getLogger(__name__)
 
 
 def start(
     master: str, settings: Mapping[str, str], java: str | None, *, results: int
 ) -> SparkSession:
-    """A session in UTC with few partitions, ready for so many results.
+    """A session in UTC with few partitions, tuned for that number of results.
 
-    `settings` (--conf) beat all defaults.
+    `settings` (--conf) override all defaults.
 
     Raises:
-        JavaMissing: there is no Java runtime, or Spark can't start on it.
+        JavaMissing: there is no Java runtime, or Spark cannot start on it.
     """
     from pyspark import SparkContext  # slow to import: only what runs Spark pays
     from pyspark.errors import PySparkRuntimeError
@@ -88,47 +86,41 @@ def start(
 def _conf(master: str, settings: Mapping[str, str], results: int) -> SparkConf:
     from pyspark import SparkConf
 
-    own = dict(DEFAULTS)
+    defaults = dict(DEFAULTS)
     java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
     if results < MANY_RESULTS:
         java_options += f" {_QUICK_JAVA}"
-        own.update(_QUICK_PLANS)
+        defaults.update(_QUICK_PLANS)
     if results < FEW_RESULTS:
-        own.update(_NO_CODE)
-    own["spark.driver.defaultJavaOptions"] = java_options
-    if under_spark_submit():
-        return _submitted_conf(own, settings)
-    if master.startswith("local"):
-        own.update(LOCAL_DEFAULTS)
-    return SparkConf().setAll([("spark.master", master), *{**own, **settings}.items()])
-
-
-def _submitted_conf(own: Mapping[str, str], settings: Mapping[str, str]) -> SparkConf:
-    """What spark-submit was given, completed by what of ours concerns plans, not processes."""
-    from pyspark import SparkConf
-
+        defaults.update(_NO_CODE)
     conf = SparkConf()
-    for key, value in own.items():
-        if key.startswith(("spark.sql.", "spark.python.")):
-            conf.setIfMissing(key, value)
-    return conf.set("spark.sql.session.timeZone", "UTC").setAll(list(settings.items()))
+    if under_spark_submit():
+        # Java is running: only the settings of plans still matter.
+        for key, value in defaults.items():
+            if key.startswith(("spark.sql.", "spark.python.")):
+                conf.setIfMissing(key, value)
+        return conf.set("spark.sql.session.timeZone", "UTC").setAll(list(settings.items()))
+    defaults["spark.driver.defaultJavaOptions"] = java_options
+    if master.startswith("local"):
+        defaults.update(LOCAL_DEFAULTS)
+    return conf.setAll([("spark.master", master), *{**defaults, **settings}.items()])
 
 
 def _quiet_gateway(conf: SparkConf) -> object:
-    """Java with its stderr passed on line by line, but for what it always says at its start."""
+    """Start Java, and pass on its stderr but for the lines it always prints at its start."""
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(reading,), daemon=True).start()
+
+    def pass_on() -> None:
+        with open(reading, "rb") as lines:
+            for line in lines:
+                if not line.startswith(_NOISE):
+                    sys.stderr.buffer.write(line)
+                    sys.stderr.flush()
+
+    threading.Thread(target=pass_on, daemon=True).start()
     try:
         return launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
-
-
-def _pass_on(reading: int) -> None:
-    with open(reading, "rb") as lines:
-        for line in lines:
-            if not line.startswith(_NOISE):
-                sys.stderr.buffer.write(line)
-                sys.stderr.flush()

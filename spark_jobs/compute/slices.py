@@ -1,6 +1,6 @@
-"""Reads a slice of results as stretches: what a task of Spark does, and the statements for it.
+"""Reads slices of results as stretches, in Spark's tasks.
 
-On PostgreSQL results travel as binary COPY, whose rows of three numbers NumPy takes as they are.
+From PostgreSQL results come as binary COPY, whose rows of three numbers NumPy takes as they are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import io
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,17 @@ from sam_pipeline.spark_jobs.compute.stretches import Integers, Results, Stretch
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.statuses import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 
-MOST_RESULTS = 6_000_000
-"""A slice with more of them is read in several parts, so that a task's memory stays below 1 GB."""
+MAX_RESULTS = 6_000_000
+"""A slice with more results is read in several parts, to keep a task's memory below 1 GB."""
 
 COLUMNS = (
     "instance_id int, packed bigint, last bigint, results bigint, check_1 bigint, check_2 bigint,"
     " newest boolean"
 )
 
-_FETCHED = 50_000
+_FETCH_ROWS = 50_000
 _BATCH_ROWS = 100_000
-# What the view's status_code means: its place in the order of harm.
+# The status for each status_code of the view, which orders statuses by harm.
 _STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
 # PostgreSQL's binary COPY: a header, rows of (columns, then length and value of each), an end.
 _HEADER, _END = 19, 2
@@ -54,69 +55,74 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Task:
-    """How to read any slice: statements with the driver's parameters, and how to condense.
+class SliceReader:
+    """Reads any slice: statements with the driver's parameters, and how to make stretches.
 
-    `plain` gives instance_id, time, status_code; the time is measured_at on PostgreSQL, epoch
-    seconds on SQLite. `judged` gives what the rules judge:
-    instance_id, epoch second, status, host, flavour, metric and performance data. `count` counts
-    the results of `plain`. `last` gives instance_id and packed of each instance's newest result in
-    a window (null: none).
+    `plain` selects instance_id, time (measured_at on PostgreSQL, epoch seconds on SQLite) and
+    status_code; `count` counts the results of `plain`. `judged` selects the results that thresholds
+    may change: instance_id, epoch second, host, flavour, metric, status and performance data.
+    `last` selects instance_id and packed of the newest result of each instance in a window, or
+    null.
     """
 
     plain: str
     count: str
     last: str
     judged: str | None
-    rules: Sequence[Threshold]
+    thresholds: Sequence[Threshold]
     alone: Sequence[int]
     apart_s: int | None
 
+    def read(self, database: Any, parameters: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The stretches in [start, end), or with a `part` the newest results there (COLUMNS)."""
+        alone = np.array(sorted(self.alone), np.int64)
+        if "part" in parameters:
+            rows = [row for row in _rows(database, self.last, parameters) if row[1] is not None]
+            last = np.array(rows, np.int64).reshape(-1, 2)
+            yield from _batches(stretches(Results(last[:, 0], last[:, 1]), alone, None))
+            return
+        [(count,)] = _rows(database, self.count, parameters)
+        start, end = parameters["start"], parameters["end"]
+        parts = min(count // MAX_RESULTS + 1, end - start)
+        edges = [start + (end - start) * number // parts for number in range(parts + 1)]
+        for low, high in pairwise(edges):
+            results = self._results(database, {**parameters, "start": low, "end": high})
+            yield from _batches(stretches(results, alone, self.apart_s))
 
-def read_slice(database: Any, task: Task, bound: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The stretches of a slice: of [start, end), or the last results there if `part` is given."""
-    alone = np.array(sorted(task.alone), np.int64)
-    if "part" in bound:
-        found = [row for row in _rows(database, task.last, bound) if row[1] is not None]
-        last = np.array(found, np.int64).reshape(-1, 2)
-        yield from _batches(stretches(Results(last[:, 0], last[:, 1]), alone, None))
-        return
-    for part in _parts(database, task.count, bound):
-        yield from _batches(stretches(_results(database, task, part), alone, task.apart_s))
+    def _results(self, database: Any, parameters: Mapping[str, Any]) -> Results:
+        fetch = _fetched if isinstance(database, sqlite3.Connection) else _copied
+        plain = fetch(database, self.plain, parameters)
+        if self.judged is None:
+            return plain
+        from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
+
+        judged = [
+            (instance_id, second * 8 + STATUSES.index(verdict_of(self.thresholds, *result).status))
+            for instance_id, second, *result in _rows(database, self.judged, parameters)
+        ]
+        columns = np.array(judged, np.int64).reshape(-1, 2)
+        return Results(
+            np.concatenate([plain.instance_id, columns[:, 0]]),
+            np.concatenate([plain.packed, columns[:, 1]]),
+        )
 
 
-def _parts(database: Any, count: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The slice in parts of time that fit the memory."""
-    [(found,)] = _rows(database, count, bound)
-    start, end = bound["start"], bound["end"]
-    parts = min(found // MOST_RESULTS + 1, end - start)
-    edges = [start + (end - start) * at // parts for at in range(parts + 1)]
-    return [{**bound, "start": edges[at], "end": edges[at + 1]} for at in range(parts)]
-
-
-def _results(database: Any, task: Task, bound: Mapping[str, Any]) -> Results:
-    on_sqlite = isinstance(database, sqlite3.Connection)
-    found = (_fetched if on_sqlite else _copied)(database, task.plain, bound)
-    if task.judged is None:
-        return found
-    judged = _judged(_rows(database, task.judged, bound), task.rules)
-    return Results(*[np.concatenate(pair) for pair in zip(found, judged, strict=True)])
-
-
-def _copied(database: Any, statement: str, bound: Mapping[str, Any]) -> Results:
+def _copied(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
     body = io.BytesIO()
     with database.cursor() as cursor:
-        query = cursor.mogrify(statement, bound).decode()
+        query = cursor.mogrify(statement, parameters).decode()
         cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", body)
     rows = np.frombuffer(body.getbuffer()[_HEADER:-_END], _ROW)
     second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
     return _packed(rows["instance_id"].astype(np.int64), second, rows["status_code"])
 
 
-def _fetched(database: sqlite3.Connection, statement: str, bound: Mapping[str, Any]) -> Results:
-    cursor = database.execute(statement, bound)
+def _fetched(
+    database: sqlite3.Connection, statement: str, parameters: Mapping[str, Any]
+) -> Results:
+    cursor = database.execute(statement, parameters)
     parts = [np.empty((0, 3), np.int64)]
-    while rows := cursor.fetchmany(_FETCHED):
+    while rows := cursor.fetchmany(_FETCH_ROWS):
         parts.append(np.array(rows, np.int64))
     instance_id, second, status_code = np.concatenate(parts).T
     return _packed(instance_id, second, status_code)
@@ -126,27 +132,15 @@ def _packed(instance_id: Integers, second: Integers, status_code: Any) -> Result
     return Results(instance_id, (second << 3) | _STATUS_OF_CODE[status_code])
 
 
-def _judged(rows: Sequence[Sequence[Any]], rules: Sequence[Threshold]) -> Results:
-    """Results whose status the profile's thresholds decide (availability rule 6)."""
-    from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-
-    found = [
-        (instance_id, second * 8 + STATUSES.index(verdict_of(rules, *names_status_data).status))
-        for instance_id, second, *names_status_data in rows
-    ]
-    columns = np.array(found, np.int64).reshape(-1, 2)
-    return Results(columns[:, 0], columns[:, 1])
-
-
-def _rows(database: Any, statement: str, bound: Mapping[str, Any]) -> list[Any]:
+def _rows(database: Any, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
     cursor = database.cursor()
-    cursor.execute(statement, bound)
+    cursor.execute(statement, parameters)
     rows: list[Any] = cursor.fetchall()
     return rows
 
 
-def _batches(found: Stretches) -> Iterator[pa.RecordBatch]:
-    ids = found.instance_id
+def _batches(rows: Stretches) -> Iterator[pa.RecordBatch]:
+    ids = rows.instance_id
     newest = np.append(ids[1:] != ids[:-1], [True] * min(len(ids), 1))
-    arrays = [pa.array(ids, pa.int32()), *map(pa.array, found[1:]), pa.array(newest)]
+    arrays = [pa.array(ids, pa.int32()), *map(pa.array, rows[1:]), pa.array(newest)]
     yield from pa.Table.from_arrays(arrays, schema=_SCHEMA).to_batches(_BATCH_ROWS)

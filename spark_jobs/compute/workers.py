@@ -1,6 +1,6 @@
-"""What Spark's Python workers do: read slices of the database, and copy rows into it.
+"""The work of Spark's Python workers at the database: read slices and rows, copy rows into tables.
 
-Each is a function of Arrow batches, for DataFrame.mapInArrow. Every worker process imports this
+Each function is one of Arrow batches, for DataFrame.mapInArrow. Every worker process imports this
 module, so it imports little: no SQLAlchemy, nothing of Spark.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.slices import Task, read_slice
+from sam_pipeline.spark_jobs.compute.slices import SliceReader
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, FIGURES, NAMES, WITH_FIGURES
 
 BATCH_ROWS = 20_000
@@ -36,49 +36,58 @@ Work = Callable[[Batches], Batches]
 
 
 class TaskError(Exception):
-    """What the database said in a task, in one line: only text comes back from a worker."""
+    """An error of the database in a task, on one line: a worker can only return text."""
 
 
 def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> Work:
-    """The rows of a statement; it is read once, whatever is asked."""
+    """Read the rows of a statement, once for each batch."""
 
-    def read(asked: Batches) -> Batches:
-        for _ in asked:
+    def read(batches: Batches) -> Batches:
+        for _ in batches:
             with _opened(connection) as database, closing(_cursor(database)) as cursor:
                 cursor.execute(statement)
                 while rows := cursor.fetchmany(BATCH_ROWS):
-                    columns = zip(*rows, strict=True)
-                    arrays = [
-                        pa.array(c, each.type) for c, each in zip(columns, schema, strict=True)
-                    ]
+                    columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+                    arrays = [pa.array(column, kind) for column, kind in columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return read
 
 
 def reading_results(
-    connection: Connection, task: Task, slices: Sequence[Mapping[str, Any]]
+    connection: Connection, reader: SliceReader, slices: Sequence[Mapping[str, Any]]
 ) -> Work:
-    """The stretches of the slices whose numbers (`id`) are asked for."""
+    """Read the stretches of the slices whose numbers (`id`) are in the batches."""
 
-    def read(asked: Batches) -> Batches:
-        for batch in asked:
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
             for number in batch.column("id").to_pylist():
                 with _opened(connection) as database:
-                    yield from read_slice(database, task, slices[number])
+                    yield from reader.read(database, slices[number])
 
     return read
 
 
 def copying(connection: Connection, table: str) -> Work:
-    """Copies rows into their tables, a task in one transaction (PostgreSQL); counts them."""
+    """Copy rows into their PostgreSQL tables, in one transaction per task, and count them."""
 
     def copy(batches: Batches) -> Batches:
+        from pyarrow import csv
+
         written = 0
         with _opened(connection) as database, database, database.cursor() as cursor:
             for batch in batches:
                 for name, rows in by_table(pa.Table.from_batches([batch]), table):
-                    _copy(cursor, name, rows)
+                    for index, column in enumerate(rows.column_names):
+                        if column in TIMES:
+                            times = rows.column(index).cast(pa.timestamp("s", tz="UTC"))
+                            rows = rows.set_column(index, column, times)
+                    body = io.BytesIO()
+                    csv.write_csv(rows, body, csv.WriteOptions(include_header=False))
+                    body.seek(0)
+                    # Strings are quoted, so an empty one is not a null.
+                    columns = ", ".join(TABLES[name])
+                    cursor.copy_expert(f"COPY {name} ({columns}) FROM STDIN (FORMAT csv)", body)
                     written += rows.num_rows
         yield pa.RecordBatch.from_pydict({"rows": [written]})
 
@@ -86,7 +95,7 @@ def copying(connection: Connection, table: str) -> Work:
 
 
 def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, with just its columns; `{level}` in the name is the row's level."""
+    """The rows of each table, with its columns; `{level}` in the name is the row's level."""
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     for level in pc.unique(rows.column("level")).to_pylist():
@@ -95,30 +104,12 @@ def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, of_level.select(list(TABLES[name]))
 
 
-def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
-    from pyarrow import csv
-
-    body = io.BytesIO()
-    csv.write_csv(_with_timestamps(rows), body, csv.WriteOptions(include_header=False))
-    body.seek(0)
-    # Texts come quoted, so an empty one is not a null.
-    cursor.copy_expert(f"COPY {table} ({', '.join(TABLES[table])}) FROM STDIN (FORMAT csv)", body)
-
-
-def _with_timestamps(rows: pa.Table) -> pa.Table:
-    for at, name in enumerate(rows.column_names):
-        if name in TIMES:
-            moments = rows.column(at).cast(pa.timestamp("s", tz="UTC"))
-            rows = rows.set_column(at, name, moments)
-    return rows
-
-
 @contextmanager
 def _opened(connection: Connection) -> Iterator[Any]:
-    """The database, closed in the end.
+    """A connection to the database, which is closed at the end.
 
     Raises:
-        TaskError: whatever its driver raises.
+        TaskError: any error of the driver.
     """
     try:
         with closing(_connect(connection)) as database:
@@ -131,19 +122,19 @@ def _opened(connection: Connection) -> Iterator[Any]:
         raise
 
 
-def _connect(arguments: Connection) -> Any:
-    if "sqlite" in arguments:
-        path = quote(arguments["sqlite"])
+def _connect(connection: Connection) -> Any:
+    if "sqlite" in connection:
+        path = quote(connection["sqlite"])
         return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
     import psycopg2
 
-    return psycopg2.connect(**arguments)
+    return psycopg2.connect(**connection)
 
 
-def _cursor(connection: Any) -> Any:
-    """A cursor that fetches as it goes, so that it never fills the memory."""
-    if isinstance(connection, sqlite3.Connection):
-        return connection.cursor()
-    cursor = connection.cursor(name="sam_report")
+def _cursor(database: Any) -> Any:
+    """A cursor that fetches rows in portions, so that they never fill the memory."""
+    if isinstance(database, sqlite3.Connection):
+        return database.cursor()
+    cursor = database.cursor(name="sam_report")
     cursor.itersize = BATCH_ROWS
     return cursor

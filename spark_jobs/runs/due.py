@@ -21,16 +21,16 @@ _ONE_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Task:
+class DueReport:
     """A report to compute over days that are published together."""
 
     profile: Profile
     period: Period
 
 
-def asked_tasks(
+def asked_reports(
     connection: Connection, profiles: Sequence[Profile], period: Period, *, force: bool
-) -> list[Task]:
+) -> list[DueReport]:
     """The same period of every report.
 
     Raises:
@@ -44,13 +44,15 @@ def asked_tasks(
             f"{frozen}: frozen, as results before {kept} were pruned;"
             " --force computes from what is left"
         )
-    return [Task(profile, period) for profile in profiles]
+    return [DueReport(profile, period) for profile in profiles]
 
 
-def due_tasks(connection: Connection, profiles: Sequence[Profile], today: date) -> list[Task]:
+def due_reports(
+    connection: Connection, profiles: Sequence[Profile], today: date
+) -> list[DueReport]:
     """The due days of every report; those that follow one another are one task."""
     return [
-        Task(profile, period)
+        DueReport(profile, period)
         for profile in profiles
         for period in periods(due_days(connection, profile.name, today))
     ]

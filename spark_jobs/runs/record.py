@@ -12,7 +12,8 @@ import getpass
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
 from datetime import date
 from fractions import Fraction
@@ -30,6 +31,7 @@ from sam_pipeline.spark_jobs.rules.levels import SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import note_changes
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import SqlError
 
 REPORT_TABLES = (
     "timeline_segment",
@@ -50,6 +52,7 @@ _SEALED = "SELECT 1 FROM seal WHERE report = :report AND month = :month"
 _FINISH = (
     "UPDATE run SET state = :state, finished_at = :now WHERE run_id = :run_id AND state = 'running'"
 )
+_FAIL = "UPDATE run SET state = 'failed' WHERE run_id = :run_id AND state = 'running'"
 # A run that is still "running" here was killed, or will find that it comes too late.
 _GIVE_UP = (
     "UPDATE run SET state = 'failed'"
@@ -135,12 +138,16 @@ def publish(
     )
 
 
-def fail(engine: Engine, run_ids: Iterable[int]) -> None:
-    """Note that the runs came to nothing; a later run sweeps their rows."""
-    statement = "UPDATE run SET state = 'failed' WHERE run_id = :run_id AND state = 'running'"
-    with writing(engine) as connection:
-        for run_id in run_ids:
-            connection.execute(text(statement), {"run_id": run_id})
+@contextmanager
+def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
+    """Mark the runs as failed if the block fails; a later run sweeps their rows."""
+    try:
+        yield
+    except BaseException:
+        with suppress(SqlError), writing(engine) as connection:
+            for run_id in run_ids:
+                connection.execute(text(_FAIL), {"run_id": run_id})
+        raise
 
 
 def _insert_run(

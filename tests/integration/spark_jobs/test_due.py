@@ -11,10 +11,10 @@ from sqlalchemy import Engine, text
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import (
-    Task,
-    asked_tasks,
+    DueReport,
+    asked_reports,
     due_days,
-    due_tasks,
+    due_reports,
     horizon,
     periods,
 )
@@ -171,11 +171,11 @@ def test_days_that_follow_one_another_are_one_task(engine: Engine, tmp_path: Pat
     report = profile(tmp_path)
 
     with reading(engine) as connection:
-        tasks = due_tasks(connection, [report], TODAY)
+        tasks = due_reports(connection, [report], TODAY)
 
     assert tasks == [
-        Task(report, Period(*november(14, 15))),
-        Task(report, Period(*november(17, 18))),
+        DueReport(report, Period(*november(14, 15))),
+        DueReport(report, Period(*november(17, 18))),
     ]
     assert periods([]) == []
 
@@ -187,7 +187,7 @@ def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_p
     with reading(engine) as connection:
         assert horizon(connection) == date(2026, 11, 10)
         with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: frozen, .* --force"):
-            asked_tasks(connection, [report], asked, force=False)
-        assert asked_tasks(connection, [report], asked, force=True) == [Task(report, asked)]
+            asked_reports(connection, [report], asked, force=False)
+        assert asked_reports(connection, [report], asked, force=True) == [DueReport(report, asked)]
         kept = Period(*november(10, 12))
-        assert asked_tasks(connection, [report], kept, force=False) == [Task(report, kept)]
+        assert asked_reports(connection, [report], kept, force=False) == [DueReport(report, kept)]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.compute.job import Summary
+from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.reports import failure
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs
 from sam_pipeline.spark_jobs.profiles.profile import Profile
