@@ -194,15 +194,16 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
         if not config.network_subscriptions():
             nothing = "nothing to ask a network broker for"
             problems.append(f"has no [[consumer.subscription]]: {nothing}")
-    destinations = Counter(str(one.spool or one.destination) for one in config.subscription)
+    destinations = Counter(str(part.spool or part.destination) for part in config.subscription)
     for destination in sorted(name for name, count in destinations.items() if count > 1):
         problems.append(f"subscription: {destination} is there twice")
-    for one in config.subscription:
-        if instance is not None and not one.spool and not one.shared:
+    for subscription in config.subscription:
+        destination, spool = subscription.destination, subscription.spool
+        if instance is not None and not spool and not subscription.shared:
             needed = "--instance needs shared = true: a second process would take its messages"
-            problems.append(f"subscription {one.destination}: {needed} twice, or none")
-        if one.spool and one.spool not in brokers:
-            problems.append(f"subscription: {one.spool} is not one of the brokers")
+            problems.append(f"subscription {destination}: {needed} twice, or none")
+        if spool and spool not in brokers:
+            problems.append(f"subscription: {spool} is not one of the brokers")
     if problems:
         raise ConfigError([f"[{SECTION}] {problem}" for problem in problems])
     return config

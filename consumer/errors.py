@@ -42,13 +42,13 @@ class ClockNotSet(ConsumerError):
 
 
 class SourceUnreachable(ConsumerError):
-    """`sources` has one text per broker, with the reason."""
+    """The messages of the other brokers were loaded."""
 
     exit_code = UNAVAILABLE
 
     def __init__(self, sources: Sequence[str], timeout_s: float) -> None:
+        """`sources` has one text per broker, with the reason."""
         super().__init__(f"not reached within {timeout_s:g} s: {', '.join(sources)}")
-        self.sources = tuple(sources)
 
 
 class SinkAway(ConsumerError):
@@ -82,6 +82,6 @@ class EditorFailed(ConsumerError):
 class SubscriptionRefused(SessionLost):
     """The broker does not let us have `destination`; it closed the connection, or is about to."""
 
-    def __init__(self, destination: str, words: str) -> None:
-        super().__init__(f"{destination}: {words}")
+    def __init__(self, destination: str, reason: str) -> None:
+        super().__init__(f"{destination}: {reason}")
         self.destination = destination

@@ -32,15 +32,15 @@ def letter_table(letters: Sequence[DeadLetter]) -> str:
 
 def outcome_table(outcomes: Iterable[Replayed]) -> str:
     rows = []
-    for one in outcomes:
+    for outcome in outcomes:
         reason, error = "", ""
-        if one.outcome == FAILED:
-            reason, error = printable(one.reason), printable(one.error)
-        elif one.outcome != LOADED:
-            reason = f"was {one.state} before"
-        elif one.new_dead_letters:
-            error = f"{one.new_dead_letters} bad records are new dead letters"
-        rows.append((one.dead_letter_id, one.outcome, reason, error))
+        if outcome.outcome == FAILED:
+            reason, error = printable(outcome.reason), printable(outcome.error)
+        elif outcome.outcome != LOADED:
+            reason = f"was {outcome.state} before"
+        elif outcome.new_dead_letters:
+            error = f"{outcome.new_dead_letters} bad records are new dead letters"
+        rows.append((outcome.dead_letter_id, outcome.outcome, reason, error))
     return text_table(("id", "outcome", "reason", "error"), rows)
 
 
@@ -57,15 +57,15 @@ def letter_text(content: DeadLetterContent) -> str:
 
 def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
     """For JSON; a body that is not UTF-8 is there in base64, too."""
-    found: list[dict[str, object]] = []
-    for one in letters:
-        if isinstance(one, DeadLetter):
-            found.append(asdict(one))
+    result: list[dict[str, object]] = []
+    for letter in letters:
+        if isinstance(letter, DeadLetter):
+            result.append(asdict(letter))
             continue
-        document = asdict(one.letter)
-        document |= {"edited_as": one.edited_as, "headers": dict(one.headers)}
-        document["body"] = one.body.decode(errors="replace")
-        if document["body"].encode() != one.body:
-            document["body_base64"] = base64.b64encode(one.body).decode()
-        found.append(document)
-    return found
+        document = asdict(letter.letter)
+        document |= {"edited_as": letter.edited_as, "headers": dict(letter.headers)}
+        document["body"] = letter.body.decode(errors="replace")
+        if document["body"].encode() != letter.body:
+            document["body_base64"] = base64.b64encode(letter.body).decode()
+        result.append(document)
+    return result

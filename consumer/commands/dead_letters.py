@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from sam_pipeline.consumer.commands.arguments import whole_number
 from sam_pipeline.consumer.commands.dead_letter_tables import (
     documents,
     letter_table,
@@ -64,7 +65,6 @@ daemon itself replays letters of the reason class-broken, once the view works ag
 """
 
 ALL_OPEN = "all open ones"
-BIGGEST = 2**63 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +85,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     action = add("list", run_list, "the open ones: id, time, class, reason, error")
     _add_selection(action, everything="also those that were replayed or dropped")
-    action.add_argument("--limit", metavar="N", type=_number, help="only the newest N")
+    action.add_argument("--limit", metavar="N", type=whole_number, help="only the newest N")
     _add_selection(add("show", run_show, "bytes, headers and error"), ALL_OPEN)
     action = add("edit", run_edit, "another body, other headers; the old letter is kept")
-    action.add_argument("id", metavar="ID", type=_number)
+    action.add_argument("id", metavar="ID", type=whole_number)
     action.add_argument(
         "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
     )
@@ -107,7 +107,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
-    action.add_argument("ids", metavar="ID", type=_number, nargs="*")
+    action.add_argument("ids", metavar="ID", type=whole_number, nargs="*")
     action.add_argument("--reason", metavar="R", help="only those of this reason")
     action.add_argument(
         "--class", dest="message_class", metavar="C", help="only those of this class"
@@ -253,12 +253,6 @@ def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Re
 
 def _exit_code(outcomes: Sequence[Replayed]) -> int:
     return OK if all(outcome.all_loaded for outcome in outcomes) else BAD_DATA
-
-
-def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and 0 < int(text) <= BIGGEST:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
 
 
 def _header(text: str) -> tuple[str, str | None]:

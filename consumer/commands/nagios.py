@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from sam_pipeline.consumer.commands.status import add_instance
+from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.config import load_who, state_places
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state

@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.commands.status import add_instance
+from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, state_directory
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain

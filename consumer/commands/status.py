@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 
+from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.config import load_who, state_places
 from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
@@ -38,21 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=run_status)
 
 
-def add_instance(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--instance",
-        type=_number,
-        metavar="N",
-        help="which of several processes that share the subscriptions, which need shared = true",
-    )
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"want a number from 1 on, not {text!r}")
-    return int(text)
-
-
 def run_status(args: argparse.Namespace) -> int:
     name = load_who(args)
     try:
@@ -77,13 +63,11 @@ def _lines(snapshot: Snapshot, health: Health, now: datetime) -> Iterator[str]:
     for name, value in _facts(snapshot, now):
         yield f"{name:<14}{value}"
     yield ""
-    yield text_table(
-        ("broker", "messages", "held", "waiting", "missing"),
-        [
-            (one.broker, one.messages, one.held, one.spool_elements, "; ".join(one.missing))
-            for one in snapshot.brokers
-        ],
-    )
+    brokers = [
+        (broker, messages, held, elements, "; ".join(missing))
+        for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
+    ]
+    yield text_table(("broker", "messages", "held", "waiting", "missing"), brokers)
     if snapshot.rows_by_class:
         yield ""
         yield text_table(("class", "rows"), list(snapshot.rows_by_class.items()))

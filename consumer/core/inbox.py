@@ -42,6 +42,14 @@ def acknowledge(batch: Sequence[Delivery]) -> None:
         session.ack(tokens)
 
 
+def size_of(deliveries: Sequence[Delivery]) -> int:
+    return sum(len(delivery.message.body) for delivery in deliveries)
+
+
+def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
+    return Counter(delivery.session.broker for delivery in deliveries)
+
+
 class BatchRule(NamedTuple):
     """A batch ends with `size` messages or `max_bytes` of bodies, `age_s` after its first message,
     and when no other message came for `silence_s`."""
@@ -93,7 +101,7 @@ class Inbox:
         """Never waits."""
         with self._changed:
             self._deliveries.extend(deliveries)
-            self.size_bytes += _size_of(deliveries)
+            self.size_bytes += size_of(deliveries)
             self._changed.notify_all()
 
     def take(self, rule: BatchRule, wait_s: float) -> list[Delivery]:
@@ -105,7 +113,7 @@ class Inbox:
         batch = self._next(rule.size, rule.max_bytes, wait_s)
         ready_at = self._clock() + rule.age_s
         while batch and (left_s := ready_at - self._clock()) > 0:
-            count, size = rule.size - len(batch), rule.max_bytes - _size_of(batch)
+            count, size = rule.size - len(batch), rule.max_bytes - size_of(batch)
             if count <= 0 or size <= 0:
                 break
             more = self._next(count, size, min(rule.silence_s, left_s))
@@ -118,14 +126,14 @@ class Inbox:
         """How many messages wait here, by broker."""
         with self._changed:
             waiting = tuple(self._deliveries)
-        return Counter(delivery.session.broker for delivery in waiting)
+        return count_by_broker(waiting)
 
     def discard(self, session: Session) -> None:
         """Forget the messages of a lost session: its broker redelivers them."""
         with self._changed:
-            others = [one for one in self._deliveries if one.session is not session]
+            others = [delivery for delivery in self._deliveries if delivery.session is not session]
             self._deliveries = deque(others)
-            self.size_bytes = _size_of(others)
+            self.size_bytes = size_of(others)
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -152,7 +160,3 @@ class Inbox:
             self.size_bytes -= size_bytes - left
             self._changed.notify_all()
         return taken
-
-
-def _size_of(deliveries: Sequence[Delivery]) -> int:
-    return sum(len(delivery.message.body) for delivery in deliveries)

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sam_pipeline.consumer.core.attempts import Attempts
@@ -28,24 +29,16 @@ class Stopped(Exception):
     """Asked to stop while waiting: nothing of the present batch was committed."""
 
 
+@dataclass(frozen=True)
 class Loop:
     """Runs in the main thread; all others only fill its inbox and execute its acks."""
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        rule: BatchRule,
-        sink: Sink,
-        patience: Patience,
-        attempts: Attempts,
-        state: State,
-    ) -> None:
-        self._inbox = inbox
-        self._rule = rule
-        self._sink = sink
-        self._patience = patience
-        self._attempts = attempts
-        self._state = state
+    inbox: Inbox
+    rule: BatchRule
+    sink: Sink
+    patience: Patience
+    attempts: Attempts
+    state: State
 
     def run(self, stop: threading.Event, goes_on: Callable[[bool], bool]) -> None:
         """Until `stop`, or until `goes_on` says no, asked after each batch and each silence.
@@ -56,50 +49,43 @@ class Loop:
         """
         news = True
         while goes_on(news) and not stop.is_set():
-            self._state.turned()
-            batch = self._inbox.take(self._rule, IDLE_S)
-            self._state.taken(batch)
-            for part in self._attempts.parts(batch):
+            self.state.turned()
+            batch = self.inbox.take(self.rule, IDLE_S)
+            self.state.taken(batch)
+            for part in self.attempts.parts(batch):
                 outcome = self._commit(part)
                 acknowledge(part)
-                self._state.committed(part, outcome)
+                self.state.committed(part, outcome)
             news = bool(batch)
-            self._sink.upkeep(news)
+            self.sink.upkeep(news)
 
     def _commit(self, batch: Sequence[Delivery]) -> Tally:
         """Store the batch, however long it takes."""
-        poison = self._attempts.poison(batch)
+        poison = self.attempts.poison(batch)
 
         def attempt() -> Tally:
-            self._inbox.raise_failure()  # a source may break while the sink is away
-            self._attempts.begin(batch)
+            self.inbox.raise_failure()  # a source may break while the sink is away
+            self.attempts.begin(batch)
             try:
-                return self._sink.load(batch, poison)
+                return self.sink.load(batch, poison)
             except SinkAway:
-                self._attempts.rest()  # if we die while we only wait, the batch did not cause it
+                self.attempts.rest()  # if we die while we only wait, the batch did not cause it
                 raise
 
-        outcome = self._patience.until_done(attempt)
-        self._attempts.end(batch)
+        outcome = self.patience.until_done(attempt)
+        self.attempts.end(batch)
         return outcome
 
 
+@dataclass(frozen=True)
 class Patience:
     """Waits for a sink that is away: for ever, or in a drain for a while."""
 
-    def __init__(
-        self,
-        stop: threading.Event,
-        delays: Callable[[], Iterator[float]],
-        state: State,
-        give_up_after_s: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._stop = stop
-        self._delays = delays
-        self._state = state
-        self._give_up_after_s = give_up_after_s
-        self._clock = clock
+    stop: threading.Event
+    delays: Callable[[], Iterator[float]]
+    state: State
+    give_up_after_s: float = math.inf
+    clock: Callable[[], float] = time.monotonic
 
     def until_done(self, action: Callable[[], T]) -> T:
         """The result of `action`, once it succeeds.
@@ -108,23 +94,23 @@ class Patience:
             Stopped: while waiting.
             SinkAway: it was away for too long.
         """
-        began, reported = self._clock(), ""
-        for delay_s in self._delays():
+        began, reported = self.clock(), ""
+        for delay_s in self.delays():
             try:
                 result = action()
             except SinkAway as error:
-                if self._clock() - began >= self._give_up_after_s:
+                if self.clock() - began >= self.give_up_after_s:
                     raise
                 if str(error) != reported:
                     level = logging.ERROR if error.needs_action else logging.WARNING
                     logger.log(level, "%s; waiting, nothing is acked", error)
                 reported = str(error)
-                self._state.cannot_commit(reported)
+                self.state.cannot_commit(reported)
             else:
-                self._state.can_commit()
+                self.state.can_commit()
                 if reported:
-                    logger.info("going on after %.0f s", self._clock() - began)
+                    logger.info("going on after %.0f s", self.clock() - began)
                 return result
-            if self._state.pause(self._stop, delay_s):
+            if self.state.pause(self.stop, delay_s):
                 break
         raise Stopped

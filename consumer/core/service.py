@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
@@ -15,12 +13,9 @@ from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.sink import Sink
-from sam_pipeline.consumer.core.source import Source, no_thread_fails_alone, start_worker
+from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway
-
-CLOSE_S = 6.0
-"""How long all sources together may take to close."""
 
 
 def consume(
@@ -43,7 +38,7 @@ def consume(
         sink.prepare()
     patience = Patience(stop, growing_delays, state, drain.timeout_s if drain else math.inf)
     loop = Loop(inbox, rule, sink, patience, attempts, state)
-    with no_thread_fails_alone(inbox), delivering(sources, inbox), suppress(Stopped):
+    with delivering(sources, inbox), suppress(Stopped):
         # Subscribed first: while the sink is away the brokers keep what arrives.
         patience.until_done(sink.prepare)
         loop.run(stop, drain.goes_on if drain else lambda news: True)
@@ -51,19 +46,3 @@ def consume(
     inbox.raise_failure()
     state.tally.damaged += inbox.damaged
     inbox.damaged = 0
-
-
-@contextmanager
-def delivering(sources: Sequence[Source], inbox: Inbox) -> Iterator[None]:
-    """All sources run inside the block; at its end they execute the acks due and close."""
-    closing = threading.Event()
-    threads = [
-        start_worker(partial(source.run, inbox, closing), source.name, inbox) for source in sources
-    ]
-    try:
-        yield
-    finally:
-        closing.set()
-        deadline = time.monotonic() + CLOSE_S
-        for thread in threads:
-            thread.join(max(deadline - time.monotonic(), 0))

@@ -1,14 +1,19 @@
-"""Where messages come from: the seam that every kind of source implements."""
+"""Where messages come from: the seam that every kind of source implements, and its threads."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from sam_pipeline.consumer.core.inbox import Inbox
+
+CLOSE_S = 6.0
+"""How long all sources together may take to close."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +34,11 @@ class Source(Protocol):
 
 
 @contextmanager
-def no_thread_fails_alone(inbox: Inbox) -> Iterator[None]:
-    """An exception that any thread does not catch inside the block ends the program."""
+def delivering(sources: Sequence[Source], inbox: Inbox) -> Iterator[None]:
+    """All sources run inside the block; at its end they execute the acks due and close.
+
+    An exception that any thread does not catch meanwhile ends the program.
+    """
 
     def fail(failed: threading.ExceptHookArgs) -> None:
         error = failed.exc_value or failed.exc_type()
@@ -39,11 +47,18 @@ def no_thread_fails_alone(inbox: Inbox) -> Iterator[None]:
         logger.critical("%s failed, which ends the program", name, exc_info=traceback)
         inbox.fail(error)
 
-    before = threading.excepthook
-    threading.excepthook = fail
+    before, threading.excepthook = threading.excepthook, fail
+    closing = threading.Event()
+    threads = [
+        start_worker(partial(source.run, inbox, closing), source.name, inbox) for source in sources
+    ]
     try:
         yield
     finally:
+        closing.set()
+        deadline = time.monotonic() + CLOSE_S
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0))
         threading.excepthook = before
 
 

@@ -125,8 +125,11 @@ class State:
         """Messages and rows per second, in the last minute."""
         now = self._clock()
         lasted_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
-        recent = [one for one in self._seconds if one[0] > now.timestamp() - RATE_S]
-        return sum(one[1] for one in recent) / lasted_s, sum(one[2] for one in recent) / lasted_s
+        start = now.timestamp() - RATE_S
+        recent = [counts for second, *counts in self._seconds if second > start]
+        return sum(count[0] for count in recent) / lasted_s, sum(
+            count[1] for count in recent
+        ) / lasted_s
 
 
 def sent_at(headers: Mapping[str, str]) -> float | None:

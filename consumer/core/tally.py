@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
 
 MAX_KEYS = 100
 """At most this many ignored keys are counted by name: senders may invent any number of them."""
@@ -40,7 +40,7 @@ class Tally:
 
     def add(self, batch: Sequence[Delivery], outcome: Tally) -> None:
         """Count the messages of the batch, and what became of them."""
-        self.messages.update(delivery.session.broker for delivery in batch)
+        self.messages += count_by_broker(batch)
         self.rows_by_class.update(outcome.rows_by_class)
         self.dead_letters.update(outcome.dead_letters)
         self.checks += outcome.checks

@@ -166,7 +166,7 @@ def _numbers(
 ) -> Iterator[tuple[type[Counter] | type[Gauge], str, str, str, Mapping[str, float] | float]]:
     """Kind, name, text, label, and a value per value of the label; or without label, one value."""
     brokers = snapshot.brokers
-    by_broker: dict[str, float] = {one.broker: one.messages for one in brokers}
+    by_broker: dict[str, float] = {broker.broker: broker.messages for broker in brokers}
     yield Counter, "messages", "Messages committed and acked.", "broker", by_broker
     yield Counter, "rows", "Rows stored, or there already.", "class", snapshot.rows_by_class
     yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
@@ -178,15 +178,15 @@ def _numbers(
     text = "Lines of the log that could not be written."
     yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
 
-    by_broker = {one.broker: not one.missing for one in brokers}
+    by_broker = {broker.broker: not broker.missing for broker in brokers}
     yield Gauge, "broker_connected", "Whether all of a broker delivers.", "broker", by_broker
     text = "Whether the last attempt to store something succeeded."
     yield Gauge, "can_commit", text, "", snapshot.waiting_since is None
-    by_broker = {one.broker: one.held for one in brokers}
+    by_broker = {broker.broker: broker.held for broker in brokers}
     yield Gauge, "held_messages", "Taken from a broker and not acked.", "broker", by_broker
     yield Gauge, "held_bytes", "Bodies of the messages held.", "", snapshot.held_bytes
     text = "Elements of a spool that are not yet taken."
-    elements = {one.broker: one.spool_elements for one in brokers}
+    elements = {broker.broker: broker.spool_elements for broker in brokers}
     by_broker = {name: count for name, count in elements.items() if count is not None}
     yield Gauge, "spool_elements", text, "broker", by_broker
     if snapshot.lag_s is not None:

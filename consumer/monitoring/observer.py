@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.inbox import Inbox, count_by_broker, size_of
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
@@ -51,7 +51,7 @@ class Observer:
     def snapshot(self) -> Snapshot:
         state, held = self.state, self._held()
         with state.lock:
-            tally, pending = deepcopy(state.tally), state.pending
+            tally = deepcopy(state.tally)
             messages_per_s, rows_per_s = state.rates()
             return Snapshot(
                 name=self.name,
@@ -69,7 +69,7 @@ class Observer:
                 behind_since=state.behind_since,
                 lag_s=state.lag_s(),
                 held_messages=held.total(),
-                held_bytes=self._inbox.size_bytes + sum(len(one.message.body) for one in pending),
+                held_bytes=self._inbox.size_bytes + size_of(state.pending),
                 spool_elements=sum(self._spool_elements.values()),
                 messages_per_s=messages_per_s,
                 rows_per_s=rows_per_s,
@@ -110,4 +110,4 @@ class Observer:
 
     def _held(self) -> Counter[str]:
         """Messages taken and not yet acked, by broker."""
-        return self._inbox.held() + Counter(one.session.broker for one in self.state.pending)
+        return self._inbox.held() + count_by_broker(self.state.pending)

@@ -48,15 +48,8 @@ def reporting(
 
             port = port_of(config.metrics_port, instance)
             stack.enter_context(serving(port, observer.snapshot))
-        reporter = Reporter(observer, request, state_directory(), notifier)
-        thread = threading.Thread(target=reporter.run, name="reporter", daemon=True)
-        thread.start()
-        try:
-            yield
-        except BaseException as error:
-            reporter.end(thread, str(error) or type(error).__name__)
-            raise
-        reporter.end(thread, "")
+        stack.enter_context(Reporter(observer, request, state_directory(), notifier))
+        yield
 
 
 def port_of(base: int, instance: int | None) -> int:
@@ -73,7 +66,7 @@ def port_of(base: int, instance: int | None) -> int:
 
 
 class Reporter:
-    """Runs in a thread of its own, so it can also report that the main loop is stuck."""
+    """Reports inside its block from a thread of its own, even when the main loop is stuck."""
 
     def __init__(
         self, observer: Observer, request: StopRequest, directory: Path, notifier: Notifier
@@ -83,24 +76,29 @@ class Reporter:
         self._directory = directory
         self._notifier = notifier
         self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
         self._ticks = self._turns = 0
         self._reported: tuple[str, int] | None = None
         """The state last sent to systemd, and in which run of STATUS_TICKS; None before READY."""
         self._end_announced = False
         self._write_problem = ""
 
-    def run(self) -> None:
-        while not self._closing.wait(TICK_S if self._reported else FIRST_TICK_S):
-            self.tick()
+    def __enter__(self) -> None:
+        self._thread.start()
 
-    def end(self, thread: threading.Thread, reason: str) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Report how the daemon ended, unless it only stops to reload."""
         self._closing.set()
-        thread.join(END_S)
+        self._thread.join(END_S)
         self._announce_end()
+        reason = "" if error is None else str(error) or type(error).__name__
         if reason or not self._request.reloading:
             now = datetime.now(UTC)
             self._write(replace(self._observer.snapshot(), ended_at=now, ended_because=reason))
+
+    def _run(self) -> None:
+        while not self._closing.wait(TICK_S if self._reported else FIRST_TICK_S):
+            self.tick()
 
     def tick(self) -> None:
         self._observer.count_spools()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
@@ -58,7 +58,7 @@ class DatabaseSink:
             require_current(self._engine)
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
-        brokers = Counter(delivery.session.broker for delivery in batch)
+        brokers = count_by_broker(batch)
         with _away_translated():
             loaded = load(
                 self._engine,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sqlalchemy import Engine
@@ -33,37 +35,32 @@ class TurnResult(enum.Enum):
     NOTHING = "there is nothing to do, unless something was loaded since"
 
 
+@dataclass
 class PeriodicTask:
     """`turn` does a little of the work; it is called every `every_s` until there is none left."""
 
-    def __init__(
-        self,
-        turn: Callable[[], TurnResult],
-        every_s: float = EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._turn = turn
-        self._every_s = every_s
-        self._clock = clock
-        self._next = float("-inf")
-        self._in_vain = 0
+    turn: Callable[[], TurnResult]
+    every_s: float = EVERY_S
+    clock: Callable[[], float] = time.monotonic
+    _next: float = field(default=-math.inf, init=False)
+    _in_vain: int = field(default=0, init=False)
 
     def run(self, news: bool) -> bool:
         """Take a turn if it is due; whether anything was done. `news`: there may be new work."""
         if news:
             self._in_vain = 0
-        began = self._clock()
+        began = self.clock()
         if began < self._next or self._in_vain == IN_VAIN:
             return False
         try:
-            result = self._turn()
+            result = self.turn()
         except SqlError as error:  # the next batch will meet it, and wait
             logger.debug("put off: %s", error)
             result = TurnResult.WAITING
         self._in_vain = self._in_vain + 1 if result is TurnResult.NOTHING else 0
         done = result is TurnResult.DONE
-        ended = self._clock()
-        wait_s = EVERY_S if done else self._every_s
+        ended = self.clock()
+        wait_s = EVERY_S if done else self.every_s
         self._next = ended + max(wait_s, (ended - began) / SHARE)
         return done
 
