@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import time
 from datetime import UTC, date, datetime
-from typing import Any
 
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
-
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+from sam_pipeline.sql.topology.moments import day_argument
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +24,6 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
         "--to", dest="last", type=day_argument, metavar="YYYY-MM-DD", help="included"
     )
     group.add_argument("--month", type=month_argument, metavar="YYYY-MM")
-
-
-def add_due_option(parser: argparse.ArgumentParser) -> None:
-    """--due, instead of a period."""
-    parser.add_argument(
-        "--due",
-        action="store_true",
-        help="instead of a period: every closed day since the first result that was never computed,"
-        " or whose inputs changed since",
-    )
 
 
 def add_report_option(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +58,7 @@ def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
     """
     if not args.due:
         return asked_period(args, today)
-    if any(_given(args)):
+    if _given(args):
         raise ReportUsage(_expected(args))
     if args.force:
         raise ReportUsage("--force needs a period: --due leaves frozen days as they are")
@@ -85,13 +72,15 @@ def asked_period(args: argparse.Namespace, today: date | None = None) -> Period:
         ReportUsage: no period, more than one, a reversed one, or one with days in the future.
     """
     today = today or utc_today()
-    day, first, last, month = _options(args)
-    if sum(_given(args)) != 1 or (first is None) != (last is None):
-        raise ReportUsage(_expected(args))
-    if month is not None:
-        period = Period(month.first, max(month.first, min(month.last, today)))
+    given = _given(args)
+    if given == {"day"}:
+        period = Period(args.day, args.day)
+    elif given == {"first", "last"}:
+        period = Period(args.first, args.last)
+    elif given == {"month"}:
+        period = Period(args.month.first, max(args.month.first, min(args.month.last, today)))
     else:
-        period = Period(day, day) if day else Period(first, last)
+        raise ReportUsage(_expected(args))
     if period.last < period.first:
         raise ReportUsage(f"--to {period.last} lies before --from {period.first}")
     if period.last > today:
@@ -103,15 +92,6 @@ def utc_today() -> date:
     return datetime.fromtimestamp(time.time(), UTC).date()
 
 
-def day_argument(text: str) -> date:
-    if not _DAY.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date (expected YYYY-MM-DD)")
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date: {error}") from None
-
-
 def month_argument(text: str) -> Period:
     try:
         return month_of(day_argument(f"{text}-01"))
@@ -119,15 +99,10 @@ def month_argument(text: str) -> Period:
         raise argparse.ArgumentTypeError(f"{text!r} is not a month (expected YYYY-MM)") from None
 
 
-def _given(args: argparse.Namespace) -> list[bool]:
-    """Which of the three ways to name a period are used."""
-    day, first, last, month = _options(args)
-    return [day is not None, first is not None or last is not None, month is not None]
-
-
-def _options(args: argparse.Namespace) -> Any:
-    """The day, the first, the last and the month; a command need not have them all."""
-    return [getattr(args, name, None) for name in ("day", "first", "last", "month")]
+def _given(args: argparse.Namespace) -> set[str]:
+    """The options of a period that were given; a command need not have them all."""
+    names = ("day", "first", "last", "month")
+    return {name for name in names if getattr(args, name, None) is not None}
 
 
 def _expected(args: argparse.Namespace) -> str:

@@ -9,12 +9,12 @@ from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_report_option,
     asked_period,
-    day_argument,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.topology.moments import day_argument
 
 EXAMPLES = """\
 examples:

@@ -9,7 +9,6 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_due_option,
     add_period_options,
     asked_or_due,
     utc_today,
@@ -50,7 +49,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         help="default: [report] profiles",
     )
     add_period_options(command)
-    add_due_option(command)
+    command.add_argument(
+        "--due",
+        action="store_true",
+        help="instead of a period: every closed day since the first result that was never computed,"
+        " or whose inputs changed since",
+    )
     command.add_argument(
         "--force", action="store_true", help="also compute days whose results were pruned"
     )

@@ -27,10 +27,10 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
         "failures": costly.failures,
         "failures_without_effect": without_effect.failures,
         "downtimes": [
-            {**_downtime_json(each), "counts": site_day.run.counts(each)}
+            {**_announcement_json(each), "counts": site_day.run.counts(each)}
             for each in site_day.downtimes
         ],
-        "exclusions": [_exclusion_json(each) for each in site_day.exclusions],
+        "exclusions": [_announcement_json(each) for each in site_day.exclusions],
         "ignored_results": [_ignored_json(each) for each in site_day.ignored],
     }
 
@@ -110,8 +110,8 @@ def _reason_json(reason: Reason) -> dict[str, Any]:
             {"level": each.level, **_names_json(each.level, each.names), **_segment_json(each)}
             for each in reason.deciding
         ],
-        "downtimes": [_downtime_json(each) for each in reason.downtimes],
-        "exclusions": [_exclusion_json(each) for each in reason.exclusions],
+        "downtimes": [_announcement_json(each) for each in reason.downtimes],
+        "exclusions": [_announcement_json(each) for each in reason.exclusions],
         "metrics": [_evidence_json(each) for each in reason.evidence],
     }
 
@@ -126,7 +126,7 @@ def _evidence_json(evidence: Evidence) -> dict[str, Any]:
         "results": [_result_json(result) for result in evidence.results],
         "last_result": None if evidence.last is None else _result_json(evidence.last),
         "validity_s": evidence.validity_s,
-        "exclusions": [_exclusion_json(each) for each in evidence.exclusions],
+        "exclusions": [_announcement_json(each) for each in evidence.exclusions],
         "ignored_results": [_ignored_json(each) for each in evidence.ignored],
     }
 
@@ -164,21 +164,7 @@ def _ignored_json(ignored: Ignored) -> dict[str, Any]:
     }
 
 
-def _downtime_json(downtime: Downtime) -> dict[str, Any]:
-    return {
-        "downtime_id": downtime.downtime_id,
-        "site": downtime.site,
-        "service_flavour": downtime.service_flavour,
-        "host_name": downtime.host_name,
-        "start_time": moment(downtime.start),
-        "end_time": moment(downtime.end),
-        "classification": downtime.classification,
-        "severity": downtime.severity,
-        "description": downtime.description,
-    }
-
-
-def _exclusion_json(exclusion: Exclusion) -> dict[str, Any]:
-    document = asdict(exclusion)
+def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
+    document = asdict(announcement)
     start, end = document.pop("start"), document.pop("end")
     return {**document, "start_time": moment(start), "end_time": moment(end)}

@@ -98,15 +98,8 @@ def explain_command(
     day: date,
     service_flavour: str | None = None,
     host_name: str | None = None,
-) -> str:
-    """The command line that explains a site's day, as one types it into a shell."""
-    return " ".join(explain_arguments(report, site, day, service_flavour, host_name))
-
-
-def explain_arguments(
-    report: str, site: str, day: date, service_flavour: str | None, host_name: str | None
 ) -> list[str]:
-    """The arguments of that command; an option and its value are one."""
+    """The command that explains a site's day, for a shell; an option and its value are one item."""
     options = {
         "--report": report,
         "--day": day.isoformat(),

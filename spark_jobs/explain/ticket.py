@@ -12,7 +12,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     clock_text,
     downtime_text,
     exclusion_text,
-    explain_arguments,
+    explain_command,
     span_text,
     time_text,
 )
@@ -134,7 +134,7 @@ def _command(site_day: SiteDay, selection: Selection) -> list[str]:
     """The command line, over several lines where it is long."""
     lines = [""]
     flavour, host = selection.service_flavour, selection.host_name
-    for argument in explain_arguments(
+    for argument in explain_command(
         site_day.report, site_day.site, site_day.run.day, flavour, host
     ):
         if lines[-1] and len(lines[-1]) + len(argument) > MAX_LENGTH - 6:

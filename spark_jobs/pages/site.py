@@ -185,7 +185,7 @@ def _day_view(
         _cause_tables(causes, _MAX_CAUSES_OF_DAY),
         notes,
         arithmetic(figure.seconds),
-        explain_command(report, site, figure.day),
+        " ".join(explain_command(report, site, figure.day)),
     )
 
 

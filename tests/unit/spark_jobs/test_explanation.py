@@ -322,7 +322,7 @@ def test_one_flavour_or_host_can_be_asked_for(stored: StoredDay) -> None:
 
 @pytest.mark.parametrize("site", ["SITE-A", "=SUM(A1) <b>&/../x", "-x", "it's", "$(reboot)", "ä b"])
 def test_the_command_line_is_what_a_shell_reads_back(site: str) -> None:
-    line = explain_command("my report", site, DAY, "CE", "-h1")
+    line = " ".join(explain_command("my report", site, DAY, "CE", "-h1"))
 
     program, *words = shlex.split(line)
     args = make_parser().parse_args(words)
