@@ -1,4 +1,4 @@
-"""`sam-db import gocdb`: what GOCDB knows now, compared with what the database holds."""
+"""`sam-db import gocdb`: make topology and downtimes match an export of GOCDB."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
 from sam_pipeline.sql.imports.gocdb_changes import (
-    Changes,
-    Snapshot,
+    GocdbChanges,
+    GocdbSnapshot,
     Window,
     downtime_changes,
     topology_changes,
@@ -39,20 +39,20 @@ examples:
   sam-db import gocdb --endpoints page1.xml page2.xml --dry-run
   sam-db import gocdb --downtimes downtimes.xml --window 2026-11-01..2026-11-30
 
-The files are answers of GOCDB: of get_service_endpoint, of get_site or get_site_list, and of
-get_downtime or get_downtime_nested_services. Each kind is a snapshot: what an earlier import
-brought and this one does not tell any more is closed; downtimes only within --window.
+The files are answers of GOCDB to get_service_endpoint, to get_site or get_site_list, and to
+get_downtime or get_downtime_nested_services. The files of one option are a snapshot: rows of
+earlier imports that are missing from it are closed, downtimes only within --window.
 """
 
 COUNTS = ("read", "new", "changed", "ended", "unchanged", "kept")
 
-# One import at a time: what another one compares must not change meanwhile.
-_ALONE = text("SELECT pg_advisory_xact_lock(hashtextextended('sam import gocdb', 0))")
+# One import at a time, because the stored rows must not change between comparison and insert.
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('sam import gocdb', 0))")
 
 
 @dataclass(frozen=True)
 class Exports:
-    """What the files say, read before the database is asked; None: of this kind there are none."""
+    """The rows of the files; None, or no group types, for options that were not given."""
 
     endpoints: list[Row] | None
     groups: dict[str, list[Row]]
@@ -64,24 +64,23 @@ def add_command(actions: Any, common: argparse.ArgumentParser) -> None:
     command = actions.add_parser(
         "gocdb",
         parents=[common],
-        help="snapshots of GOCDB: endpoints, groups of sites, downtimes",
-        description="Make topology and downtimes what an export of GOCDB says.",
+        help="exports of GOCDB: endpoints, groups of sites, downtimes",
+        description="Make topology and downtimes match an export of GOCDB.",
         epilog=EXAMPLES,
     )
-    for name, words in (
-        ("endpoints", "of get_service_endpoint"),
-        ("groups", "of get_site or get_site_list: the NGIs of sites, and their scope tags"),
-        ("downtimes", "of get_downtime or get_downtime_nested_services"),
+    for name, summary in (
+        ("endpoints", "from get_service_endpoint"),
+        ("groups", "from get_site or get_site_list: the NGIs of sites, and their scope tags"),
+        ("downtimes", "from get_downtime or get_downtime_nested_services"),
     ):
         command.add_argument(
-            f"--{name}", type=Path, nargs="+", action="extend", metavar="XML", help=words
+            f"--{name}", type=Path, nargs="+", action="extend", metavar="XML", help=summary
         )
     command.add_argument(
         "--window",
         type=window_argument,
         metavar="A..B",
-        help="days (both included) or times that the downtimes are about: what is missing there"
-        " is cancelled",
+        help="days (both included) or times that --downtimes covers; missing ones are cancelled",
     )
     command.add_argument(
         "--at", type=time_argument, metavar="TIME", help="when the export was made (default: now)"
@@ -90,133 +89,117 @@ def add_command(actions: Any, common: argparse.ArgumentParser) -> None:
         "--since",
         type=time_argument,
         metavar="TIME",
-        help="in the first import: since when all of it is valid (default: --at)",
+        help="in a first import, since when the topology is valid (default: --at)",
     )
     command.add_argument(
-        "--force", action="store_true", help="even if more than 20 %% of what was known vanished"
+        "--force", action="store_true", help="accept that more than 20 %% of the rows vanish"
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="tell what would be done, with the rows"
+        "--dry-run", action="store_true", help="print the changes and rows, and write nothing"
     )
     command.set_defaults(handler=run_gocdb, usage_error=command.error)
 
 
-def window_argument(words: str) -> Window:
-    """`2026-11-01..2026-11-30`, both days included, or two times, the second excluded."""
-    first, dots, last = words.partition("..")
+def window_argument(argument: str) -> Window:
+    """`2026-11-01..2026-11-30`, both days included, or two times, the second one excluded."""
+    first, dots, last = argument.partition("..")
     if not dots:
-        raise argparse.ArgumentTypeError(f"{words!r} is not a window (expected FIRST..LAST)")
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a window (expected FIRST..LAST)")
     if len(first) == len(last) == len("YYYY-MM-DD"):
         window = Window(day_start(day_argument(first)), day_end(day_argument(last)))
     else:
         window = Window(time_argument(first), time_argument(last))
     if window.end <= window.start:
-        raise argparse.ArgumentTypeError(f"{words!r} ends before it begins")
+        raise argparse.ArgumentTypeError(f"{argument!r} ends before it begins")
     return window
 
 
 def run_gocdb(args: argparse.Namespace) -> int:
-    snapshot = _snapshot(args)
+    now = wire_now()
+    at = args.at or now
+    if not (args.endpoints or args.groups or args.downtimes):
+        args.usage_error("one of --endpoints, --groups and --downtimes is required")
+    if args.window and not args.downtimes:
+        args.usage_error("--window needs --downtimes")
+    if at > now:
+        args.usage_error(f"--at {at} is in the future")
+    if args.since and args.since > at:
+        args.usage_error(f"--since {args.since} is after the snapshot, {at}")
     exports = Exports(
         read_endpoints(args.endpoints) if args.endpoints else None,
         read_groups(args.groups) if args.groups else {},
         read_downtimes(args.downtimes) if args.downtimes else None,
     )
-    engine = open_database(args)
-    _print(args, snapshot, take_up(engine, exports, snapshot, write=not args.dry_run))
+    snapshot = GocdbSnapshot(at, now, args.since, args.window, args.force)
+    changes = apply_snapshot(open_database(args), exports, snapshot, dry_run=args.dry_run)
+    if args.json:
+        _print_json(at, changes, args.dry_run)
+        return OK
+    counts = [(change.kind, *(getattr(change, name) for name in COUNTS)) for change in changes]
+    print(text_table(("kind", *COUNTS), counts))
+    if args.dry_run:
+        print("\nnothing was written; these rows would be:")
+        for change in changes:
+            keys = [
+                key for key in change.message_class.keys if any(key in row for row in change.rows)
+            ]
+            if keys:
+                cells = [[row.get(key) for key in keys] for row in change.rows]
+                print(f"\n{change.message_class.name}\n{text_table(keys, cells)}")
     return OK
 
 
-def take_up(
-    engine: Engine, exports: Exports, snapshot: Snapshot, write: bool = True
-) -> list[Changes]:
-    """Compare, and write it all in one transaction.
+def apply_snapshot(
+    engine: Engine, exports: Exports, snapshot: GocdbSnapshot, *, dry_run: bool = False
+) -> list[GocdbChanges]:
+    """Compare the exports with the stored rows, and insert the changes in the same transaction.
 
     Raises:
-        BadInput: a part of it can't be right: nothing is written.
-        DatabaseAway: the same again later.
+        BadInput: a part of the exports can't be right; nothing is written.
+        DatabaseAway: nothing is written; try again later.
     """
-    if not write:
+    if dry_run:
         with reading(engine) as connection:
             return list(_changes(connection, exports, snapshot))
 
-    def action(connection: Connection) -> list[Changes]:
+    def action(connection: Connection) -> list[GocdbChanges]:
         if connection.dialect.name == "postgresql":
-            connection.execute(_ALONE)
+            connection.execute(_LOCK)
         changes = list(_changes(connection, exports, snapshot))
-        for each in changes:
-            insert_rows(connection, each.message_class, each.rows)
+        for change in changes:
+            insert_rows(connection, change.message_class, change.rows)
         return changes
 
-    fold_all(engine)  # reports begin with the first result, be it a new one
+    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
     return load_transaction(engine, action)
 
 
-def _snapshot(args: argparse.Namespace) -> Snapshot:
-    now = wire_now()
-    at = args.at or now
-    if not (args.endpoints or args.groups or args.downtimes):
-        args.usage_error("say what to read: --endpoints, --groups or --downtimes")
-    if args.window and not args.downtimes:
-        args.usage_error("--window is about --downtimes")
-    if at > now:
-        args.usage_error(f"--at {at} lies in the future")
-    if args.since and args.since > at:
-        args.usage_error(f"--since {args.since} lies after the snapshot, {at}")
-    return Snapshot(at, now, args.since, args.window, args.force)
-
-
-def _changes(connection: Connection, exports: Exports, by: Snapshot) -> Iterator[Changes]:
+def _changes(
+    connection: Connection, exports: Exports, snapshot: GocdbSnapshot
+) -> Iterator[GocdbChanges]:
     if exports.endpoints is not None:
-        yield topology_changes(
-            SERVICE_ENDPOINT.name,
-            SERVICE_ENDPOINT,
-            exports.endpoints,
-            stored_rows(connection, SERVICE_ENDPOINT),
-            by,
-        )
+        stored = stored_rows(connection, SERVICE_ENDPOINT)
+        kind = SERVICE_ENDPOINT.name
+        yield topology_changes(kind, SERVICE_ENDPOINT, exports.endpoints, stored, snapshot)
     groups = stored_rows(connection, SITE_GROUP) if exports.groups else []
-    for group_type, told in exports.groups.items():
-        yield topology_changes(
-            f"{SITE_GROUP.name} {group_type}",
-            SITE_GROUP,
-            told,
-            [row for row in groups if row["groupType"] == group_type],
-            by,
-        )
+    for group_type, exported in exports.groups.items():
+        stored = [row for row in groups if row["groupType"] == group_type]
+        kind = f"{SITE_GROUP.name} {group_type}"
+        yield topology_changes(kind, SITE_GROUP, exported, stored, snapshot)
     if exports.downtimes is not None:
-        yield downtime_changes(exports.downtimes, stored_rows(connection, DOWNTIME), by)
+        yield downtime_changes(exports.downtimes, stored_rows(connection, DOWNTIME), snapshot)
 
 
-def _print(args: argparse.Namespace, snapshot: Snapshot, changes: Sequence[Changes]) -> None:
-    if args.json:
-        kinds = [
-            {"kind": each.kind, **{name: getattr(each, name) for name in COUNTS}}
-            for each in changes
+def _print_json(at: str, changes: Sequence[GocdbChanges], dry_run: bool) -> None:
+    kinds = [
+        {"kind": change.kind, **{name: getattr(change, name) for name in COUNTS}}
+        for change in changes
+    ]
+    document: dict[str, object] = {"at": at, "dry_run": dry_run, "kinds": kinds}
+    if dry_run:
+        document["rows"] = [
+            {"class": change.message_class.name, "record": row}
+            for change in changes
+            for row in change.rows
         ]
-        document: dict[str, object] = {"at": snapshot.at, "dry_run": args.dry_run, "kinds": kinds}
-        if args.dry_run:
-            document["rows"] = [
-                {"class": each.message_class.name, "record": row}
-                for each in changes
-                for row in each.rows
-            ]
-        print(to_json(document))
-        return
-    print(
-        text_table(
-            ("kind", *COUNTS),
-            [(each.kind, *(getattr(each, name) for name in COUNTS)) for each in changes],
-        )
-    )
-    if args.dry_run:
-        print("\nnothing was written; these rows would be:")
-        for each in changes:
-            _print_rows(each)
-
-
-def _print_rows(changes: Changes) -> None:
-    keys = [key for key in changes.message_class.keys if any(key in row for row in changes.rows)]
-    if keys:
-        rows = [[row.get(key) for key in keys] for row in changes.rows]
-        print(f"\n{changes.message_class.name}\n{text_table(keys, rows)}")
+    print(to_json(document))

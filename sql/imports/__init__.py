@@ -1,1 +1,1 @@
-"""What arrives as files instead of messages: history, tables, exports of GOCDB."""
+"""Loading data from files: records, tables, and exports of GOCDB."""

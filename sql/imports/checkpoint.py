@@ -1,8 +1,8 @@
-"""How far the import of a file came, on disk: a killed one goes on there.
+"""How far the import of a file has come, on disk, so that an interrupted import can resume.
 
-A place is written after its batch was committed, so it is never ahead of the database. It is
-believed only if file and database are still those it was written of; else the import starts at
-the front, which stores the same rows a second time and so changes nothing.
+A position is saved after its batch was committed, so it is never ahead of the database. It is used
+only if file and database are still the ones it was saved for; otherwise the import starts over,
+which stores the same rows again and so changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
@@ -22,16 +21,16 @@ from sam_pipeline.schema.program.replacing import replacing
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseRefused, StatementFailed
 from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.splitter import Place
+from sam_pipeline.sql.imports.splitter import Position
 
 HEAD_BYTES = 64 * 1024
-MOST_KEYS = 100
-"""Of the ignored keys so many are told by name, the rest as `OTHERS`."""
+MAX_KEYS = 100
+"""Ignored keys that are counted by name; the rest are counted as `OTHERS`."""
 OTHERS = "(others)"
-AT_THE_FRONT = "stopped, this import would start again at the front"
+NOT_RESUMABLE = "if interrupted, this import would start from the beginning"
 
-# A server, its history (restored to an earlier moment it begins another one), the database, the
-# view: what was dropped and made again has other numbers.
+# The server, its timeline (a restore to an earlier moment starts another one), the database, and
+# the view: dropped and created again, both have other ids.
 _POSTGRESQL = text("""
     SELECT concat_ws(
         '-', s.system_identifier, c.timeline_id, d.oid, CAST(to_regclass(:view) AS oid)
@@ -44,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Tally:
-    """What became of the records of a file, or of several.
+class ImportTotals:
+    """What became of the records of a file, or of several files.
 
-    `rows` were stored, or were there already; `refused` could not be, of which `dead_letters` (by
-    reason) are new; `resumed` were done by an earlier call and count in the others.
+    `rows` were stored or already there; `refused` counts bad records, `dead_letters` the new ones
+    by reason; `resumed` records were imported by an earlier call and are part of the other counts.
     """
 
     records: int = 0
@@ -58,7 +57,7 @@ class Tally:
     dead_letters: dict[str, int] = field(default_factory=dict)
     ignored_keys: dict[str, int] = field(default_factory=dict)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: ImportTotals) -> None:
         self.records += other.records
         self.rows += other.rows
         self.refused += other.refused
@@ -66,89 +65,92 @@ class Tally:
         for reason, count in other.dead_letters.items():
             self.dead_letters[reason] = self.dead_letters.get(reason, 0) + count
         for key, count in other.ignored_keys.items():
-            known = key in self.ignored_keys or len(self.ignored_keys) < MOST_KEYS
+            known = key in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
             name = key if known else OTHERS
             self.ignored_keys[name] = self.ignored_keys.get(name, 0) + count
 
 
-class Places:
-    """The state file of one file, class and database."""
+class Checkpoint:
+    """The saved position of one file, class and database."""
 
-    def __init__(
-        self, directory: Path, engine: Engine, view: str, file: InputFile, path: Path
-    ) -> None:
-        self.file = path
-        self._key = {"file": str(path), "class": view.lower(), "database": name_of(engine)}
-        digest = hashlib.sha256(json.dumps(self._key).encode()).hexdigest()[:16]
+    def __init__(self, directory: Path, engine: Engine, view: str, file: InputFile) -> None:
+        self.file = Path(file.name).resolve()
+        key = {"file": str(self.file), "class": view.lower(), "database": name_of(engine)}
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         self.path = directory / f"import-{digest}.json"
-        self._identity = {**self._key, **_of_file(file, path), **_of_database(engine, view)}
+        result = file.stat_result
+        assert result is not None, "a pipe can't be resumed"
+        with self.file.open("rb") as beginning:
+            head = hashlib.sha256(beginning.read(HEAD_BYTES)).hexdigest()
+        self._identity = {
+            **key,
+            "bytes": result.st_size,
+            "mtime_ns": result.st_mtime_ns,
+            "head": head,
+            "incarnation": _incarnation(engine, view),
+        }
         self._usable = True
 
-    def left(self, connection: Connection) -> tuple[Place, Tally]:
-        """Where an earlier call was stopped, and what it had done; the front if there was none."""
+    def load(self, connection: Connection) -> tuple[Position, ImportTotals]:
+        """Where an earlier call was interrupted, and its totals; else the beginning of the file."""
         try:
-            found = json.loads(self.path.read_text())
-            believed = found["identity"] == self._identity and found["size"] <= size_of(connection)
-            place, tally = Place(*found["place"]), Tally(**found["tally"])
+            saved = json.loads(self.path.read_text())
+            position, totals = Position(*saved["position"]), ImportTotals(**saved["totals"])
+            is_valid = saved["identity"] == self._identity and saved["size"] <= size_of(connection)
         except FileNotFoundError:
-            return Place(), Tally()
+            return Position(), ImportTotals()
         except (OSError, ValueError, LookupError, TypeError) as error:
-            logger.warning("%s can't be read, the file is imported whole: %s", self.path, error)
-            return Place(), Tally()
-        if not believed:
-            logger.info("file or database changed since: %s is imported whole", self.file)
-            return Place(), Tally()
-        tally.resumed = place.record
-        return place, tally
+            logger.warning("can't read %s: importing the whole file: %s", self.path, error)
+            return Position(), ImportTotals()
+        if not is_valid:
+            logger.info("file or database has changed: importing all of %s", self.file)
+            return Position(), ImportTotals()
+        totals.resumed = position.record
+        return position, totals
 
-    def keep(self, place: Place, tally: Tally, size: int) -> None:
-        """After the commit of all that stands before `place`; `size` is the database's."""
+    def save(self, position: Position, totals: ImportTotals, size: int) -> None:
+        """Call it after everything before `position` is committed; `size` is `size_of` then."""
         if not self._usable:
             return
         document = {
             "identity": self._identity,
             "size": size,
-            "place": place,
-            "tally": asdict(tally),
+            "position": position,
+            "totals": asdict(totals),
         }
         try:
             with replacing(self.path, directory_mode=0o700) as file:
                 file.write(json.dumps(document).encode())
         except OSError as error:
             self._usable = False
-            logger.warning("%s: %s", AT_THE_FRONT, error)
-            self.forget()  # an older place is true as well, but may be long ago
+            logger.warning("%s: %s", NOT_RESUMABLE, error)
+            self.forget()  # the position saved last is valid, but may be far behind
 
     def forget(self) -> None:
-        """The next import of the file begins at its front."""
+        """Make the next import of the file start at its beginning."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 def size_of(connection: Connection) -> int:
-    """What only grows while rows are added: an SQLite file that was put back to an earlier state
-    is smaller. PostgreSQL begins another history then; there it is always 0."""
+    """The number of pages of an SQLite file; it shrinks when an older copy is restored.
+
+    Always 0 on PostgreSQL, where a restore starts another timeline.
+    """
     if connection.dialect.name == "postgresql":
         return 0
     return int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
 
 
-def _of_file(file: InputFile, path: Path) -> dict[str, Any]:
-    facts = file.facts
-    assert facts is not None
-    with path.open("rb") as beginning:
-        head = hashlib.sha256(beginning.read(HEAD_BYTES)).hexdigest()
-    return {"bytes": facts.st_size, "mtime_ns": facts.st_mtime_ns, "head": head}
-
-
-def _of_database(engine: Engine, view: str) -> dict[str, str]:
+def _incarnation(engine: Engine, view: str) -> str:
+    """Changes when the database, or the view in it, is created again."""
     if engine.dialect.name == "sqlite":
-        found = os.stat(engine.get_execution_options()["sam_file"])
-        return {"incarnation": f"{found.st_dev}-{found.st_ino}"}
+        result = os.stat(engine.get_execution_options()["sam_file"])
+        return f"{result.st_dev}-{result.st_ino}"
     try:
         with reading(engine) as connection:
             quoted = connection.dialect.identifier_preparer.quote(view)
-            return {"incarnation": str(connection.scalar(_POSTGRESQL, {"view": quoted}))}
+            return str(connection.scalar(_POSTGRESQL, {"view": quoted}))
     except (StatementFailed, DatabaseRefused) as error:
-        logger.warning("%s: %s", AT_THE_FRONT, error)
-        return {"incarnation": os.urandom(16).hex()}  # of no other call
+        logger.warning("%s: %s", NOT_RESUMABLE, error)
+        return os.urandom(16).hex()  # matches no other call

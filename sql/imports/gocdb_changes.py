@@ -1,7 +1,7 @@
-"""What a snapshot of GOCDB changes: from what it says and what is stored to rows to insert.
+"""What a snapshot of GOCDB changes: from exported rows and stored rows to rows to insert.
 
-A row that an import wrote is known by its `messageId`. Only such rows are closed or cancelled: what
-came by message, from CSV or by hand is its sender's to take back.
+A row that an import wrote is known by its `messageId`. Only such rows are closed or cancelled; what
+came by message, from CSV or by hand is left to whoever sent it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,23 @@ from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.topology.view_rows import GOCDB, Row, key_of, source_of
 
-MOST_VANISHED_PERCENT = 20
-"""More than that at once looks like half an export."""
+MAX_VANISHED_PERCENT = 20
+"""If more vanish at once, the export is probably incomplete."""
 
 _DETAILS = {
     SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
     SITE_GROUP.name: (),
+    DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
 }
-_DOWNTIME_DETAILS = (
-    "startTime",
-    "endTime",
-    "classification",
-    "severity",
-    "description",
-)
+"""The attributes outside the key whose change makes a new row."""
 
 
 @dataclass(frozen=True)
-class Changes:
-    """The rows to insert, and of how many kinds of change they are made.
+class GocdbChanges:
+    """The rows to insert for one kind of export, and the counts behind them.
 
-    Of `read` rows of the export some are `new`, `changed`, `unchanged` or `kept`: as someone else
-    said later. `ended` were known, and are in the export no more: closed, or cancelled.
+    Of `read` exported rows some are `new`, `changed`, `unchanged`, or `kept` as someone else has
+    changed them since; `ended` rows are missing from the export, and are closed or cancelled.
     """
 
     kind: str
@@ -51,21 +46,18 @@ class Changes:
 
 @dataclass(frozen=True)
 class Window:
-    """The time an export of downtimes is about: `[start, end)`, as texts of the wire."""
+    """The time that an export of downtimes covers: `[start, end)`, in wire format."""
 
     start: str
     end: str
 
-    def touches(self, row: Row) -> bool:
-        return row["startTime"] < self.end and row["endTime"] > self.start
-
 
 @dataclass(frozen=True)
-class Snapshot:
-    """When the exports were taken, and how to take them up; times as on the wire.
+class GocdbSnapshot:
+    """When the exports were made, and how to compare them; times in wire format.
 
-    What is new is valid from `at` on; in a first import from `since` on. Downtimes vanish only
-    inside the `window`. `force`: also what looks like half an export.
+    New rows are valid from `at` on, in a first import from `since` on. Downtimes vanish only inside
+    the `window`. `force` accepts an export that looks incomplete.
     """
 
     at: str
@@ -78,27 +70,33 @@ class Snapshot:
 def topology_changes(
     kind: str,
     message_class: MessageClass,
-    told: Sequence[Row],
+    exported: Sequence[Row],
     stored: Sequence[Row],
-    snapshot: Snapshot,
-) -> Changes:
+    snapshot: GocdbSnapshot,
+) -> GocdbChanges:
     """What a snapshot changes in serviceEndpoint or siteGroup.
 
-    `told` are the rows of the export, without `validFrom`; `stored` the rows of the same kind, from
-    all sources.
+    Args:
+        exported: rows without `validFrom`.
+        stored: rows of the same kind from all sources.
 
     Raises:
-        BadInput: too much vanished and no `force`; or another snapshot as new is known.
+        BadInput: too many rows vanished without `force`, the snapshot is not newer than the last
+            one, or a new row has the natural key of a stored one.
     """
     at = snapshot.at
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
     details = _DETAILS[message_class.name]
     ours = [row for row in stored if source_of(row) == "gocdb"]
-    known = {key_of(row, keys): row for row in ours if _is_open(row, at)}
-    wanted = {key_of(row, keys): row for row in told}
+    known = {key_of(row, keys): row for row in ours if row.get("validTo", "9") > at}
+    wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
-    if not snapshot.force:
-        _refuse_half_an_export(kind, len(gone), len(known))
+    if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.force:
+        raise BadInput(
+            f"{kind}: {len(gone)} of the {len(known)} known from GOCDB are not in the export, more"
+            f" than {MAX_VANISHED_PERCENT} %; if it is complete, --force closes them;"
+            " nothing was changed"
+        )
     same = {
         key
         for key in wanted.keys() & known.keys()
@@ -114,9 +112,17 @@ def topology_changes(
     ended = [{**row, "validTo": at} for row in [*gone, *(known[key] for key in changed)]]
     if begun or ended:
         moments = (row[key] for row in ours for key in ("validFrom", "validTo") if key in row)
-        _refuse_an_old_one(kind, moments, snapshot)
-        _refuse_a_clash(begun, stored, message_class)
-    return Changes(
+        _refuse_old_snapshot(kind, moments, snapshot)
+    taken = {key_of(row, message_class.natural_key): row for row in stored}
+    for row in begun:  # of two rows with one natural key the first stays: ours would be lost
+        natural_key = key_of(row, message_class.natural_key)
+        if natural_key in taken:
+            message_id = taken[natural_key].get(MESSAGE_ID, "without id")
+            raise BadInput(
+                f"{message_class.name}: {' '.join(filter(None, natural_key))} was announced already"
+                f" (message {message_id}): choose another --at or --since; nothing was changed"
+            )
+    return GocdbChanges(
         kind,
         message_class,
         rows=(*ended, *begun),
@@ -128,44 +134,56 @@ def topology_changes(
     )
 
 
-def downtime_changes(told: Sequence[Row], stored: Sequence[Row], snapshot: Snapshot) -> Changes:
+def downtime_changes(
+    exported: Sequence[Row], stored: Sequence[Row], snapshot: GocdbSnapshot
+) -> GocdbChanges:
     """What a snapshot changes in the downtimes.
 
-    `told` are the rows of the export, without `timestamp`; `stored` all rows, from all sources.
-    What vanished inside the window is cancelled if it was to come, and ends with the snapshot if
-    it was running; what was over stays.
+    Of the downtimes that vanished inside the window, future ones are cancelled, running ones end
+    with the snapshot, and past ones stay.
+
+    Args:
+        exported: rows without `timestamp`.
+        stored: all rows from all sources.
 
     Raises:
-        BadInput: the export is empty, would end some, and no `force`; or another snapshot
-            as new is known.
+        BadInput: an empty export would end some without `force`, or the snapshot is not newer than
+            the last one.
     """
-    at = snapshot.at
-    keys = DOWNTIME.natural_key
+    at, window = snapshot.at, snapshot.window
+    keys, details = DOWNTIME.natural_key, _DETAILS[DOWNTIME.name]
     known = {key_of(row, keys): row for row in stored if "downtimeId" in row}
-    wanted = {key_of(row, keys): row for row in told}
-    same, kept, new, changed = 0, 0, [], []
+    wanted = {key_of(row, keys): row for row in exported}
+    unchanged, kept, new, changed, ended = 0, 0, [], [], []
     for key, row in wanted.items():
         before = known.get(key)
+        source = source_of(before or {})
         if before is None:
             new.append(row)
-        elif key_of(row, _DOWNTIME_DETAILS) == key_of(before, _DOWNTIME_DETAILS):
-            same += 1
-        elif _word_of_others(before, at):
+        elif key_of(row, details) == key_of(before, details):
+            unchanged += 1
+        # A change by hand is meant to differ from GOCDB; of messages the newest wins.
+        elif source == "by hand" or (source == "message" and before.get("timestamp", "") >= at):
             kept += 1
         else:
             changed.append(row)
-    ours = [row for row in known.values() if source_of(row) == "gocdb"]
-    gone = [row for row in ours if key_of(row, keys) not in wanted]
-    ended = list(_ended(gone, at, snapshot.window)) if snapshot.window else []
+    ours = {key: row for key, row in known.items() if source_of(row) == "gocdb"}
+    for key, row in ours.items():
+        if key in wanted or window is None:
+            continue
+        start, end = row["startTime"], row["endTime"]
+        if start < window.end and end > window.start and end > max(at, start):
+            ended.append({**row, "endTime": max(at, start)})
     if ended and not wanted and not snapshot.force:
         raise BadInput(
-            f"the export has no downtime at all, and {len(ended)} are known from GOCDB in the"
-            " window: is it whole? --force ends them all the same; nothing was changed"
+            f"the export has no downtimes, but GOCDB had announced {len(ended)} in the window; if"
+            " it is complete, --force ends them; nothing was changed"
         )
     rows = [*new, *changed, *ended]
     if rows:
-        _refuse_an_old_one("downtime", (row.get("timestamp", "") for row in ours), snapshot)
-    return Changes(
+        moments = (row.get("timestamp", "") for row in ours.values())
+        _refuse_old_snapshot("downtime", moments, snapshot)
+    return GocdbChanges(
         "downtime",
         DOWNTIME,
         rows=tuple({**row, "timestamp": at, MESSAGE_ID: GOCDB + at} for row in rows),
@@ -173,60 +191,19 @@ def downtime_changes(told: Sequence[Row], stored: Sequence[Row], snapshot: Snaps
         new=len(new),
         changed=len(changed),
         ended=len(ended),
-        unchanged=same,
+        unchanged=unchanged,
         kept=kept,
     )
 
 
-def _is_open(row: Row, at: str) -> bool:
-    return "validTo" not in row or row["validTo"] > at
+def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: GocdbSnapshot) -> None:
+    """Different snapshots of one moment, or imported out of order, give no consistent history.
 
-
-def _word_of_others(row: Row, at: str) -> bool:
-    """By hand is meant to differ from GOCDB; of messages the newest announcement wins."""
-    source = source_of(row)
-    return source == "by hand" or (source == "message" and row.get("timestamp", "") >= at)
-
-
-def _ended(gone: Iterable[Row], at: str, window: Window) -> Iterable[Row]:
-    for row in gone:
-        if window.touches(row) and row["endTime"] > max(at, row["startTime"]):
-            yield {**row, "endTime": max(at, row["startTime"])}
-
-
-def _refuse_half_an_export(kind: str, gone: int, known: int) -> None:
-    if gone * 100 > known * MOST_VANISHED_PERCENT:
-        raise BadInput(
-            f"{kind}: {gone} of the {known} known from GOCDB are not in the export, more than"
-            f" {MOST_VANISHED_PERCENT} %: is it whole? --force closes them all the same;"
-            " nothing was changed"
-        )
-
-
-def _refuse_an_old_one(kind: str, moments: Iterable[str], snapshot: Snapshot) -> None:
-    """Of two snapshots of one moment, or taken up in the wrong order, no history can be made.
-
-    A `validTo` in the future is someone else's announcement, no snapshot.
+    A `validTo` in the future was announced by someone else and is not a snapshot's time.
     """
     newest = max((moment for moment in moments if moment <= snapshot.now), default="")
     if newest >= snapshot.at:
         raise BadInput(
-            f"{kind}: this snapshot of {snapshot.at} differs from what is known since {newest}:"
-            " a snapshot must be newer than the one before; nothing was changed"
+            f"{kind}: the snapshot of {snapshot.at} differs from the state stored at {newest}; a"
+            " snapshot must be newer than the one before; nothing was changed"
         )
-
-
-def _refuse_a_clash(
-    begun: Iterable[Row], stored: Iterable[Row], message_class: MessageClass
-) -> None:
-    """Of two rows of one natural key the first stays: ours would be lost."""
-    keys = message_class.natural_key
-    taken = {key_of(row, keys): row for row in stored}
-    for row in begun:
-        other = taken.get(key_of(row, keys))
-        if other is not None:
-            raise BadInput(
-                f"{message_class.name}: {' '.join(filter(None, key_of(row, keys)))} was announced"
-                f" already (message {other.get(MESSAGE_ID, 'without id')}): choose another --at or"
-                " --since; nothing was changed"
-            )

@@ -1,14 +1,14 @@
-"""Cut a long file into its records, as bytes: memory for some of them is enough.
+"""Cut a long file into the bytes of its records, with only a block of them in memory.
 
-What a record's bytes mean is the reader's business (`schema.records.text` and `json_form`); here
-only the place is found where one ends and the next begins.
+What the bytes of a record mean is left to the readers (`schema.records.text` and `json_form`);
+here only the boundary between two records matters.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,132 +18,111 @@ from sam_pipeline.sql.imports.input_file import InputFile
 
 BLOCK_BYTES = 512 * 1024
 LONGEST_RECORD = 16 * 1024 * 1024
-"""What has no end by then is no record; with it the memory of an import is bounded."""
-
-Cut = Callable[[bytes], list[bytes]]
-"""Consecutive slices from the beginning, one a record; the last may be incomplete."""
+"""Bytes after which a record without an end is given up; this bounds the memory of an import."""
 
 _SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf)?[\s,\[\]]*+")
-# What nearly every record of a file is, found at the speed of the regular expression.
+# Nearly all records are such objects, found at the speed of the regular expression.
 _FLAT_OBJECT = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\\n]++|\\.)*+")*+\}')
 _TOKEN = re.compile(rb'"(?:[^"\\\n]++|\\.)*+"?|[{}\[\]]|\n[ \t\r]*+(?=\{)')
 _NO_OBJECT = re.compile(rb"[^\n{\]]++")
 
 
-class Place(NamedTuple):
-    """Between two records: the byte, line and record (from 0) of the one that follows."""
+class Position(NamedTuple):
+    """A boundary between two records: byte offset, and number of lines and records before it."""
 
     offset: int = 0
     line: int = 0
     record: int = 0
 
 
-class Piece(NamedTuple):
-    """One record: its bytes, its first line (from 1), and the place behind it."""
+class RawRecord(NamedTuple):
+    """The bytes of a record, its first line (from 1), and the position behind it."""
 
     raw: bytes
     line: int
-    end: Place
+    end: Position
 
 
 @dataclass
-class Pieces:
-    """The records of a file from `place` on.
+class Splitter:
+    """Iterates over the records of a file from `position` on, which moves along.
 
-    At the end `damage` says why that was not the end of the file.
+    If the records end before the file does, `damage` then says why.
     """
 
     file: InputFile
     class_name: str
     columns: Sequence[str]
-    place: Place
+    position: Position
     is_json: bool = False
     damage: str | None = None
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[RawRecord]:
         buffer = self.file.read(BLOCK_BYTES)
-        self.is_json = is_json(buffer)
-        is_array = buffer.lstrip(codecs.BOM_UTF8).lstrip().startswith(b"[")
-        if self.place.offset:  # the beginning only told the format
-            self.file.skip(self.place.offset - len(buffer))
-            buffer = buffer[self.place.offset :]
-        cut = _cut_json if self.is_json else self._cut_text
-        last = b""
-        for raw in self._slices(buffer, cut):
-            last = raw
-            if piece := self._piece(raw):
-                yield piece
-        if is_array and not self.damage and not last.rstrip().endswith(b"]"):
-            self.damage = "the JSON array is not closed: the file is cut short"
+        first = buffer.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+        self.is_json = first in (b"{", b"[")
+        if self.position.offset:  # the beginning was only needed for the format
+            self.file.skip(self.position.offset - len(buffer))
+            buffer = buffer[self.position.offset :]
+        raw = b""
+        for raw in self._slices(buffer):
+            begin = _separators_end(raw, 0) if self.is_json else len(raw) - len(raw.lstrip())
+            body = raw[begin:]
+            offset, line, record = self.position
+            end_line = line + raw.count(b"\n")
+            self.position = Position(offset + len(raw), end_line, record + bool(body))
+            if body:
+                yield RawRecord(body, line + raw.count(b"\n", 0, begin) + 1, self.position)
+        if first == b"[" and not self.damage and not raw.rstrip().endswith(b"]"):
+            self.damage = "the JSON array is not closed: the file is truncated"
 
-    def _slices(self, buffer: bytes, cut: Cut) -> Iterator[bytes]:
-        """Whatever follows may belong to the last record of a block: it waits for the next."""
+    def _slices(self, buffer: bytes) -> Iterator[bytes]:
+        """Slices of one record each; the last slice of a block may go on in the next block."""
         while True:
-            *whole, rest = cut(buffer) or [b""]
-            yield from whole
+            *complete, rest = self._cut(buffer) or [b""]
+            yield from complete
             if len(rest) > LONGEST_RECORD:
-                self.damage = self._endless()
+                end = "closing bracket" if self.is_json else "line EOT"
+                line = self.position.line + 1
+                self.damage = f"no {end} in {LONGEST_RECORD} bytes from line {line} on"
                 return
             more = self.file.read(max(BLOCK_BYTES, len(rest)))
             if not more:
                 break
             buffer = rest + more
         self.damage = self.file.damage
-        if not self.damage:  # else it is the half of something
+        if not self.damage:  # else it is half a record
             yield rest
 
-    def _piece(self, raw: bytes) -> Piece | None:
-        """The record in a slice; None of blanks."""
-        begin = _separators(raw, 0) if self.is_json else len(raw) - len(raw.lstrip())
-        offset, line, record = self.place
-        lines = raw.count(b"\n")
-        body = raw[begin:]
-        if not body:
-            self.place = Place(offset + len(raw), line + lines, record)
-            return None
-        self.place = Place(offset + len(raw), line + lines, record + 1)
-        return Piece(body, line + raw.count(b"\n", 0, begin) + 1, self.place)
+    def _cut(self, buffer: bytes) -> list[bytes]:
+        """The buffer in slices of one record each, with the separators before it.
 
-    def _cut_text(self, buffer: bytes) -> list[bytes]:
-        known = built_in(self.class_name)
-        reading = read_wlcg(buffer, message_class=known, columns=self.columns)
-        slices = [record.raw for record in reading]
-        slices[-1] += buffer[sum(map(len, slices)) :]  # blanks
+        JSON may be an array, one object per line, or objects in a row. A broken object ends
+        before the next line that begins with a `{`.
+        """
+        if not self.is_json:
+            known = built_in(self.class_name)
+            records = read_wlcg(buffer, message_class=known, columns=self.columns)
+            slices = [record.raw for record in records]
+            slices[-1] += buffer[sum(map(len, slices)) :]  # blanks
+            return slices
+        slices, begin = [], 0
+        while begin < len(buffer):
+            start = _separators_end(buffer, begin)
+            flat = _FLAT_OBJECT.match(buffer, start)
+            end = flat.end() if flat else _irregular_end(buffer, start)
+            slices.append(buffer[begin:end])
+            begin = end
         return slices
 
-    def _endless(self) -> str:
-        end = "closing bracket" if self.is_json else "line EOT"
-        return f"from line {self.place.line + 1} on no {end} in {LONGEST_RECORD} bytes"
+
+def _separators_end(buffer: bytes, begin: int) -> int:
+    match = _SEPARATORS.match(buffer, begin)
+    return match.end() if match else begin
 
 
-def is_json(beginning: bytes) -> bool:
-    return beginning.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
-
-
-def _cut_json(buffer: bytes) -> list[bytes]:
-    """One slice an object, with what separates it from the one before.
-
-    So an array, objects one a line and objects one behind the other are read alike. Where an
-    object is broken, the next line that begins with a `{` begins the next one.
-    """
-    slices, begin = [], 0
-    while begin < len(buffer):
-        start = _separators(buffer, begin)
-        flat = _FLAT_OBJECT.match(buffer, start)
-        end = flat.end() if flat else _end_of_odd_item(buffer, start)
-        slices.append(buffer[begin:end])
-        begin = end
-    return slices
-
-
-def _separators(buffer: bytes, begin: int) -> int:
-    """Where they end."""
-    found = _SEPARATORS.match(buffer, begin)
-    return found.end() if found else begin
-
-
-def _end_of_odd_item(buffer: bytes, start: int) -> int:
-    """Of something nested, broken, unfinished or no object at all."""
+def _irregular_end(buffer: bytes, start: int) -> int:
+    """The end of something that is not a flat object: nested, broken, unfinished, or no object."""
     if other := _NO_OBJECT.match(buffer, start):
         return other.end()
     depth = 0

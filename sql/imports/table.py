@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import JSON, Message
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
 from sam_pipeline.schema.records.json_form import write_json
@@ -26,33 +26,32 @@ from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import (
     BATCH_BYTES,
-    FILE,
     LINE,
-    content_id,
+    record_message,
     refuse_broken_class,
 )
 from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
-from sam_pipeline.sql.loading.batch import Failure, read_batch
+from sam_pipeline.sql.loading.batch import read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 
 ONE_TRANSACTION_LINES = 100_000
-"""A longer file is stored by batches: its transaction would hold up every other loader."""
+"""A longer table is stored in batches; in one transaction it would block all other loaders."""
 BATCH_LINES = 1_000
 LONGEST_VALUE = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line of the table that can't be a row: its number in the file, and why."""
+    """A line that is not a valid row: its number in the file, and why."""
 
     line: int
     text: str
 
 
 class LinesRefused(Exception):
-    """The database refuses lines: raised in the transaction, which it undoes."""
+    """The database refused lines; raised within their transaction, to roll it back."""
 
     def __init__(self, bad: Sequence[BadLine]) -> None:
         super().__init__(f"{len(bad)} lines")
@@ -60,8 +59,12 @@ class LinesRefused(Exception):
 
 
 @dataclass
-class Table:
-    """A CSV file, read as often as one likes: of the class, or refused with its first line."""
+class CsvTable:
+    """A CSV file with rows of one class, which can be read more than once.
+
+    Raises:
+        BadInput: the first line does not name columns of the class.
+    """
 
     name: str
     file: BinaryIO
@@ -76,32 +79,30 @@ class Table:
         self._header = read_header(cells, self.message_class, self.name, self.delimiter)
 
     def read(self) -> Iterator[tuple[int, Record] | BadLine]:
-        """The lines under the header with their numbers, as records of the class."""
-        now, width = datetime.now(UTC), len(self._header)
+        """The lines below the header: their numbers in the file, and records of the class."""
+        now, columns = datetime.now(UTC), self._header
         lines = self._lines()
         next(lines, None)
         for line, cells in lines:
             if isinstance(cells, BadLine):
                 yield cells
-            elif len(cells) != width:
-                yield BadLine(line, f"{len(cells)} values where the header names {width} columns")
+                continue
+            if len(cells) != len(columns):
+                yield BadLine(line, f"{len(cells)} values, but {len(columns)} columns")
+                continue
+            if any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
+                yield BadLine(line, "not in UTF-8: convert the file, or export it as UTF-8")
+                continue
+            fields = dict(zip(columns, cells, strict=True))
+            try:
+                normalise(fields, self.message_class.name, {}, now)
+            except RecordRefused as refusal:
+                yield BadLine(line, f"{refusal.reason}: {refusal.text}")
             else:
-                yield self._checked(line, cells, now)
-
-    def _checked(
-        self, line: int, cells: Sequence[str], now: datetime
-    ) -> tuple[int, Record] | BadLine:
-        fields = dict(zip(self._header, cells, strict=True))
-        if any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
-            return BadLine(line, "is not in UTF-8: convert the file, or its export's encoding")
-        try:
-            normalise(fields, self.message_class.name, {}, now)
-        except RecordRefused as refusal:
-            return BadLine(line, f"{refusal.reason}: {refusal.text}")
-        return line, {key: value for key, value in fields.items() if value}
+                yield line, {key: value for key, value in fields.items() if value}
 
     def _lines(self) -> Iterator[tuple[int, list[str] | BadLine]]:
-        """The cells of each line that isn't blank, or what is no line of a table."""
+        """The cells of every line that is not blank, with the number of the line."""
         self.file.seek(0)
         text = io.TextIOWrapper(
             self.file, encoding="utf-8-sig", errors="surrogateescape", newline=""
@@ -113,7 +114,7 @@ class Table:
                 try:
                     cells = next(reader)
                 except csv.Error as error:
-                    yield line, BadLine(line, f"is no CSV: {error}")
+                    yield line, BadLine(line, f"not valid CSV: {error}")
                 except StopIteration:
                     return
                 else:
@@ -125,7 +126,7 @@ class Table:
 
 @dataclass
 class Imported:
-    """`lines` under the header, `rows` stored (or there already), and the bad lines in order."""
+    """Lines below the header, rows stored or already there, and the bad lines in order."""
 
     lines: int = 0
     rows: int = 0
@@ -133,28 +134,30 @@ class Imported:
 
 
 @contextmanager
-def opened_table(name: str, message_class: MessageClass, delimiter: str = ",") -> Iterator[Table]:
-    """The table in a file or standard input, gunzipped.
+def opened_table(
+    name: str, message_class: MessageClass, delimiter: str = ","
+) -> Iterator[CsvTable]:
+    """The table in a file or on standard input, decompressed.
 
     Raises:
-        BadInput: it can't be read, or its first line names no columns of the class.
+        BadInput: it can't be read, or its first line does not name columns of the class.
     """
     with InputFile(name) as source, tempfile.TemporaryFile() as copy:
-        # A pipe can't be read twice, and a file might change between the look and the load.
+        # A pipe can't be read twice, and a file may change between the check and the load.
         while block := source.read(BLOCK_BYTES):
             copy.write(block)
         if source.damage:
             raise BadInput(f"{source.name}: {source.damage}; nothing was imported")
-        yield Table(source.name, copy, message_class, delimiter)
+        yield CsvTable(source.name, copy, message_class, delimiter)
 
 
 def import_table(
-    engine: Engine, catalogue: Catalogue, table: Table, keep_going: bool = False
+    engine: Engine, catalogue: Catalogue, table: CsvTable, keep_going: bool = False
 ) -> Imported:
-    """Look at all lines, then store them: with a bad one none, or the good ones if `keep_going`.
+    """Check all lines, then store them; if any is bad, store none, or the good ones (`keep_going`).
 
     Raises:
-        DatabaseAway: nothing of the transaction in hand was stored.
+        DatabaseAway: the transaction that was running is rolled back.
     """
     done = Imported()
     for item in table.read():
@@ -163,14 +166,46 @@ def import_table(
             done.bad.append(item)
     if done.bad and not keep_going:
         return done
-    fold_all(engine)  # reports begin with the first result, be it a new one
-    at_once = done.lines <= ONE_TRANSACTION_LINES
+
+    def batches() -> Iterator[list[Message]]:
+        """The good lines, each of them a message, so that a failure can name its line."""
+        name = table.message_class.name
+        messages = (
+            record_message(name, write_json([item[1]]).encode(), JSON, table.name, item[0])
+            for item in table.read()
+            if not isinstance(item, BadLine)
+        )
+        return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)
+
+    def store(batches: Callable[[], Iterable[list[Message]]]) -> None:
+        """In one transaction, which may be tried twice."""
+
+        def action(connection: Connection) -> tuple[int, list[BadLine]]:
+            rows, failures = 0, []
+            for batch in batches():
+                decoded = read_batch(catalogue, batch, datetime.now(UTC), Limits())
+                inserted = insert_batch(connection, decoded)
+                rows += inserted.rows
+                failures += inserted.failures
+            refuse_broken_class(failures)
+            bad = [
+                BadLine(int(failure.message.headers[LINE]), failure.text) for failure in failures
+            ]
+            if bad and not keep_going:
+                raise LinesRefused(bad)
+            return rows, bad
+
+        rows, bad = load_transaction(engine, action)
+        done.rows += rows
+        done.bad += bad
+
+    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
     try:
-        if at_once:
-            _store(engine, catalogue, lambda: _messages(table), keep_going, done)
+        if done.lines <= ONE_TRANSACTION_LINES:
+            store(batches)
         else:
-            for batch in _batches(_messages(table)):
-                _store(engine, catalogue, lambda: batch, keep_going, done)  # noqa: B023
+            for batch in batches():
+                store(lambda: [batch])  # noqa: B023 - used before the next batch
     except LinesRefused as refused:
         done.bad += refused.bad
     done.bad.sort(key=lambda bad: bad.line)
@@ -183,14 +218,20 @@ def read_header(
     """The columns, in the spelling of the class.
 
     Raises:
-        BadInput: with everything that is wrong with them.
+        BadInput: lists every problem of the header.
     """
     names = Names(message_class.keys)
-    found = [cell.strip() for cell in cells]
-    columns = [names[cell] for cell in found]
-    problems = [_unknown(cell, names) for cell in found if not names[cell]]
-    twice = dict.fromkeys(key for key in columns if key and columns.count(key) > 1)
-    problems += [f"column {key} stands there twice" for key in twice]
+    known = list(dict.fromkeys(names.values()))
+    headings = [cell.strip() for cell in cells]
+    columns = [names[heading] for heading in headings]
+    problems = [
+        f"no column {heading[:60]!r};"
+        f" {did_you_mean(heading, known) or 'there are ' + ', '.join(known)}"
+        for heading, column in zip(headings, columns, strict=True)
+        if not column
+    ]
+    repeated = dict.fromkeys(column for column in columns if column and columns.count(column) > 1)
+    problems += [f"column {column} is repeated" for column in repeated]
     missing = [key for key in message_class.required if key not in columns]
     if message_class is DOWNTIME and not {"hostName", "siteName"} & set(columns):
         missing.append("hostName or siteName")
@@ -198,65 +239,8 @@ def read_header(
         problems.append(f"missing: {', '.join(missing)}")
     if not problems:
         return columns
-    if len(found) == 1 and any(other in found[0] for other in ",;\t"):
+    if len(headings) == 1 and any(other in headings[0] for other in ",;\t"):
         problems.insert(0, f"only one column with the delimiter {delimiter!r}: see --delimiter")
-    where = f"{name}:1: the header of a table of {message_class.name}"
-    raise BadInput("\n".join(f"{where}: {each}" for each in [*problems, "nothing was imported"]))
-
-
-def _unknown(cell: str, names: Names) -> str:
-    columns = dict.fromkeys(names.values())
-    hint = did_you_mean(cell, columns) or f"there are {', '.join(columns)}"
-    return f"no column {cell[:60]!r}; {hint}"
-
-
-def _messages(table: Table) -> Iterator[Message]:
-    """The good lines: each a message, so that a failure tells its line."""
-    for item in table.read():
-        if isinstance(item, BadLine):
-            continue
-        line, record = item
-        body = write_json([record]).encode()
-        class_name = table.message_class.name
-        headers = {
-            CLASS: class_name,
-            MESSAGE_ID: content_id(class_name, body),
-            CONTENT_TYPE: JSON,
-            FILE: table.name,
-            LINE: str(line),
-        }
-        yield Message(headers, body)
-
-
-def _store(
-    engine: Engine,
-    catalogue: Catalogue,
-    messages: Callable[[], Iterable[Message]],
-    keep_going: bool,
-    done: Imported,
-) -> None:
-    """In one transaction, which may begin twice."""
-
-    def action(connection: Connection) -> tuple[int, list[Failure]]:
-        rows, failures = 0, []
-        for batch in _batches(messages()):
-            read = read_batch(catalogue, batch, datetime.now(UTC), Limits())
-            inserted = insert_batch(connection, read)
-            rows += inserted.rows
-            failures += inserted.failures
-        refuse_broken_class(failures)
-        if failures and not keep_going:
-            raise LinesRefused(_bad_lines(failures))
-        return rows, failures
-
-    rows, failures = load_transaction(engine, action)
-    done.rows += rows
-    done.bad += _bad_lines(failures)
-
-
-def _bad_lines(failures: Iterable[Failure]) -> list[BadLine]:
-    return [BadLine(int(one.message.headers[LINE]), one.text) for one in failures]
-
-
-def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)
+    where = f"{name}:1: header of a {message_class.name} table"
+    lines = [f"{where}: {problem}" for problem in [*problems, "nothing was imported"]]
+    raise BadInput("\n".join(lines))

@@ -1,14 +1,14 @@
-"""The elements of XML files, one at a time, so that a file may be of any size.
+"""The elements of XML files, one at a time, so that a file may have any size.
 
-A file holds one document or several, one after another, as joined pages do. What a file could do
-harm with (a DTD, so entities of any kind) is refused before anything is expanded.
+A file holds one document, or several in a row like joined pages. A document type (DTD), which could
+define entities of any kind, is refused before anything is expanded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers.expat import errors
 
@@ -20,11 +20,12 @@ from sam_pipeline.sql.errors import BadInput
 
 CHUNK_BYTES = 1 << 16
 
-# What expat says where a second document begins: with its first element, with its declaration.
+# Expat's errors where a second document begins: with its first element, or with its declaration.
 _NEXT_DOCUMENT = {
     errors.codes[errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT],
     errors.codes[errors.XML_ERROR_MISPLACED_XML_PI],
 }
+_EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
 
 
 class Located(NamedTuple):
@@ -38,140 +39,110 @@ def elements(path: Path, root: str) -> Iterator[Located]:
     """The children of the root of every document in the file.
 
     Raises:
-        BadInput: no XML, cut off, of another root, with a DTD; or there is no such file, or it
-            can't be read: the exit code tells.
+        BadInput: not XML, truncated, with another root or a DTD; or the file can't be read, in
+            which case the exit code says why.
     """
-    with _opened(path) as file:
-        document = _Document(path, root)
-        while chunk := _read(path, file):
-            while chunk:
-                chunk = document.feed(chunk)
-                yield from document.complete()
-                if chunk:
-                    document = _Document(path, root, document.last_line)
-        document.close()
+    document = _Document(path, root)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                while chunk:
+                    chunk = document.feed(chunk)
+                    yield from document.complete()
+                    if chunk:
+                        document = _Document(path, root, document.next_line)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        code = _EXIT_CODES.get(type(error), IO_ERROR)
+        raise BadInput(f"{path}: {reason}; nothing was changed", code) from error
+    document.finish()
 
 
 class _Document:
-    """One document, fed with bytes that may go on into the next."""
+    """One document, fed with bytes that may continue into the next.
+
+    It is the target of its own parser, and builds a tree for each child of the root.
+    """
 
     def __init__(self, path: Path, root: str, first_line: int = 1) -> None:
-        self.last_line = first_line
+        self.next_line = first_line
         self._path = path
-        self._children = _Children(path, root, first_line)
-        self._parser: Any = DefusedXMLParser(target=self._children, forbid_dtd=True)
-        self._children.expat = self._parser.parser
-        if hasattr(self._parser.parser, "SetReparseDeferralEnabled"):
-            # Newer ones may put off what they were fed: then the root's end is known too late.
-            self._parser.parser.SetReparseDeferralEnabled(False)
+        self._root = root
+        self._first_line = first_line
+        self._parser: Any = DefusedXMLParser(target=self, forbid_dtd=True)
+        self._expat: Any = self._parser.parser
+        if hasattr(self._expat, "SetReparseDeferralEnabled"):
+            # Newer versions may defer parsing, and so report the end of the root too late.
+            self._expat.SetReparseDeferralEnabled(False)
         self._fed = 0
-        self._tail = b""  # what was fed last; from the end of the root on, all of it
+        self._tail = b""  # the last chunk; after the end of the root, all chunks since
+        self._complete: list[Located] = []
+        self._depth = 0
+        self._is_closed = False
+        self._tree = TreeBuilder()
+        self._where = ""
 
     def feed(self, data: bytes) -> bytes:
-        """Read on; what is returned belongs to the next document."""
-        self._tail = self._tail + data if self._children.closed else data
+        """Parse bytes; returns those that belong to the next document."""
+        self._tail = self._tail + data if self._is_closed else data
         self._fed += len(data)
         try:
             self._parser.feed(data)
         except ParseError as error:
-            if not self._children.closed or error.code not in _NEXT_DOCUMENT:
+            if not self._is_closed or error.code not in _NEXT_DOCUMENT:
                 raise self._refused(error) from error
-            self.last_line += error.position[0] - 1
-            return self._tail[self._parser.parser.ErrorByteIndex - self._fed :]
+            self.next_line = self._first_line + error.position[0] - 1
+            return self._tail[self._expat.ErrorByteIndex - self._fed :]
         except (DefusedXmlException, LookupError, ValueError) as error:
             raise self._refused(error) from error
         return b""
 
     def complete(self) -> list[Located]:
-        """The elements read since the last call."""
-        found, self._children.found = self._children.found, []
-        return found
+        """The elements completed since the last call."""
+        complete, self._complete = self._complete, []
+        return complete
 
-    def close(self) -> None:
+    def finish(self) -> None:
+        """Raises BadInput if the document is incomplete."""
         try:
             self._parser.close()
         except ParseError as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> BadInput:
-        if isinstance(error, DefusedXmlException):
-            line = self._children.line()
-            return BadInput(
-                f"{self._path}, line {line}: has a document type (DTD), which could hide entities;"
-                " an export of GOCDB has none"
-            )
-        if not isinstance(error, ParseError):
-            return BadInput(f"{self._path}: {error}")
-        line = self.last_line + error.position[0] - 1
-        if error.code == errors.codes[errors.XML_ERROR_NO_ELEMENTS]:
-            return BadInput(f"{self._path}, line {line}: the file ends here, cut off or empty")
-        return BadInput(
-            f"{self._path}, line {line}: is no XML: {errors.messages.get(error.code, error)}"
-        )
-
-
-class _Children:
-    """Takes what the parser meets; gives a tree for each child of the root, and none for all."""
-
-    expat: Any
-
-    def __init__(self, path: Path, root: str, first_line: int) -> None:
-        self.found: list[Located] = []
-        self.closed = False
-        self._path = path
-        self._root = root
-        self._first_line = first_line
-        self._depth = 0
-        self._tree = TreeBuilder()
-        self._where = ""
-
-    def line(self) -> int:
-        return self._first_line + int(self.expat.CurrentLineNumber) - 1
-
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        where = f"{self._path}, line {self._first_line + self._expat.CurrentLineNumber - 1}"
         if self._depth == 0 and tag != self._root:
             raise BadInput(
-                f"{self._path}, line {self.line()}: begins with <{tag[:40]}>, not with"
-                f" <{self._root}>: is no answer of GOCDB, or one that tells an error"
+                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: not an answer of GOCDB,"
+                " or an error"
             )
         if self._depth == 1:
-            self._tree = TreeBuilder()
-            self._where = f"{self._path}, line {self.line()}"
-        self._depth += 1
-        if self._depth > 1:
+            self._tree, self._where = TreeBuilder(), where
+        if self._depth:
             self._tree.start(tag, attributes)
+        self._depth += 1
 
     def data(self, text: str) -> None:
         if self._depth > 1:
             self._tree.data(text)
 
     def end(self, tag: str) -> None:
-        if self._depth > 1:
-            self._tree.end(tag)
         self._depth -= 1
+        if self._depth:
+            self._tree.end(tag)
         if self._depth == 1:
-            self.found.append(Located(self._where, self._tree.close()))
-        self.closed = self._depth == 0
+            self._complete.append(Located(self._where, self._tree.close()))
+        self._is_closed = self._depth == 0
 
-    def close(self) -> None:
-        """The parser asks for a result; the elements were given already."""
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _read(path: Path, file: BinaryIO) -> bytes:
-    try:
-        return file.read(CHUNK_BYTES)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> BadInput:
-    codes = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
-    reason = (error.strerror or str(error)).lower()
-    return BadInput(f"{path}: {reason}; nothing was changed", codes.get(type(error), IO_ERROR))
+    def _refused(self, error: Exception) -> BadInput:
+        if isinstance(error, DefusedXmlException):
+            line = self._expat.CurrentLineNumber
+            problem = "has a document type (DTD), which could define entities; GOCDB sends none"
+        elif isinstance(error, ParseError):
+            line = error.position[0]
+            problem = f"not valid XML: {errors.messages.get(error.code, error)}"
+            if error.code == errors.codes[errors.XML_ERROR_NO_ELEMENTS]:
+                problem = "the file ends here: truncated or empty"
+        else:
+            return BadInput(f"{self._path}: {error}")
+        return BadInput(f"{self._path}, line {self._first_line + line - 1}: {problem}")

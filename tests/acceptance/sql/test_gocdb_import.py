@@ -1,4 +1,4 @@
-"""`sam-db import gocdb` as installed: nights of a site, and files that are no export."""
+"""`sam-db import gocdb` as installed: nightly exports, bad files and kills."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def counts(answer: Answer) -> dict[str, tuple[int, ...]]:
     """new, changed, ended, unchanged by kind"""
     assert answer.code == OK, str(answer)
     names = ("new", "changed", "ended", "unchanged")
-    return {each["kind"]: tuple(each[name] for name in names) for each in answer.json["kinds"]}
+    return {kind["kind"]: tuple(kind[name] for name in names) for kind in answer.json["kinds"]}
 
 
 def services(numbers: Sequence[int], **changes: Any) -> list[str]:
@@ -81,7 +81,7 @@ def test_night_after_night_the_database_follows_gocdb(place: Workplace) -> None:
         scope: (0, 0, 0, 2),
         "downtime": (1, 0, 1, 0),
     }
-    assert {kind: each[:3] for kind, each in again.items()} == dict.fromkeys(first, (0, 0, 0))
+    assert {kind: numbers[:3] for kind, numbers in again.items()} == dict.fromkeys(first, (0, 0, 0))
 
 
 def test_half_an_export_is_refused_until_it_is_forced(place: Workplace) -> None:
@@ -97,7 +97,7 @@ def test_half_an_export_is_refused_until_it_is_forced(place: Workplace) -> None:
     assert counts(forced)["serviceEndpoint"] == (0, 0, 5, 5)
 
 
-def test_with_one_bad_file_none_is_taken(place: Workplace) -> None:
+def test_one_bad_file_refuses_all_of_them(place: Workplace) -> None:
     place.write("good.xml", document(*services([1])))
     place.write("cut.xml", document(*services([2]))[:-20])
     place.write("error.xml", "<error>Invalid method</error>")
@@ -110,7 +110,7 @@ def test_with_one_bad_file_none_is_taken(place: Workplace) -> None:
     assert counts(taken)["serviceEndpoint"] == (1, 0, 0, 0)
 
 
-def test_a_bomb_is_refused_at_once(place: Workplace) -> None:
+def test_an_entity_bomb_is_refused_at_once(place: Workplace) -> None:
     place.write("bomb.xml", document(*services([1])) + BOMB)
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
@@ -122,7 +122,7 @@ def test_a_bomb_is_refused_at_once(place: Workplace) -> None:
     assert grown_kb < 300_000
 
 
-def test_killed_on_its_way_it_has_done_nothing_or_all(place: Workplace) -> None:
+def test_a_killed_import_has_stored_all_or_nothing(place: Workplace) -> None:
     place.write("all.xml", document(*services(range(1000))))
     command = ("sam-db", "import", "gocdb", "--endpoints", "all.xml", "--at", "2026-11-01T03:00Z")
 

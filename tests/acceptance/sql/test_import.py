@@ -1,4 +1,4 @@
-"""History from files: killed at any instant and called again, every record is there, once."""
+"""History from files: after kills at any moment every record is stored exactly once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
     return place
 
 
-def test_killed_imports_go_on_and_nothing_is_lost_or_there_twice(place: Workplace) -> None:
+def test_killed_imports_resume_and_store_every_record_once(place: Workplace) -> None:
     half = RECORDS // 2
     text = "".join(map(_record, range(half)))
     place.write("old.txt", text)
@@ -56,7 +56,7 @@ def test_killed_imports_go_on_and_nothing_is_lost_or_there_twice(place: Workplac
     assert set(dead) == BAD
 
 
-def test_a_repeat_of_all_changes_nothing(place: Workplace) -> None:
+def test_a_repeated_import_changes_nothing(place: Workplace) -> None:
     place.write("history.txt", "".join(map(_record, range(1_500))))
     first = place.run("sam-db", "import", "records", "history.txt", "--json")
 
@@ -69,7 +69,7 @@ def test_a_repeat_of_all_changes_nothing(place: Workplace) -> None:
     assert sorted(_dead_letters(place)) == [7, 507, 1007]
 
 
-def test_a_database_that_is_away_is_told_and_the_file_is_kept(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     place = Workplace(
         tmp_path, broker=f"spool://{tmp_path}/spool", database="postgresql://sam@127.0.0.1:1/sam"
     ).write_configuration()
@@ -82,7 +82,7 @@ def test_a_database_that_is_away_is_told_and_the_file_is_kept(tmp_path: Path) ->
 
 
 def _kill_while_it_imports(place: Workplace, command: tuple[str, ...], number: int) -> int:
-    """SIGKILL some moments after a commit; how many records are stored then."""
+    """SIGKILL shortly after a commit; the number of records stored then."""
     chance = random.Random(number)
     before = _stored(place)
     with place.running(*command) as process:
@@ -114,13 +114,11 @@ def _stored(place: Workplace) -> int:
 
 
 def _rows(place: Workplace) -> list[int]:
-    found = query(place.database, "SELECT summaryData AS summary FROM metricOutput")
-    return [int(row["summary"].removeprefix("number ")) for row in found]
+    rows = query(place.database, "SELECT summaryData AS summary FROM metricOutput")
+    return [int(row["summary"].removeprefix("number ")) for row in rows]
 
 
 def _dead_letters(place: Workplace) -> list[int]:
-    bodies = [bytes(row["body"]).decode() for row in query(place.database, _BODIES)]
+    rows = query(place.database, "SELECT body FROM dead_letter")
+    bodies = [bytes(row["body"]).decode() for row in rows]
     return [int(body.split("summaryData: number ")[1].split("\n")[0]) for body in bodies]
-
-
-_BODIES = "SELECT body FROM dead_letter"

@@ -15,10 +15,10 @@ from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
+from sam_pipeline.sql.commands.import_gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.gocdb_changes import Snapshot, Window
+from sam_pipeline.sql.imports.gocdb_changes import GocdbSnapshot, Window
 from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
 from tests.support.database.gocdb_files import (
     document,
@@ -54,7 +54,7 @@ def take(engine: Engine, tmp_path: Path) -> Import:
             read_groups(path(groups)) if groups else {},
             read_downtimes(path(downtimes)) if downtimes else None,
         )
-        take_up(engine, exports, Snapshot(at, NOW, window=WINDOW, force=True))
+        apply_snapshot(engine, exports, GocdbSnapshot(at, NOW, window=WINDOW, force=True))
 
     return take
 

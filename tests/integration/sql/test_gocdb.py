@@ -1,4 +1,4 @@
-"""Snapshots of GOCDB in a database of either dialect."""
+"""Snapshots of GOCDB in either database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.import_gocdb import Exports, take_up
+from sam_pipeline.sql.commands.import_gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.gocdb_changes import Changes, Snapshot, Window
+from sam_pipeline.sql.imports.gocdb_changes import GocdbChanges, GocdbSnapshot, Window
 from sam_pipeline.sql.topology.view_rows import insert_rows
 from tests.support.database.gocdb_files import (
     document,
@@ -49,20 +49,20 @@ def take(
     groups: str = "",
     downtimes: str = "",
     force: bool = True,
-    write_it: bool = True,
-) -> list[Changes]:
+    dry_run: bool = False,
+) -> list[GocdbChanges]:
     """Import documents."""
     exports = Exports(
         read_endpoints([write(file, endpoints)]) if endpoints else None,
         read_groups([write(file, groups)]) if groups else {},
         read_downtimes([write(file, downtimes)]) if downtimes else None,
     )
-    snapshot = Snapshot(at, NOW, window=NOVEMBER if downtimes else None, force=force)
-    return take_up(engine, exports, snapshot, write_it)
+    snapshot = GocdbSnapshot(at, NOW, window=NOVEMBER if downtimes else None, force=force)
+    return apply_snapshot(engine, exports, snapshot, dry_run=dry_run)
 
 
 def hosts_valid(engine: Engine, *days: str) -> list[list[str]]:
-    """The hosts of the topology at each of these moments."""
+    """The hosts in the topology at each of these moments."""
     rows = query(engine, "SELECT host_name, valid_from, valid_to FROM report_topology ORDER BY 1")
     return [[host for host, start, end in rows if start <= day < (end or "9")] for day in days]
 
@@ -135,7 +135,7 @@ def test_a_changed_flag_begins_a_new_row(engine: Engine, file: Path) -> None:
     assert rows == [("Y", DAY1, DAY2), ("N", DAY2, None)]
 
 
-def test_a_site_changes_its_ngi_and_keeps_scopes_that_are_not_spoken_of(
+def test_a_site_that_changes_its_ngi_keeps_scopes_missing_from_the_export(
     engine: Engine, file: Path
 ) -> None:
     take(engine, file, DAY1, groups=document(site("A", "NGI_SI", ["EGI"])))
@@ -148,7 +148,7 @@ def test_a_site_changes_its_ngi_and_keeps_scopes_that_are_not_spoken_of(
     assert rows == [("EGI", DAY1, None), ("NGI_CH", DAY2, None), ("NGI_SI", DAY1, DAY2)]
 
 
-def test_a_downtime_moves_loses_a_service_and_is_cancelled(engine: Engine, file: Path) -> None:
+def test_a_downtime_is_moved_loses_a_service_and_is_cancelled(engine: Engine, file: Path) -> None:
     both = [("ce01", "CE"), ("se01", "SRM")]
     steps: Sequence[tuple[str, str]] = (
         (DAY1, nested_downtime(*both, start=START, end=END)),
@@ -188,7 +188,7 @@ def test_a_running_downtime_ends_with_the_snapshot_and_a_past_one_stays(
     ]
 
 
-def test_topology_of_other_sources_is_left_alone(engine: Engine, file: Path) -> None:
+def test_topology_of_other_sources_is_unchanged(engine: Engine, file: Path) -> None:
     insert(engine, "serviceEndpoint", endpoint_row(hostName="other.org", messageId="m-1"))
     take(engine, file, DAY2, endpoints=endpoints_of("ab"))
     take(engine, file, DAY3, endpoints=endpoints_of("a"))
@@ -212,32 +212,32 @@ def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> 
     assert stored(engine, "serviceEndpoint") == []
 
 
-def test_texts_come_back_as_they_were_so_that_a_repeat_changes_nothing(
+def test_texts_are_stored_unchanged_so_that_a_repeat_changes_nothing(
     engine: Engine, file: Path
 ) -> None:
-    words = "two\nlines,\ta tab, Ž, \u202e and 'quotes';  \n"
-    downtimes = document(downtime(description=words, site="A 'B' & <C>; select"))
+    description = "two\nlines,\ta tab, Ž, \u202e and 'quotes';  \n"
+    downtimes = document(downtime(description=description, site="A 'B' & <C>; select"))
     endpoints = document(service_endpoint(url="https://ce/?a=1&b=%20\\", site="A 'B' & <C>"))
     take(engine, file, DAY1, downtimes=downtimes, endpoints=endpoints)
 
     changes = take(engine, file, DAY2, downtimes=downtimes, endpoints=endpoints)
 
-    assert [(each.unchanged, each.rows) for each in changes] == [(1, ()), (1, ())]
+    assert [(change.unchanged, change.rows) for change in changes] == [(1, ()), (1, ())]
 
 
-def test_a_dry_run_tells_and_writes_nothing(engine: Engine, file: Path) -> None:
-    [changes] = take(engine, file, DAY1, endpoints=endpoints_of("ab"), write_it=False)
+def test_a_dry_run_writes_nothing(engine: Engine, file: Path) -> None:
+    [changes] = take(engine, file, DAY1, endpoints=endpoints_of("ab"), dry_run=True)
 
     assert (changes.new, len(changes.rows)) == (2, 2)
     assert stored(engine, "serviceEndpoint") == []
 
 
-def test_two_imports_at_once_follow_one_another(engine: Engine, file: Path) -> None:
+def test_concurrent_imports_run_one_after_another(engine: Engine, file: Path) -> None:
     exports = Exports(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
     counted: list[tuple[int, int]] = []
 
     def run() -> None:
-        [changes] = take_up(engine, exports, Snapshot(DAY1, NOW))
+        [changes] = apply_snapshot(engine, exports, GocdbSnapshot(DAY1, NOW))
         counted.append((changes.new, changes.unchanged))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
@@ -251,9 +251,9 @@ def test_two_imports_at_once_follow_one_another(engine: Engine, file: Path) -> N
 
 def test_an_import_waits_for_a_loader_that_creates_names(engine: Engine, file: Path) -> None:
     exports = Exports(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
-    found: list[Changes] = []
+    changes: list[GocdbChanges] = []
     thread = threading.Thread(
-        target=lambda: found.extend(take_up(engine, exports, Snapshot(DAY1, NOW)))
+        target=lambda: changes.extend(apply_snapshot(engine, exports, GocdbSnapshot(DAY1, NOW)))
     )
     with writing(engine) as connection:
         insert_rows(
@@ -266,7 +266,7 @@ def test_an_import_waits_for_a_loader_that_creates_names(engine: Engine, file: P
         assert thread.is_alive()
     thread.join()
 
-    assert [each.new for each in found] == [3]
+    assert [change.new for change in changes] == [3]
 
 
 def test_thousands_of_endpoints_are_one_import(engine: Engine, file: Path) -> None:

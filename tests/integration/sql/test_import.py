@@ -1,4 +1,4 @@
-"""Imports into either database: whole, once, and from where they were stopped."""
+"""Imports into either database: complete, repeated, and resumed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -20,11 +22,12 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.imports.checkpoint import Places, Tally, size_of
+from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE, Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
-from sam_pipeline.sql.imports.splitter import Place
+from sam_pipeline.sql.imports.splitter import Position
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
+from sam_pipeline.sql.loading.batch import Batch, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
 from tests.support.builders import metric_result
@@ -36,7 +39,7 @@ BATCH = 300
 
 
 class Killed(Exception):
-    """As if the process ended there."""
+    """As if the process ended here."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,23 +67,19 @@ def _record(number: int) -> str:
     )
 
 
-def run(engine: Engine, *files: Path, **changes: object) -> Tally:
+def run(engine: Engine, *files: Path, **changes: Any) -> ImportTotals:
     job = job_of(engine, files[0].parent / "state", **changes)
     for file in files:
         job.run(str(file))
     job.end()
-    return job.tally
+    return job.totals
 
 
-def job_of(engine: Engine, state: Path, **changes: object) -> Import:
+def job_of(
+    engine: Engine, state: Path, class_name: str = "metricOutput", restart: bool = False
+) -> Import:
     limits = limits_of_history(datetime.now(UTC))
-    arguments = {"class_name": "metricOutput", "limits": limits, "state": state, **changes}
-    return Import(
-        engine=engine,
-        catalogue=Catalogue(engine),
-        progress=Progress(),
-        **arguments,  # type: ignore[arg-type]
-    )
+    return Import(engine, Catalogue(engine), class_name, limits, Progress(), state, restart)
 
 
 def summaries(engine: Engine) -> list[str]:
@@ -89,7 +88,7 @@ def summaries(engine: Engine) -> list[str]:
 
 def bad_numbers(engine: Engine) -> list[int]:
     letters = list_dead_letters(engine)
-    bodies = [show_dead_letter(engine, one.dead_letter_id).body.decode() for one in letters]
+    bodies = [show_dead_letter(engine, letter.dead_letter_id).body.decode() for letter in letters]
     return sorted(int(body.split("summaryData: number ")[1].split("\n")[0]) for body in bodies)
 
 
@@ -97,32 +96,31 @@ def is_whole(engine: Engine) -> bool:
     """Every record of `history` is a row or a dead letter, once."""
     bad = [number for number in range(RECORDS) if number % 100 == 99]
     good = {f"number {number}" for number in range(RECORDS)} - {f"number {n}" for n in bad}
-    found = summaries(engine)
-    return (set(found), len(found)) == (good, len(good)) and bad_numbers(engine) == bad
+    rows = summaries(engine)
+    return (set(rows), len(rows)) == (good, len(good)) and bad_numbers(engine) == bad
 
 
 def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends before it can remember the place of the last of so many batches."""
-    keep, kept = Places.keep, [0]
+    """The process ends before it can save the position after this many batches."""
+    save, number = Checkpoint.save, count(1)
 
-    def counting(self: Places, place: Place, tally: Tally, size: int) -> None:
-        kept[0] += 1
-        if kept[0] == batches:
+    def counting(self: Checkpoint, *saved: Any) -> None:
+        if next(number) == batches:
             raise Killed
-        keep(self, place, tally, size)
+        save(self, *saved)
 
-    monkeypatch.setattr(Places, "keep", counting)
+    monkeypatch.setattr(Checkpoint, "save", counting)
 
 
 def test_every_record_becomes_a_row_or_a_dead_letter(engine: Engine, history: Path) -> None:
-    tally = run(engine, history)
+    totals = run(engine, history)
 
-    assert (tally.records, tally.rows, tally.refused) == (RECORDS, RECORDS - BAD, BAD)
-    assert tally.dead_letters == {"bad-status": BAD}
+    assert (totals.records, totals.rows, totals.refused) == (RECORDS, RECORDS - BAD, BAD)
+    assert totals.dead_letters == {"bad-status": BAD}
     assert is_whole(engine)
 
 
-def test_a_dead_letter_tells_where_it_came_from(engine: Engine, history: Path) -> None:
+def test_a_dead_letter_names_file_and_line(engine: Engine, history: Path) -> None:
     run(engine, history)
 
     first = min(list_dead_letters(engine), key=lambda letter: letter.dead_letter_id)
@@ -145,7 +143,7 @@ def test_a_repeat_changes_nothing(engine: Engine, history: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_a_stopped_import_goes_on_behind_its_last_place(
+def test_an_interrupted_import_resumes_at_its_checkpoint(
     engine: Engine, history: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packed:
@@ -154,14 +152,14 @@ def test_a_stopped_import_goes_on_behind_its_last_place(
         stop_after(2, patch)
         run(engine, history)
 
-    tally = run(engine, history)
+    totals = run(engine, history)
 
-    assert (tally.records, tally.rows, tally.refused) == (RECORDS, RECORDS - BAD, BAD)
-    assert tally.resumed == BATCH
+    assert (totals.records, totals.rows, totals.refused) == (RECORDS, RECORDS - BAD, BAD)
+    assert totals.resumed == BATCH
     assert is_whole(engine)
 
 
-def test_files_that_were_done_are_not_done_again(
+def test_completed_files_are_not_imported_again(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = history.with_name("first.txt")
@@ -170,9 +168,9 @@ def test_files_that_were_done_are_not_done_again(
         stop_after(3, patch)
         run(engine, first, history)
 
-    tally = run(engine, first, history)
+    totals = run(engine, first, history)
 
-    assert tally.resumed == 1 + BATCH
+    assert totals.resumed == 1 + BATCH
     assert is_whole(engine)
     assert list(history.parent.glob("state/*")) == []
 
@@ -192,7 +190,7 @@ def _damage_state(engine: Engine, history: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [_append, _touch, _damage_state])
-def test_a_place_is_not_believed_of_a_changed_file(
+def test_a_checkpoint_of_a_changed_file_is_ignored(
     change: Callable[[Engine, Path], None],
     engine: Engine,
     history: Path,
@@ -207,7 +205,7 @@ def test_a_place_is_not_believed_of_a_changed_file(
     assert is_whole(engine)
 
 
-def test_restart_begins_at_the_front(
+def test_restart_ignores_the_checkpoint(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Killed), monkeypatch.context() as patch:
@@ -218,24 +216,22 @@ def test_restart_begins_at_the_front(
     assert is_whole(engine)
 
 
-def test_a_place_is_not_believed_of_a_database_that_was_made_again(
-    own_engine: Engine, history: Path
-) -> None:
+def test_a_checkpoint_of_a_recreated_database_is_ignored(own_engine: Engine, history: Path) -> None:
     view = usable_view(Catalogue(own_engine), "metricOutput").name
     with InputFile(str(history)) as file, reading(own_engine) as connection:
-        old = Places(history.parent / "state", own_engine, view, file, history)
-        old.keep(Place(1, 1, 1), Tally(1, 1), size_of(connection))
-        believed = old.left(connection)
+        old = Checkpoint(history.parent / "state", own_engine, view, file)
+        old.save(Position(1, 1, 1), ImportTotals(1, 1), size_of(connection))
+        before = old.load(connection)
     _make_view_again(own_engine)
     with InputFile(str(history)) as file, reading(own_engine) as connection:
-        new = Places(history.parent / "state", own_engine, view, file, history)
-        found = new.left(connection)
+        new = Checkpoint(history.parent / "state", own_engine, view, file)
+        after = new.load(connection)
 
-    assert believed == (Place(1, 1, 1), Tally(1, 1, resumed=1))
-    assert found == (Place(), Tally())
+    assert before == (Position(1, 1, 1), ImportTotals(1, 1, resumed=1))
+    assert after == (Position(), ImportTotals())
 
 
-def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
+def test_without_the_identity_of_the_server_only_resuming_fails(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.checkpoint._POSTGRESQL", text("SELECT hidden()"))
@@ -243,11 +239,11 @@ def test_a_server_that_hides_who_it_is_costs_only_the_resuming(
     run(engine, history)
 
     assert is_whole(engine)
-    assert ("at the front" in caplog.text) == (engine.dialect.name == "postgresql")
+    assert (NOT_RESUMABLE in caplog.text) == (engine.dialect.name == "postgresql")
 
 
 def _make_view_again(engine: Engine) -> None:
-    """A new database at the same place; of SQLite an older copy of the same file."""
+    """A new view on PostgreSQL; on SQLite an older copy of the same file."""
     if engine.dialect.name == "sqlite":
         for path in Path(engine.get_execution_options()["sam_file"]).parent.glob("state/*"):
             document = json.loads(path.read_text())
@@ -269,9 +265,9 @@ def test_json_with_values_of_any_kind_is_imported(engine: Engine, tmp_path: Path
 
     run(engine, path)
 
-    found = stored(engine, "metricOutput")
-    assert [row["detailsData"] for row in found] == [records[0]["detailsData"]] * 2
-    assert all(str(row["messageId"]).startswith("import-") for row in found)
+    rows = stored(engine, "metricOutput")
+    assert [row["detailsData"] for row in rows] == [records[0]["detailsData"]] * 2
+    assert all(str(row["messageId"]).startswith("import-") for row in rows)
 
 
 def test_any_class_can_be_imported(engine: Engine, tmp_path: Path) -> None:
@@ -345,7 +341,7 @@ DOWNTIMES = [
 ]
 
 
-def test_a_line_that_only_the_database_refuses_stops_the_whole_table(
+def test_a_line_that_only_the_database_refuses_rolls_the_table_back(
     engine: Engine, tmp_path: Path
 ) -> None:
     path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
@@ -357,7 +353,7 @@ def test_a_line_that_only_the_database_refuses_stops_the_whole_table(
     assert (done.rows, stored(engine, "downtime"), list_dead_letters(engine)) == (0, [], [])
 
 
-def test_the_others_are_stored_if_one_asks_for_it(engine: Engine, tmp_path: Path) -> None:
+def test_keep_going_stores_the_other_lines(engine: Engine, tmp_path: Path) -> None:
     path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
 
     done = import_csv_file(engine, path, DOWNTIME, keep_going=True)
@@ -367,7 +363,7 @@ def test_the_others_are_stored_if_one_asks_for_it(engine: Engine, tmp_path: Path
     assert list_dead_letters(engine) == []
 
 
-def test_a_very_long_table_is_stored_by_batches(
+def test_a_very_long_table_is_stored_in_batches(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.table.ONE_TRANSACTION_LINES", 3)
@@ -380,7 +376,7 @@ def test_a_very_long_table_is_stored_by_batches(
     assert len(stored(engine, "downtime")) == 2
 
 
-def test_values_of_a_table_arrive_as_they_stand_there(engine: Engine, tmp_path: Path) -> None:
+def test_values_of_a_table_are_stored_unchanged(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_bytes(
         b"\xef\xbb\xbfSITENAME,starttime,endTime,classification,severity,description,hostName\r\n"
@@ -398,7 +394,7 @@ def test_values_of_a_table_arrive_as_they_stand_there(engine: Engine, tmp_path: 
     assert "hostName" not in row
 
 
-def test_a_table_says_what_an_insert_says(engine: Engine, tmp_path: Path) -> None:
+def test_a_table_and_an_insert_store_the_same_row(engine: Engine, tmp_path: Path) -> None:
     path = table(tmp_path / "g.csv", SITE_GROUP, ["EXAMPLE,North,federation,2010-01-01T00:00:00Z"])
     import_csv_file(engine, path, SITE_GROUP)
     by_table = [{**row, "messageId": ""} for row in stored(engine, "siteGroup")]
@@ -419,7 +415,7 @@ sys.exit(code)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """200 000 records (70 MB) were measured to need 68 MB, no more than 20 000."""
+    """Measured: 200 000 records (70 MB) need 68 MB, no more than 20 000."""
     url = f"sqlite:///{tmp_path}/sam.db"
     environment = {**os.environ, "SAM_DATABASE_URL": url, "STATE_DIRECTORY": str(tmp_path)}
 
@@ -452,13 +448,12 @@ def test_batches_are_bounded_in_bytes_too(
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.records.BATCH_BYTES", 10_000)
     sizes: list[int] = []
-    load = Import._load
 
-    def counting(self: Import, messages: Sequence[Message], file: str, tally: Tally) -> int:
+    def counting(catalogue: Catalogue, messages: Sequence[Message], *more: Any) -> Batch:
         sizes.append(len(messages))
-        return load(self, messages, file, tally)
+        return read_batch(catalogue, messages, *more)
 
-    monkeypatch.setattr(Import, "_load", counting)
+    monkeypatch.setattr("sam_pipeline.sql.imports.records.read_batch", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 

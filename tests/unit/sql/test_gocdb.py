@@ -1,4 +1,4 @@
-"""What an export of GOCDB says."""
+"""Exports of GOCDB as rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def refused(file: Path, *elements: str) -> list[str]:
-    """The lines of the refusal of endpoints."""
+    """The lines of the error about endpoints."""
     with pytest.raises(BadInput) as caught:
         read_endpoints([write(file, document(*elements))])
     return str(caught.value).splitlines()
@@ -60,7 +60,7 @@ def test_an_endpoint_has_site_host_flavour_uri_and_flags(file: Path) -> None:
     ]
 
 
-def test_pages_are_joined_wherever_they_stand(file: Path, tmp_path: Path) -> None:
+def test_pages_are_joined_within_and_across_files(file: Path, tmp_path: Path) -> None:
     first, second, third = (service_endpoint(host=f"{name}.org") for name in "abc")
     write(file, page(first), page(second))
     other = write(tmp_path / "page3.xml", page(second, third), page())
@@ -70,22 +70,19 @@ def test_pages_are_joined_wherever_they_stand(file: Path, tmp_path: Path) -> Non
     assert hosts == ["a.org", "b.org", "c.org"]
 
 
-def test_of_services_that_share_host_and_flavour_the_one_that_counts_stays(file: Path) -> None:
+def test_of_services_with_one_host_and_flavour_the_monitored_one_counts(file: Path) -> None:
     services = [
         service_endpoint(production="N", url="a:1", key="1G0"),
         service_endpoint(url="b:2", key="2G0"),
         service_endpoint(monitored="N", url="c:3", key="3G0"),
     ]
 
-    found = [
-        read_endpoints([write(file, document(*order))]) for order in (services, services[::-1])
-    ]
-
-    assert found[0] == found[1]
-    assert [row["serviceURI"] for row in found[0]] == ["b:2"]
+    for order in (services, services[::-1]):
+        rows = read_endpoints([write(file, document(*order))])
+        assert [row["serviceURI"] for row in rows] == ["b:2"]
 
 
-def test_a_flag_that_is_not_told_is_left_out(file: Path) -> None:
+def test_missing_flags_are_left_out(file: Path) -> None:
     write(file, document(service_endpoint(production="", monitored="")))
 
     [row] = read_endpoints([file])
@@ -93,7 +90,7 @@ def test_a_flag_that_is_not_told_is_left_out(file: Path) -> None:
     assert not {"production", "monitored"} & row.keys()
 
 
-def test_every_bad_element_is_told_with_its_line(file: Path) -> None:
+def test_all_bad_elements_are_reported_with_their_lines(file: Path) -> None:
     lines = refused(
         file,
         service_endpoint(),
@@ -105,16 +102,18 @@ def test_every_bad_element_is_told_with_its_line(file: Path) -> None:
 
     name = str(file)
     size = service_endpoint().count("\n")
-    assert lines == [
-        f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words' is not a host name",
-        f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION 'x' is neither Y nor N",
+    starts = [
+        f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words'",
+        f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION 'x'",
         f"{name}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
         f"{name}, line {3 + 4 * size}: SITE 14G0: is <SITE>, not <SERVICE_ENDPOINT>",
-        "nothing was changed: mend the export, or take these elements out of it",
+        "nothing was changed: ",
     ]
+    assert len(lines) == len(starts)
+    assert all(map(str.startswith, lines, starts)), lines
 
 
-def test_of_many_bad_elements_the_first_are_told(file: Path) -> None:
+def test_of_many_bad_elements_the_first_are_reported(file: Path) -> None:
     lines = refused(file, *[service_endpoint(host="?")] * 50)
 
     assert len(lines) == 22
@@ -133,7 +132,7 @@ def test_a_site_belongs_to_its_ngi_and_its_scopes(file: Path) -> None:
     }
 
 
-def test_a_list_of_sites_says_nothing_about_scopes(file: Path) -> None:
+def test_a_list_of_sites_has_no_scopes(file: Path) -> None:
     write(file, document(listed_site("A & B", "NGI_SI"), listed_site("C", "")))
 
     assert read_groups([file]) == {
@@ -141,27 +140,22 @@ def test_a_list_of_sites_says_nothing_about_scopes(file: Path) -> None:
     }
 
 
-def test_sites_that_lost_their_last_scope_are_told_to_have_none(file: Path) -> None:
+def test_a_site_without_scopes_gives_an_empty_list_of_scopes(file: Path) -> None:
     write(file, document(site("A", "NGI_SI", [])))
 
     assert read_groups([file])[SCOPE] == []
 
 
-def test_both_methods_tell_the_same_downtimes(file: Path, tmp_path: Path) -> None:
+def test_both_methods_give_the_same_downtimes(file: Path, tmp_path: Path) -> None:
     services = [("ce01.example.org", "CE"), ("SE01.example.org", "SRM")]
     flat = write(file, document(*(downtime(host=host, flavour=name) for host, name in services)))
     nested = write(tmp_path / "nested.xml", document(nested_downtime(*services)))
 
-    found = read_downtimes([flat])
-
-    assert found == read_downtimes([nested])
-    assert found == [
-        DOWNTIME,
-        {**DOWNTIME, "hostName": "se01.example.org", "serviceFlavour": "SRM"},
-    ]
+    other = {**DOWNTIME, "hostName": "se01.example.org", "serviceFlavour": "SRM"}
+    assert read_downtimes([flat]) == read_downtimes([nested]) == [DOWNTIME, other]
 
 
-def test_the_formatted_times_count_only_where_the_seconds_are_missing(file: Path) -> None:
+def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) -> None:
     text = document(downtime())
     for name, value in (("START_DATE", START), ("END_DATE", END)):
         text = text.replace(f"<{name}>{value}</{name}>", "")
@@ -172,7 +166,7 @@ def test_the_formatted_times_count_only_where_the_seconds_are_missing(file: Path
     assert (row["startTime"], row["endTime"]) == ("2025-11-24T09:00:00Z", "2025-11-24T13:00:00Z")
 
 
-def test_a_downtime_without_services_counts_for_none(
+def test_a_downtime_without_services_is_ignored(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_downtimes([write(file, document(nested_downtime()))]) == []
@@ -180,17 +174,17 @@ def test_a_downtime_without_services_counts_for_none(
 
 
 @pytest.mark.parametrize(
-    ("element", "words"),
+    ("element", "message"),
     [
-        (downtime(start=END, end=START), "before it begins"),
+        (downtime(start=END, end=START), "ends before it begins"),
         (downtime(key=""), "has no PRIMARY_KEY"),
         (downtime(host="", site=""), "hostName or siteName"),
         (downtime(severity=""), "needs severity"),
         (downtime().replace(f"{START}", "soon"), "'soon' is not a time"),
     ],
 )
-def test_a_downtime_that_cannot_be_is_refused(file: Path, element: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_an_invalid_downtime_is_refused(file: Path, element: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         read_downtimes([write(file, document(element))])
 
 

@@ -1,4 +1,4 @@
-"""`sam-db import gocdb` on an SQLite file: what is asked, told and refused."""
+"""`sam-db import gocdb` on an SQLite file: its arguments, output and errors."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ def answer(capsys: Output, *command: str) -> Any:
 
 
 def refusal(capsys: Output, *command: str) -> str:
-    """What a refused usage says."""
+    """The message of a usage error."""
     with pytest.raises(SystemExit) as caught:
         main(command)
     assert caught.value.code == USAGE
     return capsys.readouterr().err
 
 
-def test_an_import_tells_what_it_did_by_kind(capsys: Output, tmp_path: Path) -> None:
+def test_the_result_has_counts_by_kind(capsys: Output, tmp_path: Path) -> None:
     file = write(tmp_path / "x.xml", document(service_endpoint()))
 
-    told = answer(capsys, "import", "gocdb", "--endpoints", str(file), "--at", "2026-01-01T00:00Z")
+    result = answer(
+        capsys, "import", "gocdb", "--endpoints", str(file), "--at", "2026-01-01T00:00Z"
+    )
 
     counts = {"read": 1, "new": 1, "changed": 0, "ended": 0, "unchanged": 0, "kept": 0}
-    assert told == {
+    assert result == {
         "at": "2026-01-01T00:00:00Z",
         "dry_run": False,
         "kinds": [{"kind": "serviceEndpoint", **counts}],
@@ -69,20 +71,18 @@ def test_a_missing_file_and_a_bad_one_change_nothing(capsys: Output, tmp_path: P
 
     missing, bad = capsys.readouterr().err.splitlines()
     assert missing.endswith("no.xml: no such file or directory; nothing was changed")
-    assert bad.endswith("x.xml, line 1: the file ends here, cut off or empty")
+    assert "x.xml, line 1: the file ends here" in bad
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
-        ((), "say what to read"),
-        (("--endpoints", "x", "--window", "2026-01-01..2026-01-02"), "--window is about --down"),
-        (("--endpoints", "x", "--at", "2999-01-01T00:00Z"), "lies in the future"),
-        (("--endpoints", "x", "--since", "2999-01-01T00:00Z"), "lies after the snapshot"),
+        ((), "is required"),
+        (("--endpoints", "x", "--window", "2026-01-01..2026-01-02"), "--window needs --downtimes"),
+        (("--endpoints", "x", "--at", "2999-01-01T00:00Z"), "is in the future"),
+        (("--endpoints", "x", "--since", "2999-01-01T00:00Z"), "is after the snapshot"),
         (("--downtimes", "x", "--window", "November"), "is not a window"),
     ],
 )
-def test_what_no_import_can_be_is_refused(
-    capsys: Output, options: tuple[str, ...], words: str
-) -> None:
-    assert words in refusal(capsys, "import", "gocdb", *options)
+def test_bad_options_are_refused(capsys: Output, options: tuple[str, ...], message: str) -> None:
+    assert message in refusal(capsys, "import", "gocdb", *options)

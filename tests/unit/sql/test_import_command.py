@@ -1,10 +1,11 @@
-"""`sam-db import` on an SQLite file: what a person types, reads and gets for it."""
+"""`sam-db import` on an SQLite file: its arguments, output and errors."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -27,6 +28,7 @@ from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE
 from sam_pipeline.sql.imports.records import content_id, limits_of_history
 from sam_pipeline.sql.imports.table import read_header
 from tests.support.builders import NOW, metric_result
@@ -37,7 +39,7 @@ GROUPS = "siteName,groupName,groupType,validFrom\n"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
-    """A directory with a database; commands run in it."""
+    """The working directory of the commands, with a database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
     monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state")
@@ -91,7 +93,7 @@ def test_the_summary_is_one_object_in_json(capsys: Capture) -> None:
     }
 
 
-def test_a_repeat_says_again_what_is_bad_and_makes_no_second_dead_letter(capsys: Capture) -> None:
+def test_a_repeat_counts_bad_records_and_makes_no_second_dead_letter(capsys: Capture) -> None:
     file = write("a.txt", results("a") + results("b", metricStatus="FINE"))
     main(["import", "records", file])
 
@@ -110,7 +112,7 @@ def test_the_same_record_in_another_file_is_the_same_dead_letter() -> None:
     assert (count("metricOutput"), count("dead_letter")) == (1, 1)
 
 
-def test_a_dry_run_lists_what_is_bad_and_writes_nothing(place: Path, capsys: Capture) -> None:
+def test_a_dry_run_lists_bad_records_and_writes_nothing(place: Path, capsys: Capture) -> None:
     file = write("a.txt", results("a") + results("b", metricStatus="FINE"))
 
     assert main(["import", "records", "--dry-run", file]) == BAD_DATA
@@ -122,7 +124,7 @@ def test_a_dry_run_lists_what_is_bad_and_writes_nothing(place: Path, capsys: Cap
     assert not (place / "state").exists()
 
 
-def test_standard_input_is_a_file_as_well(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_standard_input_is_imported(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     with open(write("a.txt", results("a"))) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
 
@@ -150,17 +152,17 @@ def test_a_file_that_is_named_twice_is_imported_once(capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("1 records: 1 rows stored")
 
 
-def test_an_interrupted_import_says_that_it_goes_on(
+def test_an_interrupted_import_says_that_it_can_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def interrupt(*words: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     file = write("a.txt", results("a"))
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", interrupt)
         assert main(["import", "records", file]) == INTERRUPTED
-    assert "stopped after 1 records, which are done; the same" in capsys.readouterr().err
+    assert "interrupted: 1 records are imported; the same command" in capsys.readouterr().err
 
     assert main(["import", "records", "--json", file]) == OK
 
@@ -168,20 +170,21 @@ def test_an_interrupted_import_says_that_it_goes_on(
     assert (answer["records"], answer["rows"], answer["resumed"]) == (1, 1, 1)
 
 
-def test_a_missing_file_stops_everything_before_it_begins(capsys: Capture) -> None:
+def test_a_missing_file_is_reported_before_any_is_imported(capsys: Capture) -> None:
     assert main(["import", "records", write("a.txt", results("a")), "b.txt"]) == NO_INPUT
 
     assert "b.txt: no such file or directory; no file was imported" in capsys.readouterr().err
     assert count("metricOutput") == 0
 
 
-def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def refuse(*words: object, **more: object) -> None:
+def test_an_unreadable_file_has_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(
-        "sam_pipeline.sql.imports.input_file.open", refuse, raising=False
-    )  # root may read everything
+    # root may read everything
+    monkeypatch.setattr("sam_pipeline.sql.imports.input_file.open", refuse, raising=False)
 
     assert main(["import", "records", "a.txt"]) == NO_PERMISSION
     assert main(["import", "csv", "--class", "siteGroup", "a.csv"]) == NO_PERMISSION
@@ -189,19 +192,19 @@ def test_a_closed_file_is_no_permission(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "a.txt: permission denied" in capsys.readouterr().err
 
 
-def test_a_cut_gzip_is_told_and_what_came_before_is_kept(capsys: Capture) -> None:
+def test_a_truncated_gzip_is_reported_and_imported_up_to_its_end(capsys: Capture) -> None:
     packed = gzip.compress(results(*(f"ce{number}" for number in range(5000))).encode())
     file = write("a.gz", packed[: len(packed) // 2])
 
     assert main(["import", "records", file, "--json"]) == BAD_DATA
 
     [problem] = json.loads(capsys.readouterr().out)["problems"]
-    assert problem.startswith("a.gz: the gzip data end or break after")
+    assert problem.startswith("a.gz: the gzip data are")
     assert 0 < count("metricOutput") < 5000
     assert count("dead_letter") == 0
 
 
-def test_history_is_taken_and_the_future_is_not(capsys: Capture) -> None:
+def test_history_is_accepted_and_the_future_is_not(capsys: Capture) -> None:
     old = results("a", timestamp="2004-02-29T12:00:00Z")
     wrong = results("b", timestamp="1999-12-31T12:00:00Z", metricStatus="OK")
     ahead = results("c", timestamp="2999-01-01T00:00:00Z")
@@ -221,7 +224,7 @@ def test_the_age_can_be_limited() -> None:
     assert limits_of_history(NOW, timedelta(days=1000)).past == timedelta(days=1000)
 
 
-def test_an_unknown_class_is_told_once() -> None:
+def test_an_unknown_class_makes_no_dead_letters() -> None:
     file = write("a.txt", results("a"))
 
     assert main(["import", "records", "--class", "metricOutptu", file]) == CONFIG
@@ -240,21 +243,21 @@ def test_an_unknown_class_is_told_once() -> None:
         [],
     ],
 )
-def test_wrong_usage_is_told(arguments: list[str]) -> None:
+def test_bad_options_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["import", *arguments])
 
     assert caught.value.code == USAGE
 
 
-def test_a_state_directory_that_cannot_be_used_does_not_stop_an_import(
+def test_an_unusable_state_directory_does_not_stop_an_import(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/dev/null/state")
 
     assert main(["import", "records", write("a.txt", results("a"))]) == OK
 
-    assert "would start again at the front" in capsys.readouterr().err
+    assert NOT_RESUMABLE in capsys.readouterr().err
     assert count("metricOutput") == 1
 
 
@@ -300,18 +303,12 @@ def test_all_bad_lines_are_listed_and_nothing_is_loaded(capsys: Capture) -> None
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     assert [bad["line"] for bad in answer["bad"]] == [4, 5, 6, 7, 8]
-    assert [line.split(": ")[2].split(":")[-1] for line in captured.err.splitlines()] == [
-        "4",
-        "5",
-        "6",
-        "7",
-        "8",
-    ]
+    assert re.findall(r"^sam-db: error: g.csv:(\d+): ", captured.err, re.MULTILINE) == [*"45678"]
     assert (answer["lines"], answer["rows"], count("siteGroup")) == (6, 0, 0)
-    assert "is not in UTF-8" in captured.err
+    assert "not in UTF-8" in captured.err
 
 
-def test_the_good_lines_are_loaded_if_one_asks_for_it(capsys: Capture) -> None:
+def test_keep_going_loads_the_good_lines(capsys: Capture) -> None:
     file = write("g.csv", BAD_TABLE)
 
     assert main(["import", "csv", "--class", "siteGroup", "--keep-going", file]) == BAD_DATA
@@ -321,7 +318,7 @@ def test_the_good_lines_are_loaded_if_one_asks_for_it(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(("delimiter", "sign"), [(";", ";"), ("tab", "\t")])
-def test_other_delimiters_are_taken(delimiter: str, sign: str) -> None:
+def test_other_delimiters_are_accepted(delimiter: str, sign: str) -> None:
     table = (GROUPS + "A,North,federation,2026-11-01T00:00:00Z\n").replace(",", sign)
 
     arguments = ["--class", "siteGroup", "--delimiter", delimiter, write("g.csv", table)]
@@ -330,7 +327,7 @@ def test_other_delimiters_are_taken(delimiter: str, sign: str) -> None:
     assert count("siteGroup") == 1
 
 
-def test_everything_that_is_wrong_with_a_header_is_told() -> None:
+def test_all_problems_of_a_header_are_reported() -> None:
     with pytest.raises(BadInput) as caught:
         read_header(["sitename", "group_name", "SITENAME", "x"], SITE_GROUP, "g.csv", ",")
 
@@ -338,7 +335,7 @@ def test_everything_that_is_wrong_with_a_header_is_told() -> None:
     assert lines == [
         "no column 'group_name'; did you mean groupName?",
         "no column 'x'; there are siteName, groupName, groupType, weight, validFrom, validTo",
-        "column siteName stands there twice",
+        "column siteName is repeated",
         "missing: groupName, groupType, validFrom",
         "nothing was imported",
     ]
@@ -358,13 +355,13 @@ def test_a_downtime_needs_a_host_or_a_site() -> None:
     assert read_header([*header, "siteName"], DOWNTIME, "d.csv", ",")[-1] == "siteName"
 
 
-def test_an_empty_table_is_told(capsys: Capture) -> None:
+def test_an_empty_table_is_refused(capsys: Capture) -> None:
     assert main(["import", "csv", "--class", "siteGroup", write("g.csv", "")]) == BAD_DATA
 
     assert "missing: siteName, groupName, groupType, validFrom" in capsys.readouterr().err
 
 
-def test_a_table_from_a_pipe_is_read_as_one_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.write(writer, (GROUPS + "A,North,federation,2026-11-01T00:00:00Z\n").encode())
     os.close(writer)

@@ -1,4 +1,4 @@
-"""A long file becomes its records, whatever the block in which one ends."""
+"""A long file is cut into its records, wherever its blocks end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import read_wlcg, write_wlcg
 from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.splitter import Piece, Pieces, Place
+from sam_pipeline.sql.imports.splitter import Position, RawRecord, Splitter
 from tests.support.builders import metric_result
 
 RECORDS = [
@@ -29,58 +29,56 @@ JSON_FORMS = {"array": ARRAY, "lines": LINES, "pretty": PRETTY}
 
 @pytest.fixture(params=[1, 7, 100, 1000, 10**6])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many bytes are read at a time."""
+    """The number of bytes read at a time."""
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", request.param)
     return int(request.param)
 
 
-def read(path: Path, place: Place = Place()) -> tuple[list[Piece], Pieces]:  # noqa: B008
-    with InputFile(str(path)) as file:
-        pieces = Pieces(file, METRIC_OUTPUT.name, METRIC_OUTPUT.keys, place)
-        return list(pieces), pieces
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "records"
 
 
-def file_of(tmp_path: Path, body: bytes) -> Path:
-    path = tmp_path / "records"
+def read(path: Path, body: bytes, *start: Position) -> tuple[list[RawRecord], Splitter]:
     path.write_bytes(body)
-    return path
+    with InputFile(str(path)) as file:
+        position = start[0] if start else Position()
+        splitter = Splitter(file, METRIC_OUTPUT.name, METRIC_OUTPUT.keys, position)
+        return list(splitter), splitter
 
 
-def raws(body: bytes, tmp_path: Path) -> list[bytes]:
-    pieces, _ = read(file_of(tmp_path, body))
-    return [piece.raw for piece in pieces]
+def raws(path: Path, body: bytes) -> list[bytes]:
+    return [record.raw for record in read(path, body)[0]]
 
 
 @pytest.mark.usefixtures("block")
-def test_text_is_cut_as_the_reader_cuts_it(tmp_path: Path) -> None:
-    pieces, _ = read(file_of(tmp_path, TEXT))
+def test_text_is_cut_as_the_reader_cuts_it(path: Path) -> None:
+    records, _ = read(path, TEXT)
 
-    assert [(piece.raw, piece.line) for piece in pieces] == [
+    assert [(record.raw, record.line) for record in records] == [
         (record.raw, record.line) for record in read_wlcg(TEXT, message_class=METRIC_OUTPUT)
     ]
 
 
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("form", JSON_FORMS)
-def test_every_form_of_json_gives_the_same_objects(form: str, tmp_path: Path) -> None:
-    found = raws(JSON_FORMS[form], tmp_path)
-
-    assert [json.loads(raw) for raw in found] == RECORDS
+def test_every_form_of_json_gives_the_same_objects(form: str, path: Path) -> None:
+    assert [json.loads(raw) for raw in raws(path, JSON_FORMS[form])] == RECORDS
 
 
 @pytest.mark.parametrize("body", [TEXT, ARRAY, LINES, PRETTY], ids=["text", *JSON_FORMS])
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_reading_goes_on_behind_any_record(
-    body: bytes, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_reading_can_start_after_any_record(
+    body: bytes, packed: bool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
-    path = file_of(tmp_path, gzip.compress(body) if packed else body)
-    whole, _ = read(path)
+    body = gzip.compress(body) if packed else body
+    whole, _ = read(path, body)
 
-    for number, piece in enumerate(whole, 1):
-        rest, pieces = read(path, piece.end)
+    for number, record in enumerate(whole, 1):
+        rest, splitter = read(path, body, record.end)
         assert rest == whole[number:]
-        assert pieces.damage is None
+        assert splitter.damage is None
 
 
 @pytest.mark.usefixtures("block")
@@ -98,60 +96,58 @@ def test_reading_goes_on_behind_any_record(
     ],
 )
 def test_a_broken_object_ends_where_the_next_begins(
-    body: bytes, expected: list[bytes], tmp_path: Path
+    body: bytes, expected: list[bytes], path: Path
 ) -> None:
-    assert raws(body, tmp_path) == expected
+    assert raws(path, body) == expected
 
 
-def test_a_byte_order_mark_is_no_part_of_an_object(tmp_path: Path) -> None:
-    assert raws(b'\xef\xbb\xbf{"a": 1}', tmp_path) == [b'{"a": 1}']
+def test_a_byte_order_mark_is_not_part_of_an_object(path: Path) -> None:
+    assert raws(path, b'\xef\xbb\xbf{"a": 1}') == [b'{"a": 1}']
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \r\n", b"[]"])
-def test_nothing_is_no_record(body: bytes, tmp_path: Path) -> None:
-    assert raws(body, tmp_path) == []
+def test_blanks_are_not_a_record(body: bytes, path: Path) -> None:
+    assert raws(path, body) == []
 
 
-def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+def test_line_numbers_are_those_of_the_file(path: Path) -> None:
     body = b"\n\nhostName: a\nmetricName: m\nEOT\n\nhostName: b\nEOT\n"
 
-    pieces, _ = read(file_of(tmp_path, body))
+    records, _ = read(path, body)
 
-    assert [(piece.line, piece.end.record) for piece in pieces] == [(3, 1), (7, 2)]
+    assert [(record.line, record.end.record) for record in records] == [(3, 1), (7, 2)]
 
 
-def test_a_cut_gzip_gives_the_records_before_the_cut(tmp_path: Path) -> None:
+def test_a_truncated_gzip_gives_the_records_before_its_end(path: Path) -> None:
     packed = gzip.compress(TEXT * 50)
 
-    pieces, found = read(file_of(tmp_path, packed[: len(packed) // 2]))
+    records, splitter = read(path, packed[: len(packed) // 2])
 
-    assert 0 < len(pieces) < len(RECORDS) * 50
-    assert {piece.raw for piece in pieces} <= {write_wlcg(record).encode() for record in RECORDS}
-    assert "gzip" in (found.damage or "")
-
-
-def test_several_gzips_in_one_file_are_read_as_one(tmp_path: Path) -> None:
-    assert len(raws(gzip.compress(TEXT) + gzip.compress(TEXT), tmp_path)) == 2 * len(RECORDS)
+    assert 0 < len(records) < len(RECORDS) * 50
+    assert {record.raw for record in records} <= {write_wlcg(known).encode() for known in RECORDS}
+    assert "gzip" in (splitter.damage or "")
 
 
-def test_an_array_that_is_not_closed_is_told(tmp_path: Path) -> None:
-    pieces, found = read(file_of(tmp_path, ARRAY[:-1]))
-
-    assert len(pieces) == len(RECORDS)
-    assert "not closed" in (found.damage or "")
+def test_several_gzips_in_one_file_are_read_as_one(path: Path) -> None:
+    assert len(raws(path, gzip.compress(TEXT) * 2)) == 2 * len(RECORDS)
 
 
-def test_a_file_without_records_needs_no_more_memory_than_a_long_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_array_that_is_not_closed_is_reported(path: Path) -> None:
+    records, splitter = read(path, ARRAY[:-1])
+
+    assert len(records) == len(RECORDS)
+    assert "not closed" in (splitter.damage or "")
+
+
+def test_a_record_without_an_end_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.LONGEST_RECORD", 4000)
     body = TEXT[: TEXT.index(b"\nEOT\nhost") + 5] + b"detailsData: x\n" + b"all the same\n" * 1000
 
-    pieces, found = read(file_of(tmp_path, body))
+    records, splitter = read(path, body)
 
-    assert len(pieces) == 1
-    assert "no line EOT in 4000 bytes" in (found.damage or "")
+    assert len(records) == 1
+    assert "no line EOT in 4000 bytes" in (splitter.damage or "")
 
 
 @settings(deadline=None)
@@ -164,19 +160,13 @@ def test_a_file_without_records_needs_no_more_memory_than_a_long_one(
     ).map(lambda parts: "{" + "".join(parts)),
     size=st.integers(min_value=1, max_value=50),
 )
-def test_of_the_oddest_json_no_byte_that_counts_is_lost(
+def test_malformed_json_loses_no_byte_except_separators(
     body: str, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("odd") / "records"
-    path.write_bytes(body.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", size)
-        pieces, _ = read(path)
+        kept = b"".join(raws(path, body.encode()))
 
-    kept = b"".join(piece.raw for piece in pieces)
-    assert _solid(kept) == _solid(body.encode())
-
-
-def _solid(body: bytes) -> bytes:
-    """Without what may stand between two objects."""
-    return body.translate(None, b" \t\r\n,[]")
+    separators = b" \t\r\n,[]"
+    assert kept.translate(None, separators) == body.encode().translate(None, separators)
