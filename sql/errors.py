@@ -1,21 +1,21 @@
 """What can go wrong with the database, by what the caller does next.
 
 SqlError
-├── DatabaseMissing       there is none of that name: configure or make one
-├── SchemaMismatch        it has another schema than this program: both versions are named
+├── DatabaseMissing       no database has that name: configure or create one
+├── SchemaMismatch        its schema has another version than this program: both are named
 ├── DatabaseAway          wait and try again; nothing was committed
-│   ├── DatabaseRefused   it is there and does not let us in: someone must act, then try again
+│   ├── DatabaseRefused   it is there and denies access: someone must act, then try again
 │   └── DatabaseFull      its disk is full: someone must make room, then try again
-├── StatementFailed       the database took the question and refuses it: a bug, or a changed schema
+├── StatementFailed       the database refuses a statement of ours: a bug, or a changed schema
 ├── RepairRefused         a site's own objects are in the way of a repair; nothing was changed
-├── CannotCreate          the SQLite file can't be made
-├── BadInput              a file to import is missing, closed or bad: its exit code says which
+├── CannotCreate          the SQLite file can't be created
+├── BadInput              a file to import is missing, unreadable or bad: see its exit code
 ├── DowntimeRefused       no downtime has that id, or it can't be ended then
 ├── NoSuchDeadLetter      no dead letter has that number
 └── EditRefused           the dead letter is replayed or dropped, or nothing would change
 
-What the drivers raise is told apart by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
-`kind_of` says whether to retry, to give up a class, or to give up a record.
+Errors of the drivers are classified by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
+`kind_of` decides whether to retry, to give up a class, or to give up a record.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CannotCreate(SqlError):
 
 
 class BadInput(SqlError):
-    """About a file that a person named; `text` says what was done of it."""
+    """About a file that a person named; `text` says how far the import came."""
 
     def __init__(self, text: str, exit_code: int = BAD_DATA) -> None:
         super().__init__(text)
@@ -110,7 +110,7 @@ class EditRefused(SqlError):
 class Kind(enum.Enum):
     """What to do about an error of the driver."""
 
-    RETRY = "the database is away, busy or full: the same again later"
+    RETRY = "the database is away, busy or full: try again later"
     CLASS = "the view, its trigger or a grant is broken: every record of the class fails"
     RECORD = "this record can never be loaded"
 
@@ -127,7 +127,7 @@ SQLSTATES = {
     "10": Kind.RECORD,  # XQuery
     "20": Kind.RECORD,  # no branch of a CASE fits the value
     "21": Kind.RECORD,  # more rows than one
-    "22": Kind.RECORD,  # a value that is none of its type
+    "22": Kind.RECORD,  # a value that does not fit its type
     "23": Kind.RECORD,  # constraint
     "24": Kind.RECORD,  # cursor state
     "25": Kind.CLASS,  # transaction state
@@ -142,7 +142,7 @@ SQLSTATES = {
     "2F": Kind.RECORD,  # function without RETURN
     "34": Kind.RECORD,  # cursor missing
     "38": Kind.RECORD,  # a function in another language
-    "39": Kind.CLASS,  # a function that can't be called so
+    "39": Kind.CLASS,  # a function that can't be called like that
     "3B": Kind.CLASS,  # savepoint
     "3D": Kind.RETRY,  # the database was dropped
     "3F": Kind.CLASS,  # schema missing
@@ -150,7 +150,7 @@ SQLSTATES = {
     "42": Kind.CLASS,  # table, column, function or privilege missing
     "44": Kind.RECORD,  # WITH CHECK OPTION of a view
     "53": Kind.RETRY,  # disk full, memory, too many connections
-    "54": Kind.RECORD,  # too big, too complex: a text that no index holds
+    "54": Kind.RECORD,  # too big, too complex: a text too long for an index
     "55": Kind.CLASS,  # object not ready: the view has lost its trigger
     "55006": Kind.RETRY,  # object in use
     "55P03": Kind.RETRY,  # lock timeout
@@ -160,12 +160,12 @@ SQLSTATES = {
     "F0": Kind.RETRY,  # configuration files of the server
     "HV": Kind.CLASS,  # foreign tables
     "P0": Kind.RECORD,  # RAISE in a trigger
-    "XX": Kind.RECORD,  # what the server did not foresee
-    "XX001": Kind.RETRY,  # damaged data: a person's business, not the record's fault
+    "XX": Kind.RECORD,  # internal errors of the server
+    "XX001": Kind.RETRY,  # damaged data: for a person to solve, not the record's fault
     "XX002": Kind.RETRY,  # damaged index
 }
-"""By SQLSTATE or its first two characters, all of PostgreSQL's; one of a trigger's own making,
-which is not here, is the record's fault."""
+"""By SQLSTATE or its first two characters, all of PostgreSQL's. Any other one was made up by a
+trigger: the record's fault."""
 
 DISK_FULL = "53100"
 PERMISSION_DENIED = "42501"
@@ -197,8 +197,8 @@ SQLITE_NAMES = {
 }
 """By the first two words of the error's name."""
 
-# SQLITE_ERROR is also what a function in a trigger gives for a bad value; only these texts say
-# that the view itself is broken.
+# A function in a trigger gives SQLITE_ERROR for a bad value as well; only with these texts is the
+# view itself broken.
 _SQLITE_BROKEN = re.compile(r"no such |cannot modify |has no column named |values for \d+ columns")
 
 _REFUSED = re.compile(
@@ -208,15 +208,15 @@ _REFUSED = re.compile(
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
 LONGEST_DETAIL = 200
-"""So many characters of `Key (column)=(value) already exists.` are told."""
+"""How many characters of `Key (column)=(value) already exists.` a message quotes."""
 
 _COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
 
-# What drivers raise before anything is sent: NUL in a text, a lone surrogate, an integer too big.
+# Raised by drivers before anything is sent: NUL in a text, a lone surrogate, an integer too big.
 BINDING_ERRORS = (ValueError, OverflowError)
 
-# Not all of the drivers' own errors pass through SQLAlchemy: COPY's and those while connecting
-# to SQLite do not.
+# Not all errors of the drivers pass through SQLAlchemy: those of COPY, and of connecting to
+# SQLite, do not.
 DATABASE_ERRORS = (SQLAlchemyError, psycopg2.Error, sqlite3.Error)
 
 DRIVER_ERRORS = (*DATABASE_ERRORS, *BINDING_ERRORS)
@@ -228,7 +228,10 @@ def kind_of(error: Exception) -> Kind:
     if getattr(error, "connection_invalidated", False):
         return Kind.RETRY
     if isinstance(orig, sqlite3.Error):
-        return _sqlite_kind(_sqlite_name(orig), str(orig))
+        name = _sqlite_name(orig)
+        if name == "SQLITE_ERROR" and _SQLITE_BROKEN.search(str(orig)):
+            return Kind.CLASS
+        return SQLITE_NAMES.get("_".join(name.split("_")[:2]), Kind.RECORD)
     if not isinstance(orig, psycopg2.Error):
         return Kind.RECORD
     state = orig.pgcode
@@ -239,17 +242,17 @@ def kind_of(error: Exception) -> Kind:
 
 
 def is_collision(error: Exception) -> bool:
-    """Two transactions stood in each other's way: run this one again at once."""
+    """Two transactions were in each other's way: run this one again at once."""
     return sqlstate(error).startswith("40")
 
 
 def sqlstate(error: Exception) -> str:
-    """The code of an error of PostgreSQL; empty where there is none."""
+    """The code of an error of PostgreSQL, or ""."""
     return getattr(_of_driver(error), "pgcode", None) or ""
 
 
-def words_of(error: Exception) -> str:
-    """One line: SQLSTATE or SQLite's error name, what the database says, the column if known."""
+def message_of(error: Exception) -> str:
+    """One line: SQLSTATE or SQLite's error name, the database's message, the column if known."""
     orig = _of_driver(error)
     if isinstance(orig, sqlite3.Error):
         return f"{_sqlite_name(orig)}: {orig}"
@@ -268,18 +271,21 @@ def translated(error: Exception, database: str) -> SqlError:
     """An error of a driver as one of ours."""
     if kind_of(error) is Kind.RETRY:
         return away(error, database)
-    text = f"{database}: {words_of(error)}"
-    return DatabaseRefused(text) if _is_denied(error) else StatementFailed(text)
+    text = f"{database}: {message_of(error)}"
+    is_denied = sqlstate(error) == PERMISSION_DENIED
+    return DatabaseRefused(text) if is_denied else StatementFailed(text)
 
 
 def away(error: Exception, database: str) -> SqlError:
-    """Whatever it is, it is no record's fault: to be tried again when someone has acted."""
-    text = _first_line(_of_driver(error))
+    """An error that is not a record's fault: to be tried again, perhaps after someone has acted."""
+    orig = _of_driver(error)
+    text = _first_line(orig)
     if _NO_DATABASE.search(text):
         return DatabaseMissing(f"{database}: {text}")
-    if _REFUSED.search(text) or _is_denied(error):
+    if _REFUSED.search(text) or sqlstate(error) == PERMISSION_DENIED:
         return DatabaseRefused(f"{database}: {text}")
-    if _is_full(error):
+    file_is_full = isinstance(orig, sqlite3.Error) and _sqlite_name(orig) == "SQLITE_FULL"
+    if file_is_full or sqlstate(error) == DISK_FULL:
         return DatabaseFull(f"{database}: {text}; make room, then try again")
     return DatabaseAway(f"{database}: {text}")
 
@@ -288,26 +294,9 @@ def _of_driver(error: Exception) -> BaseException:
     return getattr(error, "orig", None) or error
 
 
-def _is_denied(error: Exception) -> bool:
-    return sqlstate(error) == PERMISSION_DENIED
-
-
-def _is_full(error: Exception) -> bool:
-    orig = _of_driver(error)
-    if isinstance(orig, sqlite3.Error):
-        return _sqlite_name(orig) == "SQLITE_FULL"
-    return sqlstate(error) == DISK_FULL
-
-
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0]
 
 
 def _sqlite_name(error: sqlite3.Error) -> str:
     return str(getattr(error, "sqlite_errorname", type(error).__name__))
-
-
-def _sqlite_kind(name: str, text: str) -> Kind:
-    if name == "SQLITE_ERROR" and _SQLITE_BROKEN.search(text):
-        return Kind.CLASS
-    return SQLITE_NAMES.get("_".join(name.split("_")[:2]), Kind.RECORD)

@@ -115,10 +115,10 @@ def _opened(connection: Connection) -> Iterator[Any]:
         with closing(_connect(connection)) as database:
             yield database
     except Exception as error:
-        from sam_pipeline.sql.errors import DATABASE_ERRORS, words_of  # slow to import
+        from sam_pipeline.sql.errors import DATABASE_ERRORS, message_of  # slow to import
 
         if isinstance(error, DATABASE_ERRORS):
-            raise TaskError(words_of(error)) from None
+            raise TaskError(message_of(error)) from None
         raise
 
 

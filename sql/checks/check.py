@@ -15,7 +15,7 @@ from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.roles import LOADER, SCHEMA, foreign_schema
 from sam_pipeline.sql.database.script import view_names
 from sam_pipeline.sql.database.version import require_current
-from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, kind_of, words_of
+from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.catalogue import class_views
 
 IN_TABLES = ("column", "constraint", "index")
@@ -55,7 +55,7 @@ def find_problems(engine: Engine) -> list[Problem]:
             if kind_of(error) is Kind.RETRY:
                 raise
             refused = "tables, views and rights can't be compared (run as their owner)"
-            problems.append(Problem(f"{refused}: {words_of(error)}"))
+            problems.append(Problem(f"{refused}: {message_of(error)}"))
     # Of a site's own ones: a built-in one is compared with the other objects.
     schemas_own = view_names(engine.dialect.name)
     for view in class_views(engine):

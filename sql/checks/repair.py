@@ -35,8 +35,8 @@ from sam_pipeline.sql.errors import (
     Kind,
     RepairRefused,
     kind_of,
+    message_of,
     sqlstate,
-    words_of,
 )
 
 RECREATED = ("view", "function", "trigger")
@@ -131,7 +131,7 @@ def _attempt(connection: Connection, what: str) -> Iterator[None]:
     except DATABASE_ERRORS as error:
         if kind_of(error) is Kind.RETRY:
             raise
-        logger.warning("%s: %s", what, words_of(error))
+        logger.warning("%s: %s", what, message_of(error))
 
 
 def _give_to_owner(connection: Connection, ours: Objects) -> list[str]:
@@ -228,6 +228,6 @@ def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> l
                     raise
                 raise RepairRefused(
                     f"{name_of(connection.engine)}: grant {grant} would be lost"
-                    f" ({words_of(error)}): revoke it first; nothing was changed"
+                    f" ({message_of(error)}): revoke it first; nothing was changed"
                 ) from error
     return done

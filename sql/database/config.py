@@ -35,9 +35,7 @@ class DatabaseConfig:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The same, where it may be that nothing is said."""
-
+class _OptionalUrl:
     url: str | None = field(default=None, repr=False, metadata={"check": _problem})
 
 
@@ -45,36 +43,30 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     """Where the database is.
 
     Raises:
-        ConfigError: no or no good URL, in the file or the environment.
+        ConfigError: no URL, or a bad one, in the file or the environment.
     """
-    url = config.load(DatabaseConfig, "database", args.config, os.environ).url
-    return DatabaseConfig(_url(args, url))
+    return _resolved(args, config.load(DatabaseConfig, "database", args.config, os.environ).url)
 
 
 def find_database(args: argparse.Namespace) -> DatabaseConfig | None:
-    """The same; None where no URL is configured.
+    """Like `load_database`, but None where no URL is configured.
 
     Raises:
-        ConfigError: the URL is no good.
+        ConfigError: the URL is bad.
     """
-    url = config.load(_Found, "database", args.config, os.environ).url
-    return DatabaseConfig(_url(args, url)) if url else None
-
-
-def _url(args: argparse.Namespace, url: str) -> str:
-    file = config.find_file(args.config, os.environ)
-    return url if file is None or os.environ.get(VARIABLE) else _beside(file, url)
+    url = config.load(_OptionalUrl, "database", args.config, os.environ).url
+    return _resolved(args, url) if url else None
 
 
 def state_directory() -> Path:
-    """Where an import that was stopped remembers how far it came."""
+    """Where an interrupted import stores how far it came."""
     return config.state_dir(os.environ)
 
 
-def _beside(file: Path, url: str) -> str:
-    """A relative path of an SQLite file is relative to the configuration file."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite":
-        return url
-    path = file.parent / str(parsed.database)
-    return parsed.set(database=str(path)).render_as_string(hide_password=False)
+def _resolved(args: argparse.Namespace, url: str) -> DatabaseConfig:
+    """A relative path of an SQLite file in sam.toml is relative to sam.toml."""
+    file, parsed = config.find_file(args.config, os.environ), make_url(url)
+    if file and not os.environ.get(VARIABLE) and parsed.get_backend_name() == "sqlite":
+        path = file.parent / str(parsed.database)
+        url = parsed.set(database=str(path)).render_as_string(hide_password=False)
+    return DatabaseConfig(url)

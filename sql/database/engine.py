@@ -23,8 +23,8 @@ from sam_pipeline.sql.errors import (
 )
 
 BUSY_TIMEOUT_S = 30
-"""How long to wait for another writer (SQLite) or a lock (PostgreSQL) before calling it away,
-unless the URL says otherwise."""
+"""How long to wait for another writer (SQLite) or a lock (PostgreSQL) before the database counts
+as away, unless the URL says otherwise."""
 
 # A dead peer is noticed after a minute, not after the two hours of the kernel's defaults.
 POSTGRESQL_ARGUMENTS: dict[str, Any] = {
@@ -36,7 +36,7 @@ POSTGRESQL_ARGUMENTS: dict[str, Any] = {
     "options": f"-c timezone=UTC -c lock_timeout={BUSY_TIMEOUT_S}s",
 }
 
-# The last one is how the driver is named in full.
+# The driver's full name last.
 POSTGRESQL = ("postgresql", "postgresql+psycopg2")
 SQLITE = ("sqlite", "sqlite+pysqlite")
 
@@ -47,9 +47,10 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     """An engine for the database at `url`; an SQLite file must exist unless `create`.
 
     Raises:
-        ConfigError: not a URL we know.
-        DatabaseMissing: there is no such file.
-        CannotCreate: the directory for it is missing or closed.
+        ConfigError: not a URL of PostgreSQL or of an SQLite file.
+        DatabaseMissing: no such file.
+        DatabaseRefused: no permission to write it.
+        CannotCreate: its directory does not exist.
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -58,7 +59,7 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
 
 
 def postgresql_arguments(url: URL) -> dict[str, Any]:
-    """How to connect: as we do, but for what the URL says: `?options=-c lock_timeout=5s`."""
+    """Our arguments, unless the URL has its own, like `?options=-c lock_timeout=5s`."""
     theirs = url.normalized_query
     ours = {name: value for name, value in POSTGRESQL_ARGUMENTS.items() if name not in theirs}
     if "options" in theirs:  # of two values of a setting the server takes the last
@@ -74,18 +75,19 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
-        raise ConfigError(["is no URL; want e.g. sqlite:////var/lib/sam/sam.db"]) from None
+    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
+        example = "sqlite:////var/lib/sam/sam.db"
+        raise ConfigError([f"is not a URL (expected one like {example})"]) from None
     if parsed.drivername in POSTGRESQL:
         return parsed.set(drivername=POSTGRESQL[-1])
     if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):
-        _busy_timeout(parsed)
+        _busy_timeout(parsed)  # refuse a bad one now
         return parsed
-    raise ConfigError([f"want postgresql+psycopg2:// or sqlite:///FILE, not {_shown(parsed)}"])
+    raise ConfigError([f"must be postgresql+psycopg2://… or sqlite:///FILE, not {_shown(parsed)}"])
 
 
 def name_of(engine: Engine) -> str:
-    """The database's URL as a person may see it: without the password."""
+    """The database's URL without the password."""
     url = engine.url
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{engine.get_execution_options()['sam_file']}"
@@ -101,7 +103,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading_at_once(engine: Engine) -> Iterator[Connection]:
-    """As `reading`; all statements see the database as it was at the first (SQLite: always so)."""
+    """Like `reading`; all statements see the database as it was at the first one."""
+    # SQLite always does so.
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with reading(engine) as connection:
@@ -110,14 +113,14 @@ def reading_at_once(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """As `reading`, for a transaction that is going to write; committed on leaving the block."""
+    """Like `reading`, for a transaction that is going to write; committed on leaving the block."""
     with _translated(engine), write_transaction(engine) as connection:
         yield connection
 
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
-    """As `writing`, for those who tell the driver's errors apart."""
+    """Like `writing`, but with the driver's own errors."""
     # SQLite: a transaction that reads first and writes later fails at once, without waiting, if
     # another one wrote in between. So a writer says so at its beginning.
     with engine.execution_options(**{_WRITES: True}).begin() as connection:
@@ -138,7 +141,15 @@ def _shown(url: URL) -> str:
 
 def _sqlite_engine(url: URL, create: bool) -> Engine:
     path = Path(str(url.database)).absolute()
-    _check_file(path, create)
+    if not path.parent.is_dir() and create:
+        raise CannotCreate(f"{path}: the directory {path.parent} does not exist")
+    if not path.exists() and not create:
+        raise DatabaseMissing(f"{path}: no such database; `sam-db upgrade` creates it")
+    if path.is_dir():
+        raise DatabaseMissing(f"{path}: is a directory, not a database")
+    written = path if path.exists() else path.parent
+    if not os.access(written, os.R_OK | os.W_OK):
+        raise DatabaseRefused(f"{path}: no permission to write {written}")
     # mode=rw: a file that vanishes later must not come back empty.
     mode = "rwc" if create else "rw"
     file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
@@ -153,24 +164,12 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
 
 
 def _busy_timeout(url: URL) -> float:
-    """In seconds, as the URL says: `?timeout=5`."""
-    said = url.query.get("timeout", str(BUSY_TIMEOUT_S))
+    """In seconds: `?timeout=5` in the URL, or the default."""
+    timeout = url.query.get("timeout", str(BUSY_TIMEOUT_S))
     try:
-        return float(str(said))
+        return float(str(timeout))
     except ValueError:
-        raise ConfigError([f"timeout={said}: want a number of seconds"]) from None
-
-
-def _check_file(path: Path, create: bool) -> None:
-    if not path.parent.is_dir() and create:
-        raise CannotCreate(f"{path}: the directory {path.parent} does not exist")
-    if not path.exists() and not create:
-        raise DatabaseMissing(f"{path}: no such database; `sam-db upgrade` makes it")
-    if path.is_dir():
-        raise DatabaseMissing(f"{path}: is a directory, not a database")
-    wanted = path if path.exists() else path.parent
-    if not os.access(wanted, os.R_OK | os.W_OK):
-        raise DatabaseRefused(f"{path}: no permission to write {wanted}")
+        raise ConfigError([f"timeout={timeout} is not a number of seconds"]) from None
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

@@ -15,22 +15,22 @@ def open_database(args: argparse.Namespace) -> Engine:
     """The database of `--config` or the environment, of this program's version.
 
     Raises:
-        ConfigError: no or no good URL.
-        DatabaseMissing: there is no such file.
+        ConfigError: no URL, or a bad one.
+        DatabaseMissing: no such file.
         SchemaMismatch: it has no schema, an older or a newer one.
-        DatabaseAway: it can't be asked.
+        DatabaseAway: it can't be reached.
     """
     return _open(load_database(args))
 
 
 def open_if_configured(args: argparse.Namespace) -> Engine | None:
-    """The same; None where no URL is configured.
+    """Like `open_database`, but None where no URL is configured.
 
     Raises:
         ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
     """
-    found = find_database(args)
-    return _open(found) if found else None
+    database = find_database(args)
+    return _open(database) if database else None
 
 
 def _open(database: DatabaseConfig) -> Engine:

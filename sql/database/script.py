@@ -17,7 +17,7 @@ _REPLACEABLE = re.compile(r"CREATE (VIEW|FUNCTION|TRIGGER) (\w+)(?:.*? ON (\w+))
 
 
 def run_present_state(connection: Connection) -> None:
-    """Make all objects as they are now, without the steps that led there."""
+    """Create all objects as they are now, without the steps that led there."""
     for script in present_state(connection.dialect.name):
         run_script(connection, script)
 
@@ -56,12 +56,12 @@ def run_script(connection: Connection, script: str) -> None:
     # executescript would commit first.
     whole = connection.dialect.name == "postgresql"
     for statement in [script] if whole else statements(script):
-        # Without parameters: a % in the text is a %.
+        # Without parameters a % in the text is a %.
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of an SQLite script; a semicolon inside a trigger or a text ends none."""
+    """The statements of an SQLite script; semicolons inside a trigger or a text do not end one."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

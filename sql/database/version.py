@@ -1,4 +1,4 @@
-"""The schema's version: which one the database has, which one this program wants, and upgrades."""
+"""Versions of the schema: the database's, the one this program needs, and upgrades."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERSIONS = MIGRATIONS / "versions"
 
 
 def wanted_version() -> str:
-    """The version this program works with."""
+    """The version this program needs."""
     return versions()[-1]
 
 
@@ -42,21 +42,22 @@ def current_version(engine: Engine) -> str | None:
 
 
 def require_current(engine: Engine) -> None:
-    """Nothing, if the database has the version this program wants.
+    """Make sure that the database has the version this program needs.
 
     Raises:
         SchemaMismatch: it has none, an older or a newer one.
-        DatabaseAway: it can't be asked.
+        DatabaseAway: it can't be reached.
     """
-    found, wanted = current_version(engine), wanted_version()
-    if found != wanted:
-        raise SchemaMismatch(f"{name_of(engine)}: {_mismatch(found, wanted)}", found, wanted)
+    version = current_version(engine)
+    if version != wanted_version():
+        raise _mismatch(engine, version)
 
 
 def upgrade(engine: Engine, version: str = "head") -> list[str]:
-    """Bring the database to a version, in one transaction; the versions applied.
+    """Bring the database to a version, in one transaction; the versions that were applied.
 
-    On PostgreSQL also the roles and, with the wanted version, their rights, as far as the user may.
+    On PostgreSQL it also creates the roles and, at the newest version, grants them their rights, as
+    far as the user may.
 
     Raises:
         SchemaMismatch: the database is newer than this program.
@@ -71,19 +72,18 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
             make_roles(connection)
             become_owner(connection)
             warn_of_missing_roles(connection)
-        found, steps = _version(connection), versions()
-        if found is not None and found not in steps:
-            wanted = steps[-1]
-            raise SchemaMismatch(f"{name_of(engine)}: {_mismatch(found, wanted)}", found, wanted)
+        before, steps = _version(connection), versions()
+        if before is not None and before not in steps:
+            raise _mismatch(engine, before)
         command.upgrade(_alembic(connection=connection), version)
-        now = _version(connection)
-        if connection.dialect.name == "postgresql" and now == steps[-1]:
+        after = _version(connection)
+        if connection.dialect.name == "postgresql" and after == steps[-1]:
             grant(connection)
-        return [step for step in steps if (found or "") < step <= (now or "")]
+        return [step for step in steps if (before or "") < step <= (after or "")]
 
 
 def upgrade_script(dialect: str, start: str | None = None) -> str:
-    """What `upgrade` does, on paper: the steps after version `start`, or all."""
+    """What `upgrade` does, as a script: the steps after version `start`, or all."""
     from alembic import command
 
     steps = io.StringIO()
@@ -112,20 +112,23 @@ def _in_one_transaction(*scripts: str) -> str:
 def _version(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return found
+    version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return version
 
 
-def _mismatch(found: str | None, wanted: str) -> str:
-    if found is None:
-        return f"no schema there (this program wants version {wanted}): run `sam-db upgrade`"
-    if found in versions():
-        return f"schema version {found}, this program wants {wanted}: run `sam-db upgrade`"
-    return f"schema version {found} is newer than this program, which wants {wanted}: update it"
+def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
+    wanted = wanted_version()
+    if version is None:
+        reason = f"no schema there (this program needs version {wanted}): run `sam-db upgrade`"
+    elif version in versions():
+        reason = f"schema version {version}, this program needs {wanted}: run `sam-db upgrade`"
+    else:
+        reason = f"schema version {version} is newer than this program, which needs {wanted}: update it"
+    return SchemaMismatch(f"{name_of(engine)}: {reason}", version, wanted)
 
 
 def _alembic(output_buffer: TextIO | None = None, **attributes: object) -> Config:
-    """Alembic, told in code what an alembic.ini would say."""
+    """Alembic's configuration, without an alembic.ini."""
     from alembic.config import Config
 
     config = Config(output_buffer=output_buffer, attributes=attributes)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.script import view_names
-from sam_pipeline.sql.errors import Kind, kind_of, words_of
+from sam_pipeline.sql.errors import Kind, kind_of, message_of
 from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
 
 MESSAGE_ID = "messageId"
@@ -152,7 +152,7 @@ def _sqlite_views(connection: Connection) -> Iterator[View]:
         except DBAPIError as error:
             if kind_of(error) is Kind.RETRY:
                 raise
-            yield View(name, (), enabled, error=words_of(error))
+            yield View(name, (), enabled, error=message_of(error))
         else:
             yield View(name, tuple(map(Column, columns)), enabled)
 

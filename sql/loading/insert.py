@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, column, insert, table
 
 from sam_pipeline.schema.records.classes import built_in
-from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, words_of
+from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.batch import Batch, Failure, Pending, ViewBatch
 from sam_pipeline.sql.loading.catalogue import ClassView
 from sam_pipeline.sql.loading.staging import store
@@ -75,7 +75,7 @@ def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending
             _write(connection, view, rows)
         return []
     except DRIVER_ERRORS as error:
-        kind, text = kind_of(error), f"{view.name}: {words_of(error)}"
+        kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
         if kind is Kind.RETRY:
             raise
         if kind is Kind.CLASS:

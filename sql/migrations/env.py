@@ -1,4 +1,4 @@
-"""Alembic runs this for every command: in the transaction the caller has opened, or on paper."""
+"""Alembic runs this for every command: in the caller's transaction, or to print a script."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.errors import words_of
+from sam_pipeline.sql.errors import message_of
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
@@ -97,7 +97,7 @@ def insert_error(engine: Engine, view: str, row: Values) -> str:
             with nullcontext() if is_sqlite else connection.begin_nested():
                 connection.execute(statement, dict(row))
         except DBAPIError as error:
-            return words_of(error)
+            return message_of(error)
     return ""
 
 

@@ -84,5 +84,5 @@ def test_what_the_url_says_of_connecting_beats_our_defaults() -> None:
 
 @pytest.mark.parametrize("timeout", ["soon", "5s"])
 def test_a_busy_timeout_that_is_no_number_is_refused(timeout: str) -> None:
-    with pytest.raises(ConfigError, match=f"timeout={timeout}: want a number of seconds"):
+    with pytest.raises(ConfigError, match=f"timeout={timeout} is not a number"):
         parse_url(f"sqlite:////var/lib/sam/sam.db?timeout={timeout}")

@@ -23,8 +23,8 @@ from sam_pipeline.sql.errors import (
     away,
     is_collision,
     kind_of,
+    message_of,
     translated,
-    words_of,
 )
 
 
@@ -161,14 +161,14 @@ def test_a_lost_connection_is_a_database_that_is_away(error: Exception) -> None:
 )
 def test_what_cannot_be_sent_at_all_is_the_records_fault(error: Exception) -> None:
     assert kind_of(error) is Kind.RECORD
-    assert words_of(error).startswith(type(error).__name__)
+    assert message_of(error).startswith(type(error).__name__)
 
 
 def test_an_error_of_the_driver_without_a_sqlstate_is_the_records_fault() -> None:
     error = psycopg2.DataError("date out of range")
 
     assert kind_of(wrapped(error)) is Kind.RECORD
-    assert words_of(wrapped(error)) == "DataError: date out of range"
+    assert message_of(wrapped(error)) == "DataError: date out of range"
 
 
 class Diagnosed(psycopg2.DatabaseError):
@@ -215,15 +215,15 @@ class Diagnosed(psycopg2.DatabaseError):
 def test_words_name_the_column_or_the_key_once_wherever_the_server_tells_it(
     error: Diagnosed, words: str
 ) -> None:
-    assert words_of(wrapped(error)) == words
+    assert message_of(wrapped(error)) == words
 
 
 def test_words_name_code_and_text_in_one_line() -> None:
     postgresql = postgresql_error("22P02", 'invalid input: "abc"\nLINE 1: x')
     sqlite = sqlite_error("SQLITE_CONSTRAINT_TRIGGER", "hostName: is no host")
 
-    assert words_of(wrapped(postgresql)) == '22P02: invalid input: "abc"'
-    assert words_of(wrapped(sqlite)) == "SQLITE_CONSTRAINT_TRIGGER: hostName: is no host"
+    assert message_of(wrapped(postgresql)) == '22P02: invalid input: "abc"'
+    assert message_of(wrapped(sqlite)) == "SQLITE_CONSTRAINT_TRIGGER: hostName: is no host"
 
 
 @pytest.mark.parametrize(
