@@ -6,7 +6,6 @@ import argparse
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from sqlalchemy import make_url
 
@@ -15,8 +14,6 @@ from sam_pipeline.schema.program import config
 from sam_pipeline.sql.database.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
-
-T = TypeVar("T")
 
 
 def _problem(url: str) -> str | None:

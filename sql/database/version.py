@@ -123,7 +123,9 @@ def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
     elif version in versions():
         reason = f"schema version {version}, this program needs {wanted}: run `sam-db upgrade`"
     else:
-        reason = f"schema version {version} is newer than this program, which needs {wanted}: update it"
+        reason = (
+            f"schema version {version} is newer than this program, which needs {wanted}: update it"
+        )
     return SchemaMismatch(f"{name_of(engine)}: {reason}", version, wanted)
 
 

@@ -33,7 +33,7 @@ from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_o
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.splitter import Position, Splitter
 from sam_pipeline.sql.loading.audit import Audit, write_audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.dead_letter import keep
 from sam_pipeline.sql.loading.fold import fold_all
@@ -195,7 +195,7 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
     return view
 
 
-def refuse_broken_class(failures: Iterable[Failure]) -> None:
+def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
     """Stop if the class broke during the import: its records are not bad, and still in the file.
 
     Raises:

@@ -1,14 +1,14 @@
-"""Who loaded what: a row for each batch, written in the batch's own transaction."""
+"""Who loaded what: one row per batch, written in the transaction of the batch."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
 
-# The database adds when, and under which login.
+# The database fills in the time and the login.
 _INSERT = text("""
     INSERT INTO loaded_batch (
         consumer, host, process_id, brokers, messages, rows, dead_letters, checks
@@ -38,11 +38,9 @@ def write_audit(
     dead_letters: int,
     checks: int,
 ) -> None:
-    """Write it in the caller's transaction: it is there if and only if the batch is."""
+    """Insert the row in the caller's transaction: it exists if and only if the batch does."""
     values = {
-        "consumer": audit.consumer,
-        "host": audit.host,
-        "process_id": audit.process_id,
+        **asdict(audit),
         "brokers": json.dumps(dict(audit.brokers)),
         "messages": messages,
         "rows": rows,

@@ -1,4 +1,4 @@
-"""From messages to rows by view, and to what is known beforehand to be a dead letter."""
+"""Messages decoded into rows by view, and into the dead letters that are certain beforehand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CLASS_BROKEN = "class-broken"
 POISON = "poison"
 
 POISON_TEXT = (
-    "the consumer died again and again with this message in hand, so it was not looked into;"
-    " a replay does that"
+    "the consumer died again and again while it loaded this message, so it was not decoded;"
+    " a replay decodes it"
 )
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A record, or a whole message, that can't be loaded: a dead letter to be."""
+class RecordFailure:
+    """A record, or a whole message, that can't be loaded: a future dead letter."""
 
     message: Message
     number: int
@@ -37,7 +37,7 @@ class Failure:
 
 
 class Pending(NamedTuple):
-    """A row on its way, and the message it came in."""
+    """A row to be stored, and the message it came in."""
 
     message: Message
     message_id: str
@@ -52,37 +52,34 @@ class ViewBatch:
     decoded: list[tuple[Message, Decoded]] = field(default_factory=list)
 
     def rows(self) -> list[Pending]:
-        """In the order of the natural key: loaders that meet each other's rows in one order
-        wait for each other, in two orders they deadlock."""
+        """In the order of the natural key: loaders of the same rows wait for each other if their
+        order is the same, and deadlock if it is not."""
         pending: list[Pending] = []
-        for message, found in self.decoded:
-            message_id = message.message_id  # of a foreign one a hash: once for all its rows
-            pending += [Pending(message, message_id, row) for row in found.rows]
+        for message, decoded in self.decoded:
+            message_id = message.message_id  # of a foreign message a hash: once for all its rows
+            pending += [Pending(message, message_id, row) for row in decoded.rows]
         known = built_in(self.view.name)
         if known is None:
             return pending
-        wanted = {key.lower() for key in known.natural_key}
-        key = [column for column in self.view.columns if column.lower() in wanted]
+        key_names = {key.lower() for key in known.natural_key}
+        key = [column for column in self.view.columns if column.lower() in key_names]
         absent = [""] * len(key)
         return sorted(pending, key=lambda one: "\0".join(map(one.row.values.get, key, absent)))
 
-    def refused(self) -> Iterator[Failure]:
-        """The records that are bad in themselves."""
-        for message, found in self.decoded:
-            for bad in found.bad:
-                yield Failure(message, bad.number, bad.reason, bad.text, bad.raw)
-
-    def broken(self, text: str) -> list[Failure]:
-        """All messages whole, with the reason that the class is broken."""
-        return [whole(message, CLASS_BROKEN, text) for message, _ in self.decoded]
+    def refused(self) -> Iterator[RecordFailure]:
+        """The records that can't be decoded."""
+        for message, decoded in self.decoded:
+            for bad in decoded.bad:
+                yield RecordFailure(message, bad.number, bad.reason, bad.text, bad.raw)
 
 
 @dataclass
 class Batch:
-    """Messages sorted by what is to be done with them."""
+    """Decoded messages: rows to be stored, failures, and the number of those that only prove a
+    path."""
 
     by_view: dict[str, ViewBatch] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[RecordFailure] = field(default_factory=list)
     checks: int = 0
     ignored_keys: Counter[str] = field(default_factory=Counter)
 
@@ -94,7 +91,7 @@ def read_batch(
     limits: Limits,
     poison: Collection[str] = (),
 ) -> Batch:
-    """The messages, decoded for the views of their classes; those with an id of `poison` whole."""
+    """Decode messages for the views of their classes; one whose id is in `poison` fails whole."""
     batch = Batch()
     names = [folded(message.message_class or "") for message in messages]
     views = catalogue.find_all(set(names) - {CHECK_CLASS})
@@ -105,22 +102,22 @@ def read_batch(
         elif name == CHECK_CLASS:
             batch.checks += 1
         elif view is None or view.problem:
-            batch.failures.append(_no_view(message, view))
+            batch.failures.append(_without_view(message, view))
         else:
-            found = recall(message, view.columns, now, limits, view.times)
+            decoded = recall(message, view.columns, now, limits, view.times)
             if view.name not in batch.by_view:
                 batch.by_view[view.name] = ViewBatch(view)
-            batch.by_view[view.name].decoded.append((message, found))
-            if found.ignored:
-                batch.ignored_keys.update(found.ignored)
+            batch.by_view[view.name].decoded.append((message, decoded))
+            if decoded.ignored:
+                batch.ignored_keys.update(decoded.ignored)
     return batch
 
 
-def whole(message: Message, reason: str, text: str) -> Failure:
-    return Failure(message, WHOLE, reason, text, message.body)
+def whole(message: Message, reason: str, text: str) -> RecordFailure:
+    return RecordFailure(message, WHOLE, reason, text, message.body)
 
 
-def _no_view(message: Message, view: ClassView | None) -> Failure:
+def _without_view(message: Message, view: ClassView | None) -> RecordFailure:
     name = message.message_class
     if view is not None:
         return whole(message, CLASS_BROKEN, f"{name}: {view.problem}")

@@ -17,7 +17,7 @@ from sam_pipeline.sql.errors import Kind, kind_of, message_of
 from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
 
 MESSAGE_ID = "messageId"
-"""The one column that the loader fills by itself."""
+"""The column that the loader fills by itself."""
 
 _POSTGRESQL = text("""
     WITH RECURSIVE plain (type, base) AS (
@@ -69,9 +69,9 @@ _INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 class ClassView:
     """The view of a message class, in the database's own spelling.
 
-    `columns` are those a record can fill, `times` those of them that hold times (by their key in
-    lower case: schema.records.normalise); `problem` says why the view can't be used at all.
-    `bulk`: rows may go straight into its staging table, past the trigger.
+    `columns`: those a record can fill. `times`: those that contain times, by their key in lower
+    case (schema.records.normalise). `problem`: why the view can't be used at all. `bulk`: rows may
+    go straight into its staging table, past the trigger.
     """
 
     name: str
@@ -84,12 +84,12 @@ class ClassView:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """Those of the record, and the one of the message's id if there is one."""
+        """Those of the record, and the one for the message id if there is one."""
         return (*self.columns, *filter(None, [self.message_id_column]))
 
 
 class Catalogue:
-    """The class views, read when first asked and again when an unknown name arrives."""
+    """The class views, read at the first question and again when an unknown name arrives."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -98,22 +98,22 @@ class Catalogue:
     def find(self, class_name: str | None) -> ClassView | None:
         """The view of a class, whose name compares as SQL compares unquoted identifiers.
 
-        A view of the site's own without a trigger is found too, with that as its problem.
+        A view of the site's own that has no trigger is returned, with that as its problem.
         """
         name = folded(class_name or "")
         return self.find_all([name]).get(name)
 
     def find_all(self, names: Iterable[str]) -> dict[str, ClassView]:
-        """Those of these folded names that are there; for all unknown ones it is read once."""
+        """The views of these folded names; one look into the database for all unknown ones."""
         wanted = set(filter(None, names))
         if not wanted <= self._views.keys():
-            # Of two views that differ in case alone one that works is the class.
+            # Of two views that differ in case alone, the one that works is the class.
             views = sorted(_read(self._engine), key=lambda view: view.problem is None)
             self._views = {folded(view.name): view for view in views}
         return {name: self._views[name] for name in wanted & self._views.keys()}
 
     def forget(self) -> None:
-        """Read again at the next question: a view was found changed."""
+        """Read again at the next question: a view has changed."""
         self._views = {}
 
 
@@ -123,24 +123,40 @@ def class_views(engine: Engine) -> list[ClassView]:
 
 
 def _read(engine: Engine) -> list[ClassView]:
-    """All views but those of the schema that are no classes."""
+    """All views except those of the schema that are not classes."""
     with reading(engine) as connection:
         dialect = connection.dialect.name
         read = _postgresql_views if dialect == "postgresql" else _sqlite_views
         views = list(read(connection))
     schemas_own = view_names(dialect)
     rivals = {view.name for view in views if view.enabled or built_in(view.name)}
-    return [
-        _class_view(view, problem_of(view, rivals, schemas_own))
-        for view in views
-        if view.enabled or built_in(view.name) or view.name not in schemas_own
-    ]
+    classes: list[ClassView] = []
+    for view in views:
+        if not view.enabled and not built_in(view.name) and view.name in schemas_own:
+            continue
+        names = [column.name for column in view.columns]
+        ours = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
+        classes.append(
+            ClassView(
+                view.name,
+                tuple(name for name in names if name != ours),
+                ours,
+                has_trigger=bool(view.enabled),
+                problem=problem_of(view, rivals, schemas_own),
+                bulk=view.bulk,
+                times={
+                    column.name.lower(): TIMES[column.base]
+                    for column in view.columns
+                    if column.base in TIMES
+                },
+            )
+        )
+    return classes
 
 
 def _postgresql_views(connection: Connection) -> Iterator[View]:
     for name, columns, bases, type_names, enabled, bulk in connection.execute(_POSTGRESQL):
-        found = map(Column, columns, bases, type_names)
-        yield View(name, tuple(found), tuple(enabled), bulk=bulk)
+        yield View(name, tuple(map(Column, columns, bases, type_names)), tuple(enabled), bulk=bulk)
 
 
 def _sqlite_views(connection: Connection) -> Iterator[View]:
@@ -155,21 +171,3 @@ def _sqlite_views(connection: Connection) -> Iterator[View]:
             yield View(name, (), enabled, error=message_of(error))
         else:
             yield View(name, tuple(map(Column, columns)), enabled)
-
-
-def _class_view(view: View, problem: str | None) -> ClassView:
-    names = tuple(column.name for column in view.columns)
-    ours = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
-    return ClassView(
-        view.name,
-        tuple(name for name in names if name != ours),
-        ours,
-        has_trigger=bool(view.enabled),
-        problem=problem,
-        bulk=view.bulk,
-        times={
-            column.name.lower(): TIMES[column.base]
-            for column in view.columns
-            if column.base in TIMES
-        },
-    )

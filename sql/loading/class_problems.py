@@ -1,4 +1,4 @@
-"""What keeps a view from being a message class, in words for whoever made it.
+"""Why a view can't be a message class, for whoever created it.
 
 A class is refused as a whole, with all its problems at once: a value that is silently lost or
 changed would be worse than a message that waits as a dead letter.
@@ -21,8 +21,8 @@ TEXT_FILLS = frozenset(
         *("inet", "cidr", "macaddr", "json", "jsonb"),
     }
 )
-"""Types of PostgreSQL that take any value as text, or refuse it with words. A domain counts as
-its base. Not bytea: a backslash in a text means something else there."""
+"""Types of PostgreSQL that take any value as text, or refuse it with an error. A domain counts as
+its base type. Not bytea: there a backslash means something else."""
 
 TIMES = {
     "timestamptz": MOMENT,
@@ -31,11 +31,11 @@ TIMES = {
     "time": CLOCK,
     "timetz": CLOCK,
 }
-"""What the loader must understand itself: PostgreSQL would take `now`, and cut an offset off."""
+"""Types the loader must parse itself: PostgreSQL would accept `now`, and drop an offset."""
 
 
 class Column(NamedTuple):
-    """A column; `base` is its type without domains, None in SQLite, where any takes a text."""
+    """`base` is the type without domains; None in SQLite, where every column takes a text."""
 
     name: str
     base: str | None = None
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view as the database has it; `enabled` tells of each INSTEAD OF INSERT trigger."""
+    """`enabled`: whether each INSTEAD OF INSERT trigger of the view is."""
 
     name: str
     columns: tuple[Column, ...]
@@ -53,19 +53,17 @@ class View(NamedTuple):
 
 
 def problem_of(view: View, rivals: Collection[str], schemas_own: Collection[str]) -> str | None:
-    """All that is wrong with a view as a class; None if nothing is.
+    """All problems of a view as a class; None if there are none.
 
-    `rivals` are the names of the other classes, `schemas_own` those of the schema's own views.
+    `rivals`: names of the other classes. `schemas_own`: those of the schema's own views.
     """
-    words = [*_of_triggers(view), *_of_name(view.name, rivals, schemas_own), *_of_columns(view)]
-    return "; ".join(words) or None
-
-
-def _of_triggers(view: View) -> Iterator[str]:
+    problems: list[str] = []
     if not view.enabled:
-        yield f"view {view.name} has no INSTEAD OF INSERT trigger"
+        problems.append(f"view {view.name} has no INSTEAD OF INSERT trigger")
     elif not any(view.enabled):
-        yield f"the INSTEAD OF INSERT trigger of view {view.name} is disabled"
+        problems.append(f"the INSTEAD OF INSERT trigger of view {view.name} is disabled")
+    problems += [*_of_name(view.name, rivals, schemas_own), *_of_columns(view)]
+    return "; ".join(problems) or None
 
 
 def _of_name(name: str, rivals: Collection[str], schemas_own: Collection[str]) -> Iterator[str]:
@@ -75,7 +73,7 @@ def _of_name(name: str, rivals: Collection[str], schemas_own: Collection[str]) -
         yield f"messages of class {CHECK_CLASS} only prove a path and are never loaded"
     known = built_in(name)
     if known and name in schemas_own:
-        return  # the class itself: whoever has a similar name is in the wrong
+        return  # the class itself: the view with a similar name is the problem
     if folded(name) in map(folded, schemas_own):
         yield f'the schema has a view of the name "{folded(name)}": choose another'
         return

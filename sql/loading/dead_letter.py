@@ -1,6 +1,7 @@
-"""Dead letters: records that could not be loaded, kept whole to be read, edited and replayed.
+"""Dead letters: records that could not be loaded, stored whole to be read, edited and replayed.
 
-Bytes and headers of a letter never change: an edited one is a new letter, the old one is dropped.
+Bytes and headers of a letter never change: an edited one is a new letter, and the old one is
+dropped.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam,
 
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import NoSuchDeadLetter
-from sam_pipeline.sql.loading.batch import Failure
+from sam_pipeline.sql.loading.batch import RecordFailure
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 
 LONGEST_ID = 255
-"""A longer message id, from whomever, is replaced by its hash: it must fit into an index."""
+"""A longer message id is replaced by its hash: it must fit into an index."""
 
 EDITED = "#edited-"
-"""In the table, between the message id of an edited letter and the number of the one it
-replaces: so its key is its own, and whose edition it is needs no column."""
+"""In the table it stands between the message id of an edited letter and the number of the one it
+replaces: so the key is unique, and whose edition a letter is needs no column."""
 
 NO_LIMIT = 2**63 - 1
 
@@ -37,7 +38,7 @@ _FACTS = """
     dead_letter_id, message_id, record_number, message_class, reason, error, received_at, state,
     changed_at
 """
-# Of a new row.
+# For a new row.
 COLUMNS = """
     message_id, record_number, message_class, reason, error, headers, body, received_at, changed_at
 """
@@ -49,7 +50,7 @@ _INSERT = text(f"""
     INSERT INTO dead_letter ({COLUMNS}) VALUES ({VALUES})
     ON CONFLICT (message_id, record_number) DO NOTHING
 """)
-_WANTED = """
+_SELECTED = """
     (:any_state OR state = 'open')
     AND (:any_id OR dead_letter_id IN :ids)
     AND (CAST(:reason AS text) IS NULL OR reason = :reason)
@@ -60,16 +61,16 @@ _IDS: BindParameter[int] = bindparam("ids", expanding=True)
 _LIST = text(f"""
     SELECT {_FACTS}
     FROM (
-        SELECT {_FACTS} FROM dead_letter WHERE {_WANTED}
+        SELECT {_FACTS} FROM dead_letter WHERE {_SELECTED}
         ORDER BY dead_letter_id DESC LIMIT :limit
     ) AS newest
     ORDER BY dead_letter_id
 """).bindparams(_IDS)
 _NUMBERS = text(f"""
-    SELECT dead_letter_id FROM dead_letter WHERE {_WANTED} ORDER BY dead_letter_id
+    SELECT dead_letter_id FROM dead_letter WHERE {_SELECTED} ORDER BY dead_letter_id
 """).bindparams(_IDS)
 _DROP = text(f"""
-    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {_WANTED}
+    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {_SELECTED}
 """).bindparams(_IDS)
 _CONTENT = f"""
     SELECT {_FACTS}, headers, body FROM dead_letter WHERE dead_letter_id IN :ids
@@ -97,7 +98,7 @@ _BY_REASON = text("""
 class DeadLetter:
     """A record that could not be loaded; record 0 is the whole message.
 
-    `edited_from` is the letter whose edition it is.
+    `edited_from` is the letter that this one replaces.
     """
 
     dead_letter_id: int
@@ -116,7 +117,7 @@ class DeadLetter:
 class DeadLetterContent:
     """The bytes that could not be loaded, and the headers of the message they came in.
 
-    `edited_as` is the letter that has replaced it, once it was edited.
+    `edited_as` is the letter that replaced this one.
     """
 
     letter: DeadLetter
@@ -127,7 +128,7 @@ class DeadLetterContent:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which letters: all that are open, unless told; each field narrows it, `any_state` widens."""
+    """Which letters: all open ones; every field narrows that, `any_state` widens it."""
 
     ids: Sequence[int] | None = None
     reason: str | None = None
@@ -139,21 +140,38 @@ class Wanted:
 ALL_OPEN = Wanted()
 
 
-def keep(connection: Connection, failures: Sequence[Failure], now: datetime) -> dict[str, int]:
-    """Write dead letters in the caller's transaction; how many are new, by reason."""
-    kept: Counter[str] = Counter()
-    # In one order: loaders that keep each other's messages wait, and do not deadlock.
+def keep(
+    connection: Connection, failures: Sequence[RecordFailure], now: datetime
+) -> dict[str, int]:
+    """Store dead letters in the caller's transaction; how many are new, by reason."""
+    new: Counter[str] = Counter()
+    moment = stored_time(connection, now)
+    # In the same order everywhere: loaders of the same messages wait, and do not deadlock.
     for failure in sorted(failures, key=lambda one: (one.message.message_id, one.number)):
-        moment = stored_time(connection, now)
-        values = {**_values(failure), "received_at": moment, "now": moment}
-        kept[failure.reason] += connection.execute(_INSERT, values).rowcount
-    return {reason: count for reason, count in kept.items() if count}
+        message = failure.message
+        message_id = message.message_id
+        if len(message_id) > LONGEST_ID or _EDITION.fullmatch(message_id):
+            digest = hashlib.sha256(message_id.encode("utf-8", "replace")).hexdigest()
+            message_id = f"sha256:{digest}"
+        values = {
+            "message_id": printable(message_id),
+            "record_number": failure.number,
+            "message_class": printable(message.message_class or ""),
+            "reason": failure.reason,
+            "error": printable(failure.text),
+            "headers": json.dumps(dict(message.headers)),
+            "body": failure.body,
+            "received_at": moment,
+            "now": moment,
+        }
+        new[failure.reason] += connection.execute(_INSERT, values).rowcount
+    return {reason: count for reason, count in new.items() if count}
 
 
 def list_dead_letters(
     engine: Engine, wanted: Wanted = ALL_OPEN, limit: int = NO_LIMIT
 ) -> list[DeadLetter]:
-    """Oldest first; of more than `limit` the newest."""
+    """The newest `limit` ones, oldest first."""
     with reading(engine) as connection:
         rows = connection.execute(_LIST, {**_bound(connection, wanted), "limit": limit})
         return [_letter(row) for row in rows.mappings()]
@@ -163,16 +181,18 @@ def dead_letter_ids(engine: Engine, wanted: Wanted = ALL_OPEN) -> list[int]:
     """Their numbers, oldest first.
 
     Raises:
-        NoSuchDeadLetter: one of the numbers asked for, in any state, is none.
+        NoSuchDeadLetter: one of the wanted ids, in any state, does not exist.
     """
     with reading(engine) as connection:
-        found = list(connection.execute(_NUMBERS, _bound(connection, wanted)).scalars())
-    _require_all(wanted, found)
-    return found
+        numbers = list(connection.execute(_NUMBERS, _bound(connection, wanted)).scalars())
+    missing = set(wanted.ids or ()) - set(numbers)
+    if missing and wanted.any_state:
+        raise NoSuchDeadLetter(min(missing))
+    return numbers
 
 
 def show_dead_letter(engine: Engine, dead_letter_id: int) -> DeadLetterContent:
-    """One with its bytes.
+    """One letter with its bytes.
 
     Raises:
         NoSuchDeadLetter
@@ -189,7 +209,7 @@ def open_by_reason(engine: Engine) -> dict[str, int]:
 
 
 def drop_dead_letters(engine: Engine, wanted: Wanted, now: datetime) -> int:
-    """Give the open ones up for good; how many these were. Their rows stay."""
+    """Give the open ones up for good; how many there were. Their rows stay."""
     with writing(engine) as connection:
         bound = {**_bound(connection, wanted), "now": stored_time(connection, now)}
         return connection.execute(_DROP, bound).rowcount
@@ -198,33 +218,34 @@ def drop_dead_letters(engine: Engine, wanted: Wanted, now: datetime) -> int:
 def lock_dead_letters(
     connection: Connection, ids: Sequence[int], skip_locked: bool = False
 ) -> list[DeadLetterContent]:
-    """Those that are there, nobody else's until the transaction ends; in order of their numbers.
+    """Those that exist, in order of their numbers, locked until the transaction ends.
 
-    `skip_locked`: without those that somebody else has just now, instead of waiting.
+    `skip_locked`: leave out those that are locked by others, instead of waiting for them.
     """
     rows = connection.execute(_LOCK[connection.dialect.name, skip_locked], {"ids": list(ids)})
     return [_content(row) for row in rows.mappings()]
 
 
 def the_only(
-    connection: Connection, dead_letter_id: int, found: Sequence[DeadLetterContent]
+    connection: Connection, dead_letter_id: int, contents: Sequence[DeadLetterContent]
 ) -> DeadLetterContent:
-    """The one that was found, with the edition that has replaced it.
+    """The only one of `contents`, with the number of the letter that replaced it.
 
     Raises:
-        NoSuchDeadLetter: none was.
+        NoSuchDeadLetter: there is none.
     """
-    if not found:
+    if not contents:
         raise NoSuchDeadLetter(dead_letter_id)
-    letter = found[0].letter
+    [content] = contents
+    letter = content.letter
     if letter.state != DROPPED:
-        return found[0]
+        return content
     key = {"message_id": edition_id(letter), "record_number": letter.record_number}
-    return replace(found[0], edited_as=connection.execute(_EDITION_OF, key).scalar())
+    return replace(content, edited_as=connection.execute(_EDITION_OF, key).scalar())
 
 
 def edition_id(letter: DeadLetter) -> str:
-    """What stands in the table as the message id of the letter's edition."""
+    """The message id, in the table, of the letter that replaces this one."""
     return f"{letter.message_id}{EDITED}{letter.dead_letter_id}"
 
 
@@ -233,7 +254,7 @@ def stored_time(connection: Connection, moment: datetime) -> datetime | int:
 
 
 def printable(value: str) -> str:
-    """What any database stores as text: a dead letter must never be one itself."""
+    """As any database stores it: a dead letter must never fail itself."""
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
@@ -248,49 +269,20 @@ def _bound(connection: Connection, wanted: Wanted) -> dict[str, object]:
     }
 
 
-def _require_all(wanted: Wanted, found: Sequence[int]) -> None:
-    """Raise NoSuchDeadLetter for the first number asked for that is none."""
-    missing = set(wanted.ids or ()) - set(found)
-    if missing and wanted.any_state:
-        raise NoSuchDeadLetter(min(missing))
-
-
 def _content(row: RowMapping) -> DeadLetterContent:
     return DeadLetterContent(_letter(row), json.loads(row["headers"]), bytes(row["body"]))
 
 
 def _letter(row: RowMapping) -> DeadLetter:
-    names = DeadLetter.__dataclass_fields__.keys() - {"edited_from"}
-    facts = {name: row[name] for name in names}
+    facts = {name: row[name] for name in DeadLetter.__dataclass_fields__ if name != "edited_from"}
     for name in ("received_at", "changed_at"):
-        facts[name] = _time(facts[name])
+        stored: datetime | int = row[name]
+        facts[name] = (
+            datetime.fromtimestamp(stored, UTC)
+            if isinstance(stored, int)
+            else stored.astimezone(UTC)
+        )
     edition = _EDITION.fullmatch(row["message_id"])
     if edition:
         facts |= {"message_id": edition[1], "edited_from": int(edition[2])}
     return DeadLetter(**facts)
-
-
-def _values(failure: Failure) -> dict[str, object]:
-    message = failure.message
-    return {
-        "message_id": printable(_short(message.message_id)),
-        "record_number": failure.number,
-        "message_class": printable(message.message_class or ""),
-        "reason": failure.reason,
-        "error": printable(failure.text),
-        "headers": json.dumps(dict(message.headers)),
-        "body": failure.body,
-    }
-
-
-def _short(message_id: str) -> str:
-    """The id, if it fits and is not taken for one of an edition."""
-    if len(message_id) <= LONGEST_ID and not _EDITION.fullmatch(message_id):
-        return message_id
-    return f"sha256:{hashlib.sha256(message_id.encode('utf-8', 'replace')).hexdigest()}"
-
-
-def _time(stored: datetime | int) -> datetime:
-    if isinstance(stored, int):
-        return datetime.fromtimestamp(stored, UTC)
-    return stored.astimezone(UTC)

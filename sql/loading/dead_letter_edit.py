@@ -1,7 +1,7 @@
-"""Editing a dead letter: a new one, with the same key but for an addition, takes its place.
+"""Editing a dead letter: a new one, whose key extends that of the old one, takes its place.
 
-The old one keeps its bytes and headers, and is dropped. So a loader needs no right to change
-either, and nothing that anybody sent is ever lost.
+The old one stays as it is, and is dropped. So a loader needs no right to change bytes or headers,
+and nothing that anybody sent is ever lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from sam_pipeline.sql.loading.dead_letter import (
     COLUMNS,
     OPEN,
     VALUES,
-    DeadLetter,
     DeadLetterContent,
     edition_id,
     lock_dead_letters,
@@ -43,55 +42,44 @@ def edit_dead_letter(
 ) -> int:
     """Replace an open letter by one with another body, other headers, or both; its number.
 
-    Without a class of its own in `headers` it stays in its class; None takes a header away. A new
-    body is not measured by the `recordCount` of the old one.
+    Without a class in `headers` it stays in its class; None removes a header. The `recordCount` of
+    the old body does not apply to a new one.
 
     Raises:
         NoSuchDeadLetter
         EditRefused: it is not open, or nothing would change.
     """
     with writing(engine) as connection:
-        found = lock_dead_letters(connection, [dead_letter_id])
-        old = the_only(connection, dead_letter_id, found)
+        locked = lock_dead_letters(connection, [dead_letter_id])
+        old = the_only(connection, dead_letter_id, locked)
         refuse_settled(old)
-        new = _edited(old, body, headers or {})
+        merged = {**old.headers, **(headers or {})}
+        if body not in (None, old.body) and COUNT not in (headers or {}):
+            merged.pop(COUNT, None)
+        left = {name: value for name, value in merged.items() if value is not None}
+        new = Message(left, old.body if body is None else body)
         if (new.headers, new.body) == (old.headers, old.body):
             raise EditRefused(f"dead letter {dead_letter_id}: nothing changed, it stays as it is")
         moment = stored_time(connection, now)
         connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
-        values = _values(old.letter, new)
-        values |= {"received_at": stored_time(connection, old.letter.received_at), "now": moment}
+        values = {
+            "message_id": edition_id(old.letter),
+            "record_number": old.letter.record_number,
+            "message_class": printable(new.headers.get(CLASS) or old.letter.message_class),
+            "reason": old.letter.reason,  # nobody has tried to load the new one yet
+            "error": old.letter.error,
+            "headers": json.dumps(dict(new.headers)),
+            "body": new.body,
+            "received_at": stored_time(connection, old.letter.received_at),
+            "now": moment,
+        }
         return int(connection.execute(_INSERT, values).scalar_one())
 
 
 def refuse_settled(content: DeadLetterContent) -> None:
-    """Raise EditRefused, unless the letter is open."""
+    """Raise EditRefused unless the letter is open."""
     letter, edition = content.letter, content.edited_as
     if letter.state == OPEN:
         return
-    what = f"was edited: it is dead letter {edition} now" if edition else f"is {letter.state}"
-    raise EditRefused(f"dead letter {letter.dead_letter_id} {what}; only open ones can be edited")
-
-
-def _edited(
-    old: DeadLetterContent, body: bytes | None, headers: Mapping[str, str | None]
-) -> Message:
-    kept = dict(old.headers)
-    if body not in (None, old.body):
-        kept.pop(COUNT, None)
-    merged = {**kept, **headers}
-    left = {name: value for name, value in merged.items() if value is not None}
-    return Message(left, old.body if body is None else body)
-
-
-def _values(letter: DeadLetter, new: Message) -> dict[str, object]:
-    """Its reason is still the one of the old letter: nobody has tried to load it yet."""
-    return {
-        "message_id": edition_id(letter),
-        "record_number": letter.record_number,
-        "message_class": printable(new.headers.get(CLASS) or letter.message_class),
-        "reason": letter.reason,
-        "error": letter.error,
-        "headers": json.dumps(dict(new.headers)),
-        "body": new.body,
-    }
+    state = f"was edited: it is dead letter {edition} now" if edition else f"is {letter.state}"
+    raise EditRefused(f"dead letter {letter.dead_letter_id} {state}; only open ones can be edited")

@@ -1,8 +1,8 @@
-"""What was loaded makes statuses newer and reports due: keeps both up to it.
+"""Newest statuses and due days, brought up to the results that were loaded.
 
-A batch only notes what it stored: on PostgreSQL as batches that kept the same rows would wait for
-each other, on SQLite as a set costs a fraction of its rows one by one. Somebody folds these notes
-in, the loaders about once a second. On SQLite the views show what was not folded yet as well.
+A batch only notes what it stored: on PostgreSQL because batches that update the same rows would
+wait for each other, on SQLite because a set costs a fraction of single rows. The loaders fold these
+notes in about once a second. On SQLite the views also show what is not folded yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.transaction import load_transaction
 
 AT_MOST = 10_000
-"""So many results one fold takes on SQLite, where others wait for it to end."""
+"""How many results one fold takes on SQLite, where others wait for it to end."""
 
 _FOLD = text("SELECT fold_news()")
 _TAKE = text("SELECT take_changes()")
@@ -26,20 +26,27 @@ _NUMBER = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NU
 
 
 def fold(engine: Engine) -> int:
-    """Bring current_status and the changed days up to some more batches (SQLite: results).
+    """Bring current_status and the due days up to some more batches (SQLite: results).
 
-    Returns how many these were.
+    Returns their number; 0 also while another loader folds.
 
     Raises:
         DatabaseAway
     """
-    if engine.dialect.name == "sqlite":
-        return _fold_sqlite(engine)
-    return load_transaction(engine, lambda found: int(found.execute(_FOLD).scalar_one()))
+    if engine.dialect.name == "postgresql":
+        return load_transaction(
+            engine, lambda connection: int(connection.execute(_FOLD).scalar_one())
+        )
+    with reading(engine) as connection:
+        unfolded = int(connection.execute(_NEWS, {"at_most": AT_MOST}).scalar_one())
+    if unfolded:  # else the one write lock is left to others
+        with writing(engine) as connection:
+            connection.execute(_FOLD_SOME, {"at_most": AT_MOST})
+    return unfolded
 
 
 def fold_all(engine: Engine) -> None:
-    """Bring both up to everything that was loaded, unless another loader is just doing so.
+    """Bring both up to everything that was loaded, unless another loader is doing so.
 
     Raises:
         DatabaseAway
@@ -49,7 +56,7 @@ def fold_all(engine: Engine) -> None:
 
 
 def take_changes(connection: Connection) -> int:
-    """Number the changes that a run of a report is going to read; the number, never given again.
+    """Number the changes that a run of a report is going to read; the number, never used again.
 
     To be committed before anything is read.
     """
@@ -59,12 +66,3 @@ def take_changes(connection: Connection) -> int:
     number = int(connection.execute(_COUNT).scalar_one())
     connection.execute(_NUMBER, {"number": number})
     return number
-
-
-def _fold_sqlite(engine: Engine) -> int:
-    with reading(engine) as connection:
-        news = int(connection.execute(_NEWS, {"at_most": AT_MOST}).scalar_one())
-    if news:  # else the one write lock is left to others
-        with writing(engine) as connection:
-            connection.execute(_FOLD_SOME, {"at_most": AT_MOST})
-    return news

@@ -1,4 +1,4 @@
-"""Rows into views: all at once, and where one can't be stored, the others all the same."""
+"""Rows into views: all at once, and if some can't be stored, all the others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sqlalchemy import Connection, column, insert, table
 
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
-from sam_pipeline.sql.loading.batch import Batch, Failure, Pending, ViewBatch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Batch, Pending, RecordFailure, whole
 from sam_pipeline.sql.loading.catalogue import ClassView
 from sam_pipeline.sql.loading.staging import store
 
 REFUSED = "refused-by-database"
 
-TOLD = 80
-"""So many characters of a value are in an error; the dead letter holds all of it."""
+LONGEST_VALUE = 80
+"""How many characters of a value an error quotes; the dead letter has all of it."""
 
 
 class _ClassBroken(Exception):
@@ -26,10 +26,10 @@ class _ClassBroken(Exception):
 
 @dataclass
 class Inserted:
-    """How many rows of each class are stored, and what could not be."""
+    """How many rows of each class are stored, and the records that could not be."""
 
     rows_by_class: dict[str, int]
-    failures: list[Failure]
+    failures: list[RecordFailure]
 
     @property
     def rows(self) -> int:
@@ -40,34 +40,29 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
     """Store the rows in the caller's transaction.
 
     Raises:
-        the driver's error, where the same may succeed later.
+        the driver's error, if a retry may succeed.
     """
-    done = Inserted({}, list(batch.failures))
-    for _, part in sorted(batch.by_view.items()):
-        _insert_class(connection, part, done)
-    return done
+    inserted = Inserted({}, list(batch.failures))
+    for name, part in sorted(batch.by_view.items()):
+        rows = part.rows()
+        try:
+            with connection.begin_nested():
+                refused = _insert_rows(connection, part.view, rows)
+        except _ClassBroken as error:
+            inserted.failures += [
+                whole(message, CLASS_BROKEN, str(error)) for message, _ in part.decoded
+            ]
+            continue
+        known = built_in(name)  # PostgreSQL's catalogue has lower case alone
+        inserted.rows_by_class[known.name if known else name] = len(rows) - len(refused)
+        inserted.failures += [*part.refused(), *refused]
+    return inserted
 
 
-def _insert_class(connection: Connection, part: ViewBatch, done: Inserted) -> None:
-    rows = part.rows()
-    try:
-        with connection.begin_nested():
-            refused = _insert_rows(connection, part.view, rows)
-    except _ClassBroken as error:
-        done.failures += part.broken(str(error))
-        return
-    done.rows_by_class[_class_name(part.view)] = len(rows) - len(refused)
-    done.failures += [*part.refused(), *refused]
-
-
-def _class_name(view: ClassView) -> str:
-    """As the wire spells it: PostgreSQL's catalogue has lower case alone."""
-    known = built_in(view.name)
-    return known.name if known else view.name
-
-
-def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> list[Failure]:
-    """Store all rows but the bad ones, found by halving."""
+def _insert_rows(
+    connection: Connection, view: ClassView, rows: Sequence[Pending]
+) -> list[RecordFailure]:
+    """Store all rows but the bad ones, which halving finds."""
     if not rows:
         return []
     try:
@@ -81,7 +76,9 @@ def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending
         if kind is Kind.CLASS:
             raise _ClassBroken(text) from error
         if len(rows) == 1:
-            return [_refused(view, rows[0], text)]
+            [(message, _, row)] = rows
+            text += _values_meant(text, view, row.values)
+            return [RecordFailure(message, row.number, REFUSED, text, row.raw)]
     half = len(rows) // 2
     return [
         *_insert_rows(connection, view, rows[:half]),
@@ -89,40 +86,34 @@ def _insert_rows(connection: Connection, view: ClassView, rows: Sequence[Pending
     ]
 
 
-def _refused(view: ClassView, one: Pending, text: str) -> Failure:
-    told = text + _values_meant(text, view, one.row.values)
-    return Failure(one.message, one.row.number, REFUSED, told, one.row.raw)
+def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
+    if connection.dialect.name == "postgresql":
+        store(connection, view, [(row.values, message_id) for _, message_id, row in rows])
+        return
+    into = insert(table(view.name, *map(column, view.all_columns)))
+    values: list[dict[str, str | None]] = []
+    for _, message_id, row in rows:
+        values.append({name: row.values.get(name) for name in view.columns})
+        if view.message_id_column:
+            values[-1][view.message_id_column] = message_id
+    connection.execute(into, values)
 
 
 def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
-    """The values of the columns that an error names, or of all, as far as it does not tell them.
+    """The values that an error is about and does not quote, or all of them.
 
-    Triggers of SQLite can't name a value, constraints name columns of tables (host_name), and a
-    value that is none of its type is told without the column.
+    Triggers of SQLite can't name a value, constraints name columns of tables (host_name), and an
+    error about a value that does not fit its type names no column.
     """
-    words = {_plain(word) for word in re.findall(r"\w+", text)}
-    named = [name for name in view.columns if _plain(name) in words]
-    told = [name for name in view.columns if f'"{values.get(name)}"' in text]
-    if told and not named:
-        return f" (column {' or '.join(told)})"
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").lower()
+
+    words = set(map(plain, re.findall(r"\w+", text)))
+    named = [name for name in view.columns if plain(name) in words]
+    quoted = [name for name in view.columns if f'"{values.get(name)}"' in text]
+    if quoted and not named:
+        return f" (column {' or '.join(quoted)})"
     meant = [name for name in named if values.get(name, "") not in text] if named else view.columns
-    facts = [f"{name} {values[name][:TOLD]!r}" for name in meant if name in values]
+    facts = [f"{name} {values[name][:LONGEST_VALUE]!r}" for name in meant if name in values]
     return f" ({', '.join(facts)})" if facts else ""
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
-    if connection.dialect.name == "postgresql":
-        store(connection, view, [(one.row.values, one.message_id) for one in rows])
-        return
-    names = view.all_columns
-    into = insert(table(view.name, *map(column, names)))
-    connection.execute(into, [dict(zip(names, _values(view, one), strict=True)) for one in rows])
-
-
-def _values(view: ClassView, one: Pending) -> list[str | None]:
-    values: list[str | None] = [one.row.values.get(name) for name in view.columns]
-    return [*values, one.message_id] if view.message_id_column else values

@@ -12,7 +12,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.loading.audit import Audit, write_audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Batch, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import keep
 from sam_pipeline.sql.loading.insert import insert_batch
@@ -22,8 +22,8 @@ from sam_pipeline.sql.loading.insert import insert_batch
 class Loaded:
     """What became of a batch.
 
-    `rows_by_class` were stored, or were there already; `dead_letters` are the new ones by reason,
-    `checks` the messages that only prove a path, `ignored_keys` how often a key had no column.
+    `rows_by_class`: rows stored, now or before. `dead_letters`: new ones, by reason. `checks`:
+    messages that only prove a path. `ignored_keys`: how often a key had no column.
     """
 
     rows_by_class: Mapping[str, int]
@@ -48,38 +48,29 @@ def load(
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
-    `poison`: ids of messages that are not to be looked into, only kept. With an `audit` the batch
-    leaves its row in `load_audit`.
+    Messages whose ids are in `poison` are not decoded, only stored as dead letters. With an `audit`
+    the batch leaves its row in `load_audit`.
 
     Raises:
-        DatabaseAway: nothing was committed; the same again later.
+        DatabaseAway: nothing was committed; try again later.
     """
     batch = read_batch(catalogue, messages, now, limits, poison)
 
     def action(connection: Connection) -> Loaded:
-        loaded = _load(connection, batch, now)
+        inserted = insert_batch(connection, batch)
+        new_letters = keep(connection, inserted.failures, now)
         if audit is not None:
-            _write_audit(connection, audit, len(messages), loaded)
-        return loaded
+            write_audit(
+                connection,
+                audit,
+                messages=len(messages),
+                rows=inserted.rows,
+                dead_letters=sum(new_letters.values()),
+                checks=batch.checks,
+            )
+        return Loaded(inserted.rows_by_class, new_letters, batch.checks, batch.ignored_keys)
 
     loaded = load_transaction(engine, action)
     if CLASS_BROKEN in loaded.dead_letters:
         catalogue.forget()
     return loaded
-
-
-def _load(connection: Connection, batch: Batch, now: datetime) -> Loaded:
-    inserted = insert_batch(connection, batch)
-    kept = keep(connection, inserted.failures, now)
-    return Loaded(inserted.rows_by_class, kept, batch.checks, batch.ignored_keys)
-
-
-def _write_audit(connection: Connection, audit: Audit, messages: int, loaded: Loaded) -> None:
-    write_audit(
-        connection,
-        audit,
-        messages=messages,
-        rows=loaded.rows,
-        dead_letters=sum(loaded.dead_letters.values()),
-        checks=loaded.checks,
-    )

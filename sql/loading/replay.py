@@ -1,8 +1,8 @@
-"""Replaying dead letters: loaded as they would be now; what fails again stays, with the reason.
+"""Replaying dead letters: loaded as if they came now; those that fail again stay, with the reason.
 
-Each transaction takes some letters for itself, looks whether they are open still, loads them as
-one batch and notes what became of each. So a replay may be repeated, stopped at any moment, and
-done by two at once.
+Each transaction locks some letters, checks that they are still open, loads them as one batch and
+stores what became of each. So a replay may be repeated, stopped at any moment, and run by two at
+once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, text
@@ -21,7 +22,7 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Failure, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     OPEN,
@@ -39,14 +40,14 @@ LOADED, FAILED, SKIPPED = "loaded", "failed", "skipped"
 
 MOST_LETTERS = 500
 MOST_BYTES = 1024 * 1024
-"""One transaction takes so much, or one letter."""
+"""The limits on one transaction; a larger letter has one for itself."""
 
 PARKED_LETTERS = 200
 PARKED_BYTES = 256 * 1024
-"""As much as delays a loader's next batch by a tenth of a second or two."""
+"""This much delays a loader's next batch by a tenth of a second or two."""
 
 ATTEMPTS = 40
-"""So often one transaction tries parts of a batch, to find a letter that breaks a whole class."""
+"""How often one transaction tries parts of a batch to find a letter that breaks a whole class."""
 
 _SIZES = text("""
     SELECT dead_letter_id, length(body) FROM dead_letter
@@ -79,9 +80,9 @@ _PARKED_LAST = text(f"""
 class Replayed:
     """What became of a letter.
 
-    `outcome`: loaded; failed, and still open for `reason`; or skipped, as its `state` was
-    replayed or dropped before. Of a whole message that was loaded, records that failed are new
-    letters of their own.
+    `outcome`: loaded; failed, and still open for `reason`; or skipped, because its `state` was
+    replayed or dropped before. If a whole message was loaded, its records that failed are new
+    letters.
     """
 
     dead_letter_id: int
@@ -98,7 +99,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Parked:
-    """What was done about parked letters: how many were `loaded`; whether there were `any`."""
+    """How many parked letters were `loaded`, and whether there were `any`."""
 
     loaded: int
     any: bool
@@ -110,10 +111,10 @@ def replay_dead_letters(
     now: Callable[[], datetime],
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
 ) -> Iterator[Replayed]:
-    """Load letters again; what is told of is committed. Numbers that are none are passed over.
+    """Load letters again; what is yielded is committed. Unknown numbers are skipped.
 
     Raises:
-        DatabaseAway: what was told of before stays done.
+        DatabaseAway: what was yielded before stays done.
     """
     catalogue = Catalogue(engine)
     for chunk in _chunks(engine, sorted(set(ids)), MOST_BYTES):
@@ -125,55 +126,41 @@ def replay_parked(
     now: Callable[[], datetime],
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
 ) -> Parked:
-    """Load some of what was parked as class-broken, of a class whose view works again.
+    """Load some letters that were parked as class-broken, of one class whose view works again.
 
     For a loader, between two batches: it waits for nobody. Unknown classes are left to people: a
-    name that was never anything may become a view with quite another meaning.
+    name that never was a class may become a view with quite another meaning.
 
     Raises:
         DatabaseAway
     """
-    with reading(engine) as connection:
-        parked = list(connection.execute(_PARKED_CLASSES).scalars())
-    catalogue = Catalogue(engine)
-    names: dict[str, list[str]] = {}
-    for name in parked:
-        names.setdefault(folded(name), []).append(name)
-    for class_name, spellings in sorted(names.items()):
-        view = catalogue.find(class_name)
-        if view is None or view.problem:
-            continue
-        loaded = _replay_class(engine, catalogue, spellings, now, limits)
-        if loaded:
-            return Parked(loaded, any=True)
-    return Parked(0, any=bool(parked))
-
-
-def _replay_class(
-    engine: Engine,
-    catalogue: Catalogue,
-    spellings: Sequence[str],
-    now: Callable[[], datetime],
-    limits: Limits,
-) -> int:
-    """How many need no more attempts: none, if the class refuses its oldest and its newest one."""
 
     def load(ids: Sequence[int]) -> int:
+        """How many of them need no further attempt."""
         done = _replay_chunk(engine, catalogue, ids, now(), limits, skip_locked=True)
         return sum(one.outcome == LOADED or one.reason != CLASS_BROKEN for one in done)
 
     with reading(engine) as connection:
-        bound = {"names": spellings, "most": PARKED_LETTERS}
-        ids = connection.execute(_PARKED_IDS, bound).scalars().all()
-        last = connection.execute(_PARKED_LAST, {"names": spellings}).scalars().all()
-    loaded = load(ids[:1]) or load(last)
-    if not loaded:
-        return 0
-    return loaded + load(next(_chunks(engine, ids, PARKED_BYTES), []))
+        parked = connection.execute(_PARKED_CLASSES).scalars().all()
+    catalogue = Catalogue(engine)
+    for class_name, spellings in groupby(sorted(parked, key=folded), folded):
+        view = catalogue.find(class_name)
+        if view is None or view.problem:
+            continue
+        bound = {"names": list(spellings), "most": PARKED_LETTERS}
+        with reading(engine) as connection:
+            ids = connection.execute(_PARKED_IDS, bound).scalars().all()
+            newest = connection.execute(_PARKED_LAST, bound).scalars().all()
+        # A class that refuses its oldest and its newest letter is still broken.
+        loaded = load(ids[:1]) or load(newest)
+        if loaded:
+            more = load(next(_chunks(engine, ids, PARKED_BYTES), []))
+            return Parked(loaded + more, any=True)
+    return Parked(0, any=bool(parked))
 
 
 def _chunks(engine: Engine, ids: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
-    """The letters in portions for a transaction each; without those that are none."""
+    """The existing letters, in portions for one transaction each."""
 
     def sizes() -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(ids), MOST_LETTERS):
@@ -197,19 +184,21 @@ def _replay_chunk(
     """One transaction."""
     if not ids:
         return []
-    catalogue.forget()  # the view may have been mended since
+    catalogue.forget()  # the view may have been repaired since
 
     def action(connection: Connection) -> list[Replayed]:
-        letters = lock_dead_letters(connection, ids, skip_locked)
-        loading = _Loading(connection, catalogue, now, limits)
-        done = loading.replay([each for each in letters if each.letter.state == OPEN])
-        done += [_skipped(each.letter) for each in letters if each.letter.state != OPEN]
+        contents = lock_dead_letters(connection, ids, skip_locked)
+        attempt = _Attempt(connection, catalogue, now, limits)
+        done = attempt.replay([one for one in contents if one.letter.state == OPEN])
+        for letter in [one.letter for one in contents if one.letter.state != OPEN]:
+            skipped = (SKIPPED, letter.state, letter.reason, letter.error)
+            done.append(Replayed(letter.dead_letter_id, *skipped))
         return sorted(done, key=lambda one: one.dead_letter_id)
 
     return load_transaction(engine, action)
 
 
-class _Loading:
+class _Attempt:
     """Loads letters that are open and locked, in the caller's transaction."""
 
     def __init__(
@@ -222,23 +211,34 @@ class _Loading:
         self._attempts = ATTEMPTS
 
     def replay(self, letters: Sequence[DeadLetterContent]) -> list[Replayed]:
-        messages = [_message(each) for each in letters]
-        failures: dict[int, list[Failure]] = {}
-        for failure in self._failures(messages):
+        messages = [_message(content) for content in letters]
+        failures: dict[int, list[RecordFailure]] = {}
+        for failure in self._store(messages):
             failures.setdefault(id(failure.message), []).append(failure)
-        # In the order in which loaders keep dead letters, too.
+        # In the order in which loaders store dead letters, too.
         pairs = sorted(zip(messages, letters, strict=True), key=lambda pair: pair[0].message_id)
         done = [
-            self._outcome(each.letter, failures.get(id(message), [])) for message, each in pairs
+            self._outcome(content.letter, failures.get(id(message), []))
+            for message, content in pairs
         ]
-        self._note(done)
+        now = stored_time(self._connection, self._now)
+        loaded = [one.dead_letter_id for one in done if one.outcome == LOADED]
+        failed = [
+            {"id": one.dead_letter_id, "reason": one.reason, "error": one.error, "now": now}
+            for one in done
+            if one.outcome == FAILED
+        ]
+        if loaded:
+            self._connection.execute(_REPLAYED, {"ids": loaded, "now": now})
+        if failed:
+            self._connection.execute(_FAILED, failed)
         return done
 
-    def _failures(self, messages: Sequence[Message]) -> list[Failure]:
-        """Store the messages; what could not be.
+    def _store(self, messages: Sequence[Message]) -> list[RecordFailure]:
+        """Store the messages; those that failed.
 
-        One whose own record makes the class look broken is found by halving, so that it takes no
-        others along; up to a limit, as the class may well be broken.
+        A message whose own record makes the class look broken is found by halving, so that the
+        others are loaded; with a limit, because the class may indeed be broken.
         """
         if not messages:
             return []
@@ -246,8 +246,8 @@ class _Loading:
         batch = read_batch(self._catalogue, messages, self._now, self._limits)
         failures = insert_batch(self._connection, batch).failures
         without_view = {id(failure.message) for failure in batch.failures}
-        broken: list[Failure] = []
-        others: list[Failure] = []
+        broken: list[RecordFailure] = []
+        others: list[RecordFailure] = []
         for failure in failures:
             tried = failure.reason == CLASS_BROKEN and id(failure.message) not in without_view
             (broken if tried else others).append(failure)
@@ -255,9 +255,9 @@ class _Loading:
             return failures
         again = [failure.message for failure in broken]
         half = len(again) // 2
-        return [*others, *self._failures(again[:half]), *self._failures(again[half:])]
+        return [*others, *self._store(again[:half]), *self._store(again[half:])]
 
-    def _outcome(self, letter: DeadLetter, failures: Sequence[Failure]) -> Replayed:
+    def _outcome(self, letter: DeadLetter, failures: Sequence[RecordFailure]) -> Replayed:
         new: Mapping[str, int] = {}
         if letter.record_number == WHOLE:
             parts = [failure for failure in failures if failure.number != WHOLE]
@@ -269,26 +269,9 @@ class _Loading:
             return Replayed(number, FAILED, OPEN, first.reason, printable(first.text))
         return Replayed(number, LOADED, REPLAYED, letter.reason, letter.error, sum(new.values()))
 
-    def _note(self, outcomes: Sequence[Replayed]) -> None:
-        now = stored_time(self._connection, self._now)
-        loaded = [one.dead_letter_id for one in outcomes if one.outcome == LOADED]
-        failed = [
-            {"id": one.dead_letter_id, "reason": one.reason, "error": one.error, "now": now}
-            for one in outcomes
-            if one.outcome == FAILED
-        ]
-        if loaded:
-            self._connection.execute(_REPLAYED, {"ids": loaded, "now": now})
-        if failed:
-            self._connection.execute(_FAILED, failed)
-
-
-def _skipped(letter: DeadLetter) -> Replayed:
-    return Replayed(letter.dead_letter_id, SKIPPED, letter.state, letter.reason, letter.error)
-
 
 def _message(content: DeadLetterContent) -> Message:
-    """The message to load: a single record is not the `recordCount` of its message."""
+    """The message to load; the `recordCount` of the original does not apply to a single record."""
     letter = content.letter
     headers = {**content.headers, MESSAGE_ID: letter.message_id}
     if letter.message_class:

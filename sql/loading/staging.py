@@ -1,7 +1,7 @@
-"""The bulk door of PostgreSQL: COPY into the staging table of a class, then store all as a set.
+"""The bulk door of PostgreSQL: COPY into the staging table of a class, then store all as one set.
 
-Passes the trigger by, which would stage row by row what arrives in bulk. The tables and functions
-are those of 30_triggers.sql, so what becomes of a row is the same through either door.
+It bypasses the trigger, which would stage row by row. The tables and functions are those of
+30_triggers.sql, so what becomes of a row is the same through either door.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.sql.loading.catalogue import ClassView
 
 Row = Mapping[str, str]
-"""Texts by column of the view; what is absent has no key."""
+"""Texts by column of the view; absent values have no key."""
 
 SEPARATOR = "\x1f"
 
 _OPEN = text("SELECT open_staging(:class)")
 
-# As source_names() in 30_triggers.sql joins them.
+# In the order of source_names() in 30_triggers.sql.
 _NAMES = (
     "hostname",
     "serviceflavour",
@@ -50,11 +50,11 @@ _RESULT = (
     "messageid",
 )
 _LASTING = (*_NAMES, "gatheredat")
-"""What every result of an instance says again."""
+"""Values that every result of an instance repeats."""
 
 _REMEMBERED = 20_000
 _LONGEST = 1000
-"""So many lasting parts of lines are remembered, if not above so many characters."""
+"""How many lasting parts of lines are remembered, and how many characters of each at most."""
 
 
 def store(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
@@ -67,20 +67,23 @@ def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
     if _is_joined(view):
         lines = [_result_line(row, id_) for row, id_ in rows]
     else:
-        lines = [_line(values) for values in _as_view(view, rows)]
+        lines = []
+        for row, message_id in rows:
+            values = [row.get(name) for name in view.columns]
+            lines.append(_line([*values, message_id] if view.message_id_column else values))
     # Encoded here: an error while psycopg2 reads would look like a cancelled statement.
     return "".join(lines).encode()
 
 
 def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
-    """Store what copy_text() gives."""
+    """Store the result of copy_text()."""
     columns = _RESULT if _is_joined(view) else view.all_columns
     into = f"pg_temp.{_quoted(f'staged_{view.name}')}" if view.bulk else _quoted(view.name)
     if view.bulk:
         connection.execute(_OPEN, {"class": view.name})
     driver: Any = connection.connection
     with driver.cursor() as cursor:
-        # COPY: four times quicker to send than INSERT.
+        # COPY is four times quicker to send than INSERT.
         statement = f"COPY {into} ({', '.join(map(_quoted, columns))}) FROM STDIN"
         cursor.copy_expert(statement, io.BytesIO(rows))
     if view.bulk:
@@ -91,12 +94,6 @@ def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
 
 def _is_joined(view: ClassView) -> bool:
     return view.bulk and view.name == METRIC_OUTPUT.name.lower()
-
-
-def _as_view(view: ClassView, rows: Iterable[tuple[Row, str]]) -> Iterable[Sequence[str | None]]:
-    for row, message_id in rows:
-        values = [row.get(name) for name in view.columns]
-        yield [*values, message_id] if view.message_id_column else values
 
 
 def _result_line(row: Row, message_id: str) -> str:
@@ -113,8 +110,8 @@ def _result_line(row: Row, message_id: str) -> str:
 
 
 class _Lasting(dict[tuple[str | None, ...], str]):
-    """`lasting[values]`: those of _LASTING as the first two fields of a line, `names` and
-    `gatheredat`. To put them together is the larger half of writing a line."""
+    """`lasting[values]`: the values of _LASTING as the first two fields of a line, `names` and
+    `gatheredat`. Joining them is the larger half of writing a line."""
 
     def __missing__(self, values: tuple[str | None, ...]) -> str:
         row = dict(zip(_LASTING, values, strict=True))
@@ -150,7 +147,7 @@ def _quoted(name: str) -> str:
 def _line(values: Sequence[str | None]) -> str:
     line = "\t".join([r"\N" if value is None else value for value in values])
     plain = line.count("\t") == len(values) - 1 and line.count("\\") == values.count(None)
-    if plain and "\n" not in line and "\r" not in line:  # quick to tell, and true of nearly all
+    if plain and "\n" not in line and "\r" not in line:  # quick to test, and true of nearly all
         return f"{line}\n"
     return "\t".join(map(_field, values)) + "\n"
 
