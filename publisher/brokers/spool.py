@@ -12,7 +12,7 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -35,7 +35,7 @@ def round_trip(
     """Write an element, read it and take it out again."""
     queue = DirectoryQueue(address.broker.path)
     try:
-        name = SpoolRoom(queue.path, config).add(message)
+        name = BoundedSpool(queue.path, config).add(message)
         if not queue.lock(name):
             return "confirmed, and taken by a reader at once"
         came_back = queue.read(name)
@@ -54,7 +54,7 @@ class SpoolTransport:
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig) -> None:
         self._address = address
-        self._room = SpoolRoom(Path(address.broker.path), config)
+        self._room = BoundedSpool(Path(address.broker.path), config)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         try:

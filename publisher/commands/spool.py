@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from threading import Event
 from typing import Any
 
-from sam_pipeline.publisher.delivery.drain import Drain, drain
-from sam_pipeline.publisher.delivery.drain_loop import drain_until
+from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import (
@@ -193,10 +192,10 @@ def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQu
     return BAD_DATA if result.rejections or result.set_aside else OK
 
 
-def _drain_once(config: PublisherConfig, queue: DirectoryQueue, stop: Event) -> Drain:
+def _drain_once(config: PublisherConfig, queue: DirectoryQueue, stop: Event) -> DrainTotals:
     progress = Progress("drained", queue.count() if sys.stderr.isatty() else 0)
 
-    def go_on(result: Drain) -> bool:
+    def go_on(result: DrainTotals) -> bool:
         progress.show(result.sent)
         return not stop.is_set()
 

@@ -1,14 +1,15 @@
-"""Give what the spool holds to a broker, oldest first.
+"""Send what the spool holds to a broker, oldest first.
 
 An element is locked while it is sent and removed when it is confirmed: several processes may
-drain at once, and what a killed one held is sent again with the same message id.
+drain at once, and what a killed one had locked is sent again with the same message id.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import Collection
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -27,6 +28,8 @@ from sam_pipeline.schema.spool.disk import flock_at_once, open_directory
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from sam_pipeline.publisher.brokers.address import BrokerAddress
 
 BATCH = 200
@@ -34,16 +37,22 @@ BATCH_BYTES = 8 * 1024 * 1024
 MAX_BATCH_S = LOCK_AGE_S / 2
 """A batch ends before its locks expire, however long the time-out is."""
 
+MIN_WAIT_S, IDLE_WAIT_S, MAX_WAIT_S = 0.5, 4.0, 30.0
+"""Between two looks at the spool each wait is twice the last one, up to the second where the spool
+is empty, which is cheap to see, and up to the third where no broker took anything."""
+REST_S = 300.0
+"""How long a rejected element is not sent again."""
+
 logger = lazy_logger(__name__)
 
 
-class Drain:
-    """What became of the elements; whatever was not sent or set aside is still in the spool."""
+class DrainTotals:
+    """What became of the elements; what was neither sent nor set aside is still in the spool."""
 
     def __init__(self) -> None:
         self.sent = 0
         self.rejected: dict[str, str] = {}
-        """By name, who rejected an element and why; it stays in the spool."""
+        """By the name of the element, which broker rejected it and why; it stays in the spool."""
         self.set_aside = 0
         """Elements that hold no message, now in the quarantine beside the spool."""
         self.complete = False
@@ -51,44 +60,57 @@ class Drain:
 
     @property
     def rejections(self) -> dict[str, int]:
-        """How many were rejected by whom and why."""
+        """The number of rejected elements by broker and reason."""
         counts: dict[str, int] = {}
         for why in self.rejected.values():
             counts[why] = counts.get(why, 0) + 1
         return counts
 
-    def add(self, later: Drain) -> None:
-        """What became of those of a later round."""
-        self.sent += later.sent
-        self.rejected.update(later.rejected)
-        self.set_aside += later.set_aside
-        self.complete = later.complete
 
-
-GoOn = Callable[[Drain], bool]
-"""Asked after each batch; it may tell a person how far the drain is."""
+GoOn = Callable[[DrainTotals], bool]
+"""Called after each batch: whether to go on."""
 
 
 def drain(
     config: PublisherConfig, go_on: GoOn = lambda _: True, pass_over: Collection[str] = ()
-) -> Drain:
+) -> DrainTotals:
     """Send all elements to the first broker that takes them; the next gets what it left or refused.
 
     `config.timeout_s` bounds connecting and each batch: as long as a broker confirms, it goes on.
     """
-    result = Drain()
+    totals = DrainTotals()
     if config.spool is None:
-        return result
+        return totals
     queue = DirectoryQueue(config.spool)
     queue.purge()
     if pass_over:
-        result.complete = all(name in pass_over for name in queue.names())
+        totals.complete = all(name in pass_over for name in queue.names())
     else:
-        result.complete = not queue.has_elements()
-    if not result.complete:
-        _drain_to_any(config, queue, result, go_on, pass_over)
-        queue.purge()  # the directories that are empty now
-    return result
+        totals.complete = not queue.has_elements()
+    if totals.complete:
+        return totals
+    brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
+
+    def patience() -> Deadline:
+        return Deadline.after(config.timeout_s)
+
+    with Route(config, Memory(config.state, brokers), patience, ask_all=True) as route:
+        for candidate in route.candidates():
+            address = candidate.address
+            try:
+                connection = kind_of(address.broker).connect(address, config, patience())
+                with closing(connection) as transport:
+                    _Pass(queue, config, totals, go_on, pass_over).send_to(transport, patience)
+            except BrokerUnavailable as failure:
+                route.failed(address, failure)
+            else:
+                route.worked(address)
+                totals.complete = True
+                if not totals.rejected:
+                    break
+    _log_rejections(totals)
+    queue.purge()  # the directories that are empty now
+    return totals
 
 
 def drain_in_passing(
@@ -100,54 +122,58 @@ def drain_in_passing(
     """
     if config.spool is None or _is_at(address.broker, config.spool):
         return 0
-    queue, result = DirectoryQueue(config.spool), Drain()
+    queue, totals = DirectoryQueue(config.spool), DrainTotals()
     try:
         if queue.has_elements():
-            with _sole_drainer(config.spool) as alone:
-                if alone:
+            drainer_lock = open_directory(os.fspath(config.spool))
+            try:
+                if flock_at_once(drainer_lock):
                     queue.purge()
-                    one_pass = _Pass(queue, config, result, rejected_rest=True)
+                    one_pass = _Pass(queue, config, totals, rejected_rest=True)
                     one_pass.send_to(transport, lambda: deadline)
+            finally:
+                os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("the spool is not empty yet: %s", error)
-    _log_rejections(result)
-    if result.sent:
-        logger.info("drained %s spooled messages to %s", result.sent, address)
-    return result.sent
+    _log_rejections(totals)
+    if totals.sent:
+        logger.info("drained %s spooled messages to %s", totals.sent, address)
+    return totals.sent
 
 
-def _drain_to_any(
-    config: PublisherConfig,
-    queue: DirectoryQueue,
-    result: Drain,
-    go_on: GoOn,
-    pass_over: Collection[str],
-) -> None:
-    """To one broker after the other, except where the spool itself is one."""
-    brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
+def drain_until(
+    stop: Event, config: PublisherConfig, min_wait_s: float = MIN_WAIT_S, rest_s: float = REST_S
+) -> DrainTotals:
+    """Drain again and again: whatever arrives in the spool goes on to a broker.
 
-    def patience() -> Deadline:
-        return Deadline.after(config.timeout_s)
+    The totals are those of all rounds. A batch under way is finished before it stops, so that
+    nothing is lost or repeated.
+    """
+    totals = DrainTotals()
+    wait_s, rest_until = min_wait_s, 0.0
+    while not stop.is_set():
+        if time.monotonic() > rest_until:
+            totals.rejected.clear()
+            rest_until = time.monotonic() + rest_s
+        try:
+            latest = drain(config, lambda _: not stop.is_set(), frozenset(totals.rejected))
+        except SpoolError as error:  # such as a file server that is away: it may come back
+            logger.error("%s", error)
+            latest = DrainTotals()
+        if latest.sent:
+            logger.info("drained %s messages from %s", latest.sent, config.spool)
+        totals.sent += latest.sent
+        totals.rejected.update(latest.rejected)
+        totals.set_aside += latest.set_aside
+        totals.complete = latest.complete
+        longest_s = IDLE_WAIT_S if totals.complete else MAX_WAIT_S
+        wait_s = min_wait_s if latest.sent else min(wait_s * 2, longest_s)
+        stop.wait(wait_s)
+    return totals
 
-    with Route(config, Memory(config.state, brokers), patience, ask_all=True) as route:
-        for turn in route.turns():
-            try:
-                kind = kind_of(turn.address.broker)
-                with closing(kind.connect(turn.address, config, patience())) as transport:
-                    one_pass = _Pass(queue, config, result, go_on, pass_over)
-                    one_pass.send_to(transport, patience)
-            except BrokerUnavailable as failure:
-                route.failed(turn.address, failure)
-            else:
-                route.worked(turn.address)
-                result.complete = True
-                if not result.rejected:
-                    break
-    _log_rejections(result)
 
-
-def _log_rejections(result: Drain) -> None:
-    for rejection, count in result.rejections.items():
+def _log_rejections(totals: DrainTotals) -> None:
+    for rejection, count in totals.rejections.items():
         logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
 
 
@@ -156,24 +182,24 @@ def _is_at(broker: Broker, spool: Path) -> bool:
 
 
 class _Pass:
-    """One way through the queue, oldest first; `result` sums up all of them."""
+    """One way through the queue, oldest first; `totals` sums up all of them."""
 
     def __init__(
         self,
         queue: DirectoryQueue,
         config: PublisherConfig,
-        result: Drain,
+        totals: DrainTotals,
         go_on: GoOn = lambda _: True,
         pass_over: Collection[str] = (),
         rejected_rest: bool = False,
     ) -> None:
         self._queue = queue
         self._config = config
-        self._result = result
+        self._totals = totals
         self._go_on = go_on
         self._names = (name for name in queue.names() if name not in pass_over)
         self._rejected_rest = rejected_rest
-        self._held: set[str] = set()
+        self._locked: set[str] = set()
 
     def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
         """`patience` gives each batch its deadline; one that is over ends the pass."""
@@ -182,20 +208,35 @@ class _Pass:
                 batch = self._next_batch()
                 if not batch:
                     return
-                seconds = min(patience().remaining(), MAX_BATCH_S)
-                self._send(batch, transport, Deadline.after(seconds))
-                if not self._go_on(self._result):
+                deadline = Deadline.after(min(patience().remaining(), MAX_BATCH_S))
+                messages = [message for _, message in batch]
+                for position, rejection in outcomes(transport, messages, deadline):
+                    name = batch[position][0]
+                    if rejection is None:
+                        self._queue.remove(name)
+                        self._locked.discard(name)
+                        self._totals.rejected.pop(name, None)
+                        self._totals.sent += 1
+                        continue
+                    self._totals.rejected[name] = str(rejection)
+                    if self._rejected_rest:
+                        # Its lock stays until it expires: otherwise every call would ask again,
+                        # and each refusal costs a connection.
+                        self._locked.discard(name)
+                    else:
+                        self._unlock(name)
+                if not self._go_on(self._totals):
                     return
         finally:
-            for name in tuple(self._held):
-                self._let_go(name)
+            for name in tuple(self._locked):
+                self._unlock(name)
 
     def _next_batch(self) -> list[tuple[str, Message]]:
-        """Locked elements that are ours to send."""
+        """Elements that are locked by us, and their messages."""
         batch: list[tuple[str, Message]] = []
         size = 0
         for name in self._names:
-            message = self._take(name)
+            message = self._read_locked(name)
             if message is not None:
                 batch.append((name, self._config.addressed(message)))
                 size += len(message.body)
@@ -203,64 +244,29 @@ class _Pass:
                 break
         return batch
 
-    def _take(self, name: str) -> Optional[Message]:
-        """The message of an element, locked; None if another has it, or nobody can read it."""
+    def _read_locked(self, name: str) -> Optional[Message]:
+        """The message of an element; None where another process has it, or it can't be read."""
         try:
             if not self._queue.lock(name):
                 return None
-            self._held.add(name)
+            self._locked.add(name)
             return self._queue.read(name)
         except DamagedElement as damage:
-            self._set_aside(name, damage)
+            try:
+                where = self._queue.quarantine(name, str(damage))
+            except SpoolError as error:
+                logger.error("%s; it can't be set aside: %s", damage, error)
+                self._unlock(name)
+            else:
+                logger.error("%s; set aside as %s", damage, where)
+                self._locked.discard(name)
+                self._totals.set_aside += 1
         except SpoolError as error:  # of this element: perhaps it belongs to another user
             logger.warning("element %s is passed over: %s", name, error)
-            self._let_go(name)
+            self._unlock(name)
         return None
 
-    def _set_aside(self, name: str, damage: DamagedElement) -> None:
-        try:
-            where = self._queue.quarantine(name, str(damage))
-        except SpoolError as error:
-            logger.error("%s; it can't be set aside: %s", damage, error)
-            self._let_go(name)
-        else:
-            logger.error("%s; set aside as %s", damage, where)
-            self._held.discard(name)
-            self._result.set_aside += 1
-
-    def _let_go(self, name: str) -> None:
-        self._held.discard(name)
+    def _unlock(self, name: str) -> None:
+        self._locked.discard(name)
         with suppress(SpoolError):  # then it expires
             self._queue.unlock(name)
-
-    def _send(
-        self, batch: list[tuple[str, Message]], transport: Transport, deadline: Deadline
-    ) -> None:
-        for position, rejection in outcomes(transport, [pair[1] for pair in batch], deadline):
-            name = batch[position][0]
-            if rejection is None:
-                self._queue.remove(name)
-                self._held.discard(name)
-                self._result.rejected.pop(name, None)
-                self._result.sent += 1
-            else:
-                self._reject(name, str(rejection))
-
-    def _reject(self, name: str, why: str) -> None:
-        if self._rejected_rest:
-            # Its lock stays until it expires: else every call would ask again, and each refusal
-            # costs a connection.
-            self._held.discard(name)
-        else:
-            self._let_go(name)
-        self._result.rejected[name] = why
-
-
-@contextmanager
-def _sole_drainer(spool: Path) -> Iterator[bool]:
-    """Whether no other process drains this spool in passing; the lock dies with its holder."""
-    descriptor = open_directory(os.fspath(spool))
-    try:
-        yield flock_at_once(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and n
     from sam_pipeline.publisher.brokers.address import BrokerAddress
     from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.memory import Memory
-    from sam_pipeline.publisher.delivery.route import Route, Turn
+    from sam_pipeline.publisher.delivery.route import Candidate, Route
     from sam_pipeline.publisher.settings.config import PublisherConfig
 
 BATCH = 1000
@@ -117,7 +117,7 @@ class Courier:
         self._config = config
         self._meanwhile = meanwhile
         self._memory: Memory | None = None
-        self._turn: Turn | None = None
+        self._candidate: Candidate | None = None
         self._transport: Transport | None = None
 
     def __enter__(self) -> Courier:
@@ -132,121 +132,115 @@ class Courier:
         Raises:
             NoBrokerTookIt: some are neither.
         """
-        progress = _Progress([self._config.addressed(message) for message in messages])
+        batch = _Batch([self._config.addressed(message) for message in messages])
         failures: list[BrokerUnavailable] = []
         if self._config.brokers:
-            with self._route(deadline) as route:
-                trouble = self._publish(progress, route, deadline)
+            from sam_pipeline.publisher.delivery.memory import Memory
+            from sam_pipeline.publisher.delivery.route import Route
+
+            if self._memory is None:
+                self._memory = Memory(self._config.state, self._config.broker_list)
+            ask_all = self._config.spool is None or self._config.require_broker
+            with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
+                self._send_as_before(batch, deadline)
+                self._hand_over(batch, route.candidates(), route, deadline)
+                spool_error = batch.spool(self._config)
+                if spool_error:  # some were left out only because the spool could take it
+                    self._hand_over(batch, route.left_out(), route, deadline)
             failures = route.failures
         else:
-            trouble = progress.spool(self._config)
-        publication = progress.publication(failures)
-        _log_rejections(publication.rejections)
-        missing = list(progress.missing.values())
-        if missing:
-            raise NoBrokerTookIt(publication, missing, self._config, trouble) from trouble
+            spool_error = batch.spool(self._config)
+        rejections = tuple(batch.refused.values())
+        publication = Publication(
+            tuple(batch.receipts), tuple(batch.spooled), rejections, tuple(failures)
+        )
+        counts: dict[tuple[str, str], int] = {}
+        for _, address, reason in rejections:
+            counts[str(address), reason] = counts.get((str(address), reason), 0) + 1
+        for (broker, reason), count in counts.items():
+            logger.error("messages rejected: %s by %s: %s", count, broker, reason)
+        if batch.missing:
+            missing = list(batch.missing.values())
+            raise NoBrokerTookIt(publication, missing, self._config, spool_error) from spool_error
         return publication
 
     def drain(self, deadline: Deadline) -> int:
         """How many spooled messages of earlier calls the same broker took in what is left."""
-        if self._transport is None or self._turn is None:
+        if self._transport is None or self._candidate is None:
             return 0
         from sam_pipeline.publisher.delivery.drain import drain_in_passing
 
-        return drain_in_passing(self._transport, self._turn.address, self._config, deadline)
+        return drain_in_passing(self._transport, self._candidate.address, self._config, deadline)
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
         self._transport = None
 
-    def _route(self, deadline: Deadline) -> Route:
-        from sam_pipeline.publisher.delivery.memory import Memory
-        from sam_pipeline.publisher.delivery.route import Route
-
-        if self._memory is None:
-            self._memory = Memory(self._config.state, self._config.broker_list)
-        ask_all = self._config.spool is None or self._config.require_broker
-        return Route(self._config, self._memory, lambda: deadline, ask_all=ask_all)
-
-    def _publish(self, progress: _Progress, route: Route, deadline: Deadline) -> SpoolError | None:
-        """To the brokers, else the spool, else the brokers that were left out for its sake."""
-        self._send_as_before(progress, deadline)
-        self._hand_over(progress, route.turns(), route, deadline)
-        trouble = progress.spool(self._config)
-        if trouble:
-            self._hand_over(progress, route.left_out(), route, deadline)
-        return trouble
-
-    def _send_as_before(self, progress: _Progress, deadline: Deadline) -> None:
+    def _send_as_before(self, batch: _Batch, deadline: Deadline) -> None:
         """Over the connection that is open, if there is one."""
-        if self._transport is None or self._turn is None:
+        if self._transport is None or self._candidate is None:
             return
         try:
-            self._send_all(progress, self._turn, deadline)
-        except BrokerUnavailable as failure:  # it may have been idle for long: no reason to rest
+            self._send_all(batch, self._candidate, deadline)
+        except BrokerUnavailable as failure:  # after a long idle time, no reason to let it rest
             logger.info("connection ended: %s", failure)
             self.close()
 
     def _hand_over(
-        self, progress: _Progress, turns: Iterator[Turn], route: Route, deadline: Deadline
+        self, batch: _Batch, candidates: Iterator[Candidate], route: Route, deadline: Deadline
     ) -> None:
         """To one broker after the other: each gets what none before it took."""
-        while progress.missing:
-            turn = next(turns, None)
-            if turn is None:
-                return
-            if turn.address == self._connected_to:
-                continue  # it refused what is left
-            if deadline.expired:
-                route.no_time_for(turn.address)
-                continue
-            progress.offer_missing()
-            try:
-                self._connect(turn, deadline)
-                self._send_all(progress, turn, deadline)
-            except BrokerUnavailable as failure:
-                self.close()
-                route.failed(turn.address, failure)
-            else:
-                route.worked(turn.address)
-
-    @property
-    def _connected_to(self) -> BrokerAddress | None:
-        return self._turn.address if self._transport and self._turn else None
-
-    def _connect(self, turn: Turn, deadline: Deadline) -> None:
         from sam_pipeline.publisher.brokers.transport import kind_of
 
-        self.close()
-        kind = kind_of(turn.address.broker)
-        self._transport = kind.connect(turn.address, self._config, deadline.share(turn.of))
-        self._turn = turn
-        if self._meanwhile:
-            self._transport.meanwhile = self._meanwhile
+        while batch.missing:
+            candidate = next(candidates, None)
+            if candidate is None:
+                return
+            address, sharing = candidate
+            if self._transport and self._candidate and address == self._candidate.address:
+                continue  # it refused what is left
+            if deadline.expired:
+                route.no_time_for(address)
+                continue
+            batch.offer_missing()
+            try:
+                self.close()
+                kind = kind_of(address.broker)
+                self._transport = kind.connect(address, self._config, deadline.share(sharing))
+                self._candidate = candidate
+                if self._meanwhile:
+                    self._transport.meanwhile = self._meanwhile
+                self._send_all(batch, candidate, deadline)
+            except BrokerUnavailable as failure:
+                self.close()
+                route.failed(address, failure)
+            else:
+                route.worked(address)
 
-    def _send_all(self, progress: _Progress, turn: Turn, deadline: Deadline) -> None:
+    def _send_all(self, batch: _Batch, candidate: Candidate, deadline: Deadline) -> None:
         from sam_pipeline.publisher.brokers.transport import outcomes
 
         assert self._transport is not None, "connected"
-        while progress.pending:
-            positions = list(islice(progress.pending, BATCH))
-            batch = [progress.pending[position] for position in positions]
-            for at, rejection in outcomes(self._transport, batch, deadline.share(turn.of)):
-                progress.settle(positions[at], turn.address, rejection)
+        address, sharing = candidate
+        while batch.pending:
+            positions = list(islice(batch.pending, BATCH))
+            messages = [batch.pending[position] for position in positions]
+            for at, rejection in outcomes(self._transport, messages, deadline.share(sharing)):
+                batch.settle(positions[at], address, rejection)
 
 
-class _Progress:
-    """Where each message of a call is by now, by its position."""
+class _Batch:
+    """The messages of one call, by position, and what became of each."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.missing = dict(enumerate(messages))
         """What neither a broker nor the spool has."""
         self.pending = dict(self.missing)
-        """What the broker whose turn it is has not answered for."""
-        self._refused: dict[int, Rejection] = {}
-        self._receipts: list[Receipt] = []
-        self._spooled: list[Message] = []
+        """What the broker that is tried now has not answered for."""
+        self.refused: dict[int, Rejection] = {}
+        self.receipts: list[Receipt] = []
+        self.spooled: list[Message] = []
 
     def offer_missing(self) -> None:
         """The next broker may take what the one before it refused."""
@@ -259,44 +253,26 @@ class _Progress:
         message = self.pending.pop(position)
         if rejection is None:
             del self.missing[position]
-            self._receipts.append(Receipt(message, address))
-            if self._refused:
-                self._refused.pop(position, None)
+            self.receipts.append(Receipt(message, address))
+            if self.refused:
+                self.refused.pop(position, None)
         else:
-            self._refused[position] = Rejection(message, address, rejection.reason)
+            self.refused[position] = Rejection(message, address, rejection.reason)
 
     def spool(self, config: PublisherConfig) -> SpoolError | None:
-        """Keep what no broker has, as far as the spool takes it."""
+        """Store what no broker has, as far as the spool takes it."""
         if config.spool is None or not self.missing:
             return None
-        from sam_pipeline.publisher.spool.bounded import SpoolRoom  # most calls reach a broker
+        from sam_pipeline.publisher.spool.bounded import BoundedSpool  # most calls reach a broker
 
-        room = SpoolRoom(config.spool, config)
         positions = list(self.missing)
         try:
-            kept = room.add_all(list(self.missing.values()))
-            for position, message in zip(positions, kept):
+            stored = BoundedSpool(config.spool, config).add_all(list(self.missing.values()))
+            for position, message in zip(positions, stored):
                 del self.missing[position]
-                self._spooled.append(message)
+                self.spooled.append(message)
         except SpoolError as error:
             return error
         finally:
             self.offer_missing()
         return None
-
-    def publication(self, failures: Sequence[BrokerUnavailable]) -> Publication:
-        return Publication(
-            tuple(self._receipts),
-            tuple(self._spooled),
-            tuple(self._refused.values()),
-            tuple(failures),
-        )
-
-
-def _log_rejections(rejections: Sequence[Rejection]) -> None:
-    counts: dict[tuple[str, str], int] = {}
-    for item in rejections:
-        key = (str(item.address), item.reason)
-        counts[key] = counts.get(key, 0) + 1
-    for (address, reason), count in counts.items():
-        logger.error("messages rejected: %s by %s: %s", count, address, reason)

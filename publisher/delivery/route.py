@@ -1,4 +1,4 @@
-"""Which address is asked next: publishing and draining take the same road."""
+"""Which address is tried next, for publishing as for draining."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ T = TypeVar("T")
 logger = lazy_logger(__name__)
 
 
-class Turn(NamedTuple):
-    """An address to ask; `of` brokers, this one included, share what is left of the time."""
+class Candidate(NamedTuple):
+    """An address to try; `sharing` candidates, this one included, share the time that is left."""
 
     address: BrokerAddress
-    of: int
+    sharing: int
 
 
 class Route:
-    """The addresses of the configured brokers, in the order in which they are asked.
+    """The addresses of the configured brokers, in the order in which they are tried.
 
     1. First the address that worked last. Its name is not looked up for an hour.
     2. Then the URLs as they are listed, or shuffled, and with them the addresses of each name. A
@@ -73,19 +73,27 @@ class Route:
         """One for each address that was asked in vain, or left out."""
         return [*self._failures, *map(self._why_left_out, self._left_out)]
 
-    def turns(self) -> Iterator[Turn]:
+    def candidates(self) -> Iterator[Candidate]:
         """All of them, or all that do not rest."""
-        yield from self._awake()
+        waiting = list(self._brokers)
+        yield from self._last_worked(waiting)
+        while waiting:
+            name = BrokerAddress(waiting.pop(0))
+            left_out = name.broker not in self._looked_up and self._rests(name)
+            addresses = [] if left_out else self._addresses(name, len(waiting) + 1)
+            awake = [address for address in self._unseen(addresses) if not self._rests(address)]
+            last_resorts = len(self._left_out) if self._ask_all else 0
+            yield from _sharing(awake, len(waiting) + last_resorts)
         if self._ask_all:
             yield from self.left_out()
         for address in self._left_out:
             logger.warning("broker left out: %s", self._why_left_out(address))
 
-    def left_out(self) -> Iterator[Turn]:
-        """Those that `turns` did not give."""
+    def left_out(self) -> Iterator[Candidate]:
+        """Those that `candidates` did not give."""
         while self._left_out:
-            found = self._addresses(self._left_out.pop(0))
-            yield from self._turns_of(self._unseen(found), len(self._left_out))
+            addresses = self._addresses(self._left_out.pop(0))
+            yield from _sharing(self._unseen(addresses), len(self._left_out))
 
     def worked(self, address: BrokerAddress) -> None:
         self._memory.worked(address)
@@ -101,17 +109,7 @@ class Route:
         logger.warning("broker not asked: %s", failure)
         self._failures.append(failure)
 
-    def _awake(self) -> Iterator[Turn]:
-        waiting = list(self._brokers)
-        yield from self._sticky(waiting)
-        while waiting:
-            name = BrokerAddress(waiting.pop(0))
-            left_out = name.broker not in self._looked_up and self._rests(name)
-            found = [] if left_out else self._addresses(name, len(waiting) + 1)
-            awake = [address for address in self._unseen(found) if not self._rests(address)]
-            yield from self._turns_of(awake, len(waiting) + self._last_resorts)
-
-    def _sticky(self, waiting: list[Broker]) -> Iterator[Turn]:
+    def _last_worked(self, waiting: list[Broker]) -> Iterator[Candidate]:
         """The address that worked last, unless its name leads elsewhere by now."""
         last = self._memory.last_worked()
         if last is None:
@@ -120,38 +118,31 @@ class Route:
         known = believed and address.ip  # a spool has none; nor had what a proxy led to
         if known or address in self._addresses(BrokerAddress(address.broker), len(waiting)):
             self._seen.add(address.identity)
-            yield Turn(address, len(waiting))
+            yield Candidate(address, len(waiting))
             if address.ip in ("", address.broker.host):
                 waiting.remove(address.broker)  # it has no other address
 
-    def _turns_of(self, addresses: Sequence[BrokerAddress], later: int) -> Iterator[Turn]:
-        for position, address in enumerate(addresses):
-            yield Turn(address, len(addresses) - position + later)
-
     def _addresses(self, address: BrokerAddress, parts: int = 1) -> list[BrokerAddress]:
-        """What a name stands for, looked up once; an address stands for itself."""
+        """The addresses of a name, looked up once; an address stands for itself."""
         broker = address.broker
         if address.ip:
             return [address]
         if broker not in self._looked_up:
-            found = self._look_up(broker, self._patience(), parts)
-            self._looked_up[broker] = _in_order(found, self._config.order)
+            addresses: list[BrokerAddress] = []
+            deadline = self._patience()
+            if deadline.expired:
+                self.no_time_for(address)
+            else:
+                try:
+                    via_proxy = self._config.proxy_for(broker) is not None
+                    addresses = addresses_of(broker, deadline.share(parts), via_proxy)
+                except BrokerUnavailable as failure:
+                    self.failed(address, failure)
+            self._looked_up[broker] = _in_order(addresses, self._config.order)
         return self._looked_up[broker]
 
-    def _look_up(self, broker: Broker, deadline: Deadline, parts: int) -> list[BrokerAddress]:
-        name = BrokerAddress(broker)
-        if deadline.expired:
-            self.no_time_for(name)
-            return []
-        try:
-            via_proxy = self._config.proxy_for(broker) is not None
-            return addresses_of(broker, deadline.share(parts), via_proxy)
-        except BrokerUnavailable as failure:
-            self.failed(name, failure)
-            return []
-
-    def _unseen(self, found: Sequence[BrokerAddress]) -> list[BrokerAddress]:
-        unseen = [address for address in found if address.identity not in self._seen]
+    def _unseen(self, addresses: Sequence[BrokerAddress]) -> list[BrokerAddress]:
+        unseen = [address for address in addresses if address.identity not in self._seen]
         self._seen.update(address.identity for address in unseen)
         return unseen
 
@@ -163,16 +154,17 @@ class Route:
             self._left_out.append(address)
         return rests
 
-    @property
-    def _last_resorts(self) -> int:
-        return len(self._left_out) if self._ask_all else 0
-
     def _why_left_out(self, address: BrokerAddress) -> BrokerUnavailable:
         fact = self._memory.rest_of(address)
         if fact is None:
             return BrokerUnavailable(address, "it rested after a failure")
         times = "once" if fact.failures == 1 else f"{fact.failures} times in a row"
         return BrokerUnavailable(address, f"it rests, for it failed {times}: {fact.reason}")
+
+
+def _sharing(addresses: Sequence[BrokerAddress], later: int) -> Iterator[Candidate]:
+    for position, address in enumerate(addresses):
+        yield Candidate(address, len(addresses) - position + later)
 
 
 def _in_order(items: Sequence[T], order: str) -> list[T]:

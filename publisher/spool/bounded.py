@@ -1,6 +1,6 @@
 """The one way into a spool: bounded by messages and bytes.
 
-    room = SpoolRoom(config.spool, config)
+    room = BoundedSpool(config.spool, config)
     for message in room.add_all(messages):  # each as it is on disk; or SpoolError
         …
 
@@ -28,7 +28,7 @@ _FULL = 74
 logger = lazy_logger(__name__)
 
 
-class SpoolRoom:
+class BoundedSpool:
     """The room left in the spool at `path`, by the bounds of `config`."""
 
     def __init__(self, path: Path, config: PublisherConfig) -> None:

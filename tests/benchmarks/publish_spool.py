@@ -22,7 +22,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _writing(directory: Path, count: int, at_once: int) -> bool:
     """Turn by turn: ours, then the bare loop, which for single messages syncs the directory."""
-    room = SpoolRoom(directory / f"spool{at_once}", PublisherConfig(state=directory / "state"))
+    room = BoundedSpool(directory / f"spool{at_once}", PublisherConfig(state=directory / "state"))
     bare = directory / f"bare{at_once}"
     bare.mkdir()
     ours_s, bare_s = [], []

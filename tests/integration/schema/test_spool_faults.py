@@ -274,11 +274,11 @@ import sys
 from pathlib import Path
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.delivery.drain import drain
-from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from tests.support.builders import metric_message
 
 config = PublisherConfig(brokers=(sys.argv[2],), spool=Path(sys.argv[1]), state=Path(sys.argv[3]))
-room = SpoolRoom(config.spool, config)
+room = BoundedSpool(config.spool, config)
 for _ in range(10):
     message = metric_message()
     print(message.message_id, room.add(message), flush=True)

@@ -13,8 +13,7 @@ import pytest
 
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.delivery import drain as drain_module
-from sam_pipeline.publisher.delivery.drain import MAX_BATCH_S, Drain, drain
-from sam_pipeline.publisher.delivery.drain_loop import drain_until
+from sam_pipeline.publisher.delivery.drain import MAX_BATCH_S, DrainTotals, drain, drain_until
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
@@ -444,17 +443,17 @@ def test_a_drain_loop_waits_longer_the_longer_nothing_can_be_sent(
 def test_a_drain_loop_outlives_a_file_server_that_is_away(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds, sent = _Rounds(2), Drain()
+    rounds, sent = _Rounds(2), DrainTotals()
     sent.sent = 1
     rounds_of_drain = iter([SpoolError("the file server lost this export", 74), sent])
 
-    def away_once(*_: object) -> Drain:
+    def away_once(*_: object) -> DrainTotals:
         outcome = next(rounds_of_drain)
         if isinstance(outcome, SpoolError):
             raise outcome
         return outcome
 
-    monkeypatch.setattr("sam_pipeline.publisher.delivery.drain_loop.drain", away_once)
+    monkeypatch.setattr(drain_module, "drain", away_once)
     total = drain_until(rounds, config_for(spool))  # type: ignore[arg-type]
 
     assert total.sent == 1

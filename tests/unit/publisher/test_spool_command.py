@@ -14,7 +14,7 @@ import pytest
 
 from sam_pipeline.publisher.commands import spool as spool_command
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
@@ -252,7 +252,7 @@ def test_status_tells_how_many_were_ever_dropped(scene: Scene) -> None:
         state=scene.config.state, spool_max_messages=1, spool_when_full="drop-oldest"
     )
     for _ in range(3):
-        SpoolRoom(scene.queue.path, full).add(metric_message())
+        BoundedSpool(scene.queue.path, full).add(metric_message())
 
     _, text = scene.run("status")
 
@@ -308,7 +308,7 @@ def test_a_drain_loop_ends_with_0_when_it_is_terminated(
     scene.add()
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "sam_pipeline.publisher.delivery.drain_loop.logger.info",
+        "sam_pipeline.publisher.delivery.drain.logger.info",
         lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import count as spool_count
-from sam_pipeline.publisher.spool.bounded import SpoolRoom
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
@@ -26,11 +26,11 @@ def spool(tmp_path: Path) -> DirectoryQueue:
     return DirectoryQueue(tmp_path / "spool")
 
 
-def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object) -> SpoolRoom:
+def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object) -> BoundedSpool:
     """The room as a process that just started sees it."""
     directory = spool.path.with_name(state) if state else None
     config = PublisherConfig(spool=spool.path, state=directory, **bounds)  # type: ignore[arg-type]
-    return SpoolRoom(spool.path, config)
+    return BoundedSpool(spool.path, config)
 
 
 def ids(spool: DirectoryQueue) -> list[str]:
