@@ -6,6 +6,7 @@ import argparse
 import getpass
 import logging
 import os
+import secrets
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,8 +19,6 @@ from sam_pipeline.sql.topology.downtime import (
     announcement,
     cancel,
     list_downtimes,
-    new_id,
-    signed,
     unknown_names,
 )
 from sam_pipeline.sql.topology.moments import (
@@ -113,8 +112,9 @@ def run_add(args: argparse.Namespace) -> int:
     for name in ("site", "reason", "id"):
         if getattr(args, name) is not None and not getattr(args, name).strip():
             args.usage_error(f"--{name} is empty")
+    new_id = f"local-{now:%Y%m%d}-{secrets.token_hex(4)}"
     fields = {
-        "downtimeId": new_id(now) if args.id is None else args.id,
+        "downtimeId": new_id if args.id is None else args.id,
         "siteName": args.site,
         "hostName": args.host or "",
         "serviceFlavour": args.flavour or "",
@@ -122,7 +122,7 @@ def run_add(args: argparse.Namespace) -> int:
         "endTime": args.end,
         "classification": args.classification,
         "severity": args.severity,
-        "description": signed(args.reason.strip(), args.who or _login_name()),
+        "description": _signed(args.reason.strip(), args.who),
     }
     try:
         rows = announcement(fields, now)
@@ -138,8 +138,8 @@ def run_add(args: argparse.Namespace) -> int:
 def run_cancel(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     reason = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason.strip()]))
-    why = signed(reason, args.who or _login_name())
-    changed = cancel(open_database(args), list(dict.fromkeys(args.ids)), args.end, why, now)
+    ids, why = list(dict.fromkeys(args.ids)), _signed(reason, args.who)
+    changed = cancel(open_database(args), ids, args.end, why, now)
     for downtime_id in args.ids:
         if all(change.after["downtimeId"] != downtime_id for change in changed.changes):
             logger.warning("downtime %s was already cancelled", downtime_id)
@@ -175,11 +175,12 @@ def run_list(args: argparse.Namespace) -> int:
     return OK
 
 
-def _login_name() -> str:
+def _signed(reason: str, who: str | None) -> str:
+    """The reason as the description keeps it: `power cut (jane)`."""
     try:
-        return getpass.getuser()
+        return f"{reason} ({who or getpass.getuser()})"
     except (KeyError, OSError):  # a container's user may have no name
-        return f"uid {os.getuid()}"
+        return f"{reason} (uid {os.getuid()})"
 
 
 def _print_changed(args: argparse.Namespace, changed: ChangedDowntimes) -> None:

@@ -12,11 +12,11 @@ from sam_pipeline.schema.program.command import BAD_DATA, OK, CommandParser, to_
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped
 from sam_pipeline.schema.records.classes import (
-    BUILT_IN,
     DOWNTIME,
     METRIC_OUTPUT,
     SERVICE_ENDPOINT,
     SITE_GROUP,
+    MessageClass,
 )
 from sam_pipeline.sql.commands import import_gocdb as gocdb_command
 from sam_pipeline.sql.database.config import state_directory
@@ -160,12 +160,11 @@ def run_records(args: argparse.Namespace) -> int:
 
 
 def run_csv(args: argparse.Namespace) -> int:
-    message_class = BUILT_IN[args.message_class.lower()]
-    with opened_table(args.file, message_class, args.delimiter) as table:
+    with opened_table(args.file, args.message_class, args.delimiter) as table:
         engine = open_database(args)
         try:
             catalogue = Catalogue(engine)
-            usable_view(catalogue, message_class.name)
+            usable_view(catalogue, args.message_class.name)
             done = import_table(engine, catalogue, table, args.keep_going)
         finally:
             engine.dispose()
@@ -173,7 +172,7 @@ def run_csv(args: argparse.Namespace) -> int:
         print(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
     lines, rows = grouped(done.lines), f"{grouped(done.rows)} rows stored"
     if args.json:
-        print(to_json({"file": table.name, "class": message_class.name, **asdict(done)}))
+        print(to_json({"file": table.name, "class": args.message_class.name, **asdict(done)}))
     elif not done.bad:
         print(f"{table.name}: {lines} lines, {rows}")
     else:
@@ -188,10 +187,11 @@ def _days(text: str) -> timedelta:
     return timedelta(days=int(text))
 
 
-def _table_class(text: str) -> str:
-    if text.lower() not in {message_class.name.lower() for message_class in TABLES}:
-        raise argparse.ArgumentTypeError(f"{text!r} must be one of {TABLE_NAMES}")
-    return text
+def _table_class(text: str) -> MessageClass:
+    for message_class in TABLES:
+        if message_class.name.lower() == text.lower():
+            return message_class
+    raise argparse.ArgumentTypeError(f"{text!r} must be one of {TABLE_NAMES}")
 
 
 def _delimiter(text: str) -> str:

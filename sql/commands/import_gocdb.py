@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,17 +132,26 @@ def run_gocdb(args: argparse.Namespace) -> int:
     snapshot = GocdbSnapshot(at, now, args.since, args.window, args.force)
     changes = apply_snapshot(open_database(args), exports, snapshot, dry_run=args.dry_run)
     if args.json:
-        _print_json(at, changes, args.dry_run)
+        kinds = [
+            {"kind": change.kind, **{name: getattr(change, name) for name in COUNTS}}
+            for change in changes
+        ]
+        document: dict[str, object] = {"at": at, "dry_run": args.dry_run, "kinds": kinds}
+        if args.dry_run:
+            document["rows"] = [
+                {"class": change.message_class.name, "record": row}
+                for change in changes
+                for row in change.rows
+            ]
+        print(to_json(document))
         return OK
     counts = [(change.kind, *(getattr(change, name) for name in COUNTS)) for change in changes]
     print(text_table(("kind", *COUNTS), counts))
     if args.dry_run:
         print("\nnothing was written; these rows would be:")
         for change in changes:
-            keys = [
-                key for key in change.message_class.keys if any(key in row for row in change.rows)
-            ]
-            if keys:
+            used = {key for row in change.rows for key in row}
+            if keys := [key for key in change.message_class.keys if key in used]:
                 cells = [[row.get(key) for key in keys] for row in change.rows]
                 print(f"\n{change.message_class.name}\n{text_table(keys, cells)}")
     return OK
@@ -158,48 +166,30 @@ def apply_snapshot(
         BadInput: a part of the exports can't be right; nothing is written.
         DatabaseAway: nothing is written; try again later.
     """
-    if dry_run:
-        with reading(engine) as connection:
-            return list(_changes(connection, exports, snapshot))
 
     def action(connection: Connection) -> list[GocdbChanges]:
-        if connection.dialect.name == "postgresql":
+        if connection.dialect.name == "postgresql" and not dry_run:
             connection.execute(_LOCK)
-        changes = list(_changes(connection, exports, snapshot))
-        for change in changes:
-            insert_rows(connection, change.message_class, change.rows)
+        changes = []
+        if (endpoints := exports.endpoints) is not None:
+            stored = stored_rows(connection, SERVICE_ENDPOINT)
+            kind = SERVICE_ENDPOINT.name
+            changes.append(topology_changes(kind, SERVICE_ENDPOINT, endpoints, stored, snapshot))
+        groups = stored_rows(connection, SITE_GROUP) if exports.groups else []
+        for group_type, exported in exports.groups.items():
+            stored = [row for row in groups if row["groupType"] == group_type]
+            kind = f"{SITE_GROUP.name} {group_type}"
+            changes.append(topology_changes(kind, SITE_GROUP, exported, stored, snapshot))
+        if exports.downtimes is not None:
+            stored = stored_rows(connection, DOWNTIME)
+            changes.append(downtime_changes(exports.downtimes, stored, snapshot))
+        if not dry_run:
+            for change in changes:
+                insert_rows(connection, change.message_class, change.rows)
         return changes
 
+    if dry_run:
+        with reading(engine) as connection:
+            return action(connection)
     fold_all(engine)  # reports begin with the first result, even if it was loaded just now
     return load_transaction(engine, action)
-
-
-def _changes(
-    connection: Connection, exports: Exports, snapshot: GocdbSnapshot
-) -> Iterator[GocdbChanges]:
-    if exports.endpoints is not None:
-        stored = stored_rows(connection, SERVICE_ENDPOINT)
-        kind = SERVICE_ENDPOINT.name
-        yield topology_changes(kind, SERVICE_ENDPOINT, exports.endpoints, stored, snapshot)
-    groups = stored_rows(connection, SITE_GROUP) if exports.groups else []
-    for group_type, exported in exports.groups.items():
-        stored = [row for row in groups if row["groupType"] == group_type]
-        kind = f"{SITE_GROUP.name} {group_type}"
-        yield topology_changes(kind, SITE_GROUP, exported, stored, snapshot)
-    if exports.downtimes is not None:
-        yield downtime_changes(exports.downtimes, stored_rows(connection, DOWNTIME), snapshot)
-
-
-def _print_json(at: str, changes: Sequence[GocdbChanges], dry_run: bool) -> None:
-    kinds = [
-        {"kind": change.kind, **{name: getattr(change, name) for name in COUNTS}}
-        for change in changes
-    ]
-    document: dict[str, object] = {"at": at, "dry_run": dry_run, "kinds": kinds}
-    if dry_run:
-        document["rows"] = [
-            {"class": change.message_class.name, "record": row}
-            for change in changes
-            for row in change.rows
-        ]
-    print(to_json(document))

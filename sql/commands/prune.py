@@ -86,6 +86,5 @@ def run_prune(args: argparse.Namespace) -> int:
                 amount = f"{removed.partitions} days, {removed.bytes} bytes"
             print(f"{name_of(engine)}: {verb} {label} before {before}: {amount}")
     if args.json:
-        lists = {"left": pruned.left, "not_dropped": pruned.not_dropped}
-        print(to_json({**document, **lists}))
+        print(to_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped}))
     return OK

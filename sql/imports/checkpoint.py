@@ -65,8 +65,8 @@ class ImportTotals:
         for reason, count in other.dead_letters.items():
             self.dead_letters[reason] = self.dead_letters.get(reason, 0) + count
         for key, count in other.ignored_keys.items():
-            known = key in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
-            name = key if known else OTHERS
+            has_own_count = key in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
+            name = key if has_own_count else OTHERS
             self.ignored_keys[name] = self.ignored_keys.get(name, 0) + count
 
 
@@ -112,15 +112,10 @@ class Checkpoint:
         """Call it after everything before `position` is committed; `size` is `size_of` then."""
         if not self._usable:
             return
-        document = {
-            "identity": self._identity,
-            "size": size,
-            "position": position,
-            "totals": asdict(totals),
-        }
+        saved = {"identity": self._identity, "size": size, "position": position}
         try:
             with replacing(self.path, directory_mode=0o700) as file:
-                file.write(json.dumps(document).encode())
+                file.write(json.dumps({**saved, "totals": asdict(totals)}).encode())
         except OSError as error:
             self._usable = False
             logger.warning("%s: %s", NOT_RESUMABLE, error)

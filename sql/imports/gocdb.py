@@ -78,8 +78,7 @@ def read_endpoints(paths: Iterable[Path]) -> list[Row]:
 def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
     """Rows of siteGroup without `validFrom`, by group type; `scope` only if the export has tags.
 
-    Raises:
-        BadInput: as read_endpoints
+    Raises BadInput like `read_endpoints`.
     """
     groups: dict[str, dict[tuple[str, ...], Row]] = {NGI: {}}
 
@@ -106,8 +105,7 @@ def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
 def read_downtimes(paths: Iterable[Path]) -> list[Row]:
     """Rows of downtime without `timestamp`, one per downtime, site, host and flavour.
 
-    Raises:
-        BadInput: as read_endpoints
+    Raises BadInput like `read_endpoints`, and for an export with two versions of a downtime.
     """
 
     def read(element: Element) -> Iterator[Mapping[str, str]]:

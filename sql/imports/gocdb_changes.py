@@ -97,17 +97,13 @@ def topology_changes(
             f" than {MAX_VANISHED_PERCENT} %; if it is complete, --force closes them;"
             " nothing was changed"
         )
-    same = {
-        key
-        for key in wanted.keys() & known.keys()
-        if key_of(wanted[key], details) == key_of(known[key], details)
-    }
-    changed = wanted.keys() & known.keys() - same
+    both = wanted.keys() & known.keys()
+    changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
     start = snapshot.since if snapshot.since and not ours else at
     begun = [
         {**row, "validFrom": start, MESSAGE_ID: GOCDB + at}
         for key, row in wanted.items()
-        if key not in same
+        if key in changed or key not in known
     ]
     ended = [{**row, "validTo": at} for row in [*gone, *(known[key] for key in changed)]]
     if begun or ended:
@@ -130,7 +126,7 @@ def topology_changes(
         new=len(begun) - len(changed),
         changed=len(changed),
         ended=len(gone),
-        unchanged=len(same),
+        unchanged=len(both) - len(changed),
     )
 
 

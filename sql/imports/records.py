@@ -149,17 +149,12 @@ class Import:
             inserted = insert_batch(connection, batch)
             refuse_broken_class(inserted.failures)
             kept = keep(connection, inserted.failures, now)
+            records, rows, letters = len(messages), inserted.rows, sum(kept.values())
             write_audit(
-                connection,
-                audit,
-                messages=len(messages),
-                rows=inserted.rows,
-                dead_letters=sum(kept.values()),
-                checks=0,
+                connection, audit, messages=records, rows=rows, dead_letters=letters, checks=0
             )
             refused = len(inserted.failures)
-            stored = ImportTotals(len(messages), inserted.rows, refused, dead_letters=kept)
-            return stored, size_of(connection)
+            return ImportTotals(records, rows, refused, dead_letters=kept), size_of(connection)
 
         stored, size = load_transaction(self.engine, action)
         stored.ignored_keys = batch.ignored_keys

@@ -24,12 +24,7 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.records import (
-    BATCH_BYTES,
-    LINE,
-    record_message,
-    refuse_broken_class,
-)
+from sam_pipeline.sql.imports.records import BATCH_BYTES, LINE, record_message, refuse_broken_class
 from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
 from sam_pipeline.sql.loading.batch import read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue

@@ -48,7 +48,8 @@ def elements(path: Path, root: str) -> Iterator[Located]:
             while chunk := file.read(CHUNK_BYTES):
                 while chunk:
                     chunk = document.feed(chunk)
-                    yield from document.complete()
+                    yield from document.complete
+                    document.complete.clear()
                     if chunk:
                         document = _Document(path, root, document.next_line)
     except OSError as error:
@@ -66,6 +67,7 @@ class _Document:
 
     def __init__(self, path: Path, root: str, first_line: int = 1) -> None:
         self.next_line = first_line
+        self.complete: list[Located] = []
         self._path = path
         self._root = root
         self._first_line = first_line
@@ -76,14 +78,13 @@ class _Document:
             self._expat.SetReparseDeferralEnabled(False)
         self._fed = 0
         self._tail = b""  # the last chunk; after the end of the root, all chunks since
-        self._complete: list[Located] = []
         self._depth = 0
         self._is_closed = False
         self._tree = TreeBuilder()
         self._where = ""
 
     def feed(self, data: bytes) -> bytes:
-        """Parse bytes; returns those that belong to the next document."""
+        """Add the elements that end in `data` to `complete`; the bytes of the next document."""
         self._tail = self._tail + data if self._is_closed else data
         self._fed += len(data)
         try:
@@ -96,11 +97,6 @@ class _Document:
         except (DefusedXmlException, LookupError, ValueError) as error:
             raise self._refused(error) from error
         return b""
-
-    def complete(self) -> list[Located]:
-        """The elements completed since the last call."""
-        complete, self._complete = self._complete, []
-        return complete
 
     def finish(self) -> None:
         """Raises BadInput if the document is incomplete."""
@@ -131,7 +127,7 @@ class _Document:
         if self._depth:
             self._tree.end(tag)
         if self._depth == 1:
-            self._complete.append(Located(self._where, self._tree.close()))
+            self.complete.append(Located(self._where, self._tree.close()))
         self._is_closed = self._depth == 0
 
     def _refused(self, error: Exception) -> BadInput:

@@ -6,7 +6,6 @@ so every change by hand gets a timestamp newer than that of the row it changes.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -49,15 +48,6 @@ class ChangedDowntimes:
 
     changes: Sequence[DowntimeChange]
     due_days: Sequence[date]
-
-
-def new_id(now: datetime) -> str:
-    return f"local-{now:%Y%m%d}-{secrets.token_hex(4)}"
-
-
-def signed(reason: str, who: str) -> str:
-    """The reason as the description keeps it: `power cut (jane)`."""
-    return f"{reason} ({who})"
 
 
 def announcement(fields: Mapping[str, str], now: datetime) -> list[Row]:
