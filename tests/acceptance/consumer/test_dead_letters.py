@@ -59,8 +59,8 @@ def big(tmp_path: Path, postgres: PostgresServer) -> Workplace:
 
 @pytest.fixture(params=["small", "big"])
 def place(request: pytest.FixtureRequest) -> Workplace:
-    found: Workplace = request.getfixturevalue(request.param)
-    return found
+    place: Workplace = request.getfixturevalue(request.param)
+    return place
 
 
 def test_a_bad_record_is_found_mended_and_loaded(place: Workplace) -> None:
@@ -185,11 +185,11 @@ def test_an_editor_gets_the_body_and_what_it_writes_is_the_new_letter(small: Wor
 
 
 @pytest.mark.parametrize(
-    ("editor", "told"),
+    ("editor", "stem"),
     [("true", "nothing changed"), ("false", "ended with 1"), ("no-such-editor", "No such file")],
 )
 def test_an_editor_that_changes_nothing_changes_nothing(
-    small: Workplace, editor: str, told: str
+    small: Workplace, editor: str, stem: str
 ) -> None:
     park(small, BAD)
     before = listed(small, "--all")
@@ -197,7 +197,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     answer = dead_letter(with_editor(small, editor), "edit", str(before[0]["dead_letter_id"]))
 
     assert answer.code == USAGE, str(answer)
-    assert told in answer.err
+    assert stem in answer.err
     assert listed(small, "--all") == before
     assert left_behind(small) == []
 
@@ -279,12 +279,12 @@ def dead_letter(place: Workplace, *words: str, stdin: str = "") -> Answer:
 
 def listed(place: Workplace, *words: str) -> list[dict[str, Any]]:
     answer = place.succeed("sam-consume", "dead-letter", "list", *words, "--json")
-    found: list[dict[str, Any]] = answer.json
-    return found
+    letters: list[dict[str, Any]] = answer.json
+    return letters
 
 
 def park(place: Workplace, *bodies: str, message_class: str = "metricOutput") -> None:
-    """Messages that are all dead letters; without a process each, as they are many here."""
+    """Messages that all become dead letters, loaded without a process: they are many."""
     engine = make_engine(as_role(place.database, "loader"))
     messages = [new_message(message_class, body) for body in bodies]
     loaded = load(engine, Catalogue(engine), messages, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""A daemon tells how it does: truthfully, whatever becomes of it."""
+"""A daemon reports its state truthfully, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_daemon_that_loads_is_running_and_one_that_is_gone_stopped(place: Work
     with place.running("sam-consume", "run") as daemon:
         publish(place)
         wait_until(lambda: rows(place) == 1, SOON_S)
-        wait_until(lambda: told(place).get("rows") == 1, SOON_S)
+        wait_until(lambda: written_state(place).get("rows") == 1, SOON_S)
 
         status = place.succeed("sam-consume", "status")
         assert status.out.startswith("acceptance: running\n")
@@ -96,8 +96,8 @@ def test_a_daemon_that_loads_is_running_and_one_that_is_gone_stopped(place: Work
     assert place.run("check_sam_consumer").code == 2
 
 
-def told(place: Workplace) -> dict[str, Any]:
-    """What the daemon says itself; nothing before it does."""
+def written_state(place: Workplace) -> dict[str, Any]:
+    """The document of the state file; empty before it is written."""
     try:
         text = (place.directory / "state/sam/consume-acceptance.state.json").read_text()
     except FileNotFoundError:
@@ -144,15 +144,17 @@ def test_a_main_loop_that_is_stuck_pings_no_watchdog(place: Workplace, systemd: 
     with broken(place, "hanging"):
         wait_until(lambda: pings(systemd) >= 2, SOON_S)
         publish(place)
-        wait_until(lambda: told(place).get("held_messages") == 1, SOON_S)
-        written = told(place)["written_at"]
+        wait_until(lambda: written_state(place).get("held_messages") == 1, SOON_S)
+        written = written_state(place)["written_at"]
         before = pings(systemd)
-        wait_until(lambda: told(place)["written_at"] > written, SOON_S)  # that thread lives
-        written = told(place)["written_at"]
-        wait_until(lambda: told(place)["written_at"] > written, SOON_S)
+        wait_until(
+            lambda: written_state(place)["written_at"] > written, SOON_S
+        )  # that thread lives
+        written = written_state(place)["written_at"]
+        wait_until(lambda: written_state(place)["written_at"] > written, SOON_S)
 
         assert pings(systemd) <= before + 1  # for the turn before it hung
-        assert told(place)["messages"] == 0
+        assert written_state(place)["messages"] == 0
 
 
 def test_an_exception_in_any_thread_ends_the_daemon(place: Workplace) -> None:
@@ -171,9 +173,9 @@ def test_a_log_that_is_full_stops_no_delivery_and_its_lines_are_counted(place: W
     try:
         publish(place)
         wait_until(lambda: rows(place) == 1, SOON_S)
-        wait_until(lambda: told(place).get("rows") == 1, SOON_S)
+        wait_until(lambda: written_state(place).get("rows") == 1, SOON_S)
 
-        assert told(place)["log_lines_dropped"] > 0
+        assert written_state(place)["log_lines_dropped"] > 0
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(SOON_S) == 0
     finally:
@@ -200,7 +202,7 @@ def test_a_log_whose_reader_went_away_stops_no_delivery(place: Workplace) -> Non
         daemon.wait()
 
 
-def test_the_metrics_port_tells_the_same(place: Workplace) -> None:
+def test_the_metrics_port_reports_the_same(place: Workplace) -> None:
     (port,) = free_ports(1)
     settings(place, f"metrics_port = {port}")
     with place.running("sam-consume", "run"):
@@ -214,7 +216,7 @@ def test_the_metrics_port_tells_the_same(place: Workplace) -> None:
         assert get(port, "/healthz") == (200, "running\n")
 
 
-def test_a_metrics_port_in_use_is_told_at_the_start(place: Workplace) -> None:
+def test_a_metrics_port_in_use_is_reported_at_the_start(place: Workplace) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -253,12 +255,12 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
             postgres.kill()
             publish(place)
             wait_until(lambda: get(port, "/readyz")[0] == 503, SOON_S)
-            wait_until(lambda: told(place)["waiting_since"] is not None, SOON_S)
+            wait_until(lambda: written_state(place)["waiting_since"] is not None, SOON_S)
 
             status = place.run("sam-consume", "status")
             assert status.code == UNAVAILABLE
             assert "waiting: nothing can be stored since" in status.out
-            assert told(place)["held_messages"] == 1
+            assert written_state(place)["held_messages"] == 1
             assert get(port, "/healthz")[0] == 200
             warned = place.run("check_sam_consumer")
             assert (warned.code, "nothing can be stored" in warned.out) == (1, True), str(warned)
@@ -267,7 +269,7 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
 
             postgres.restart()
             wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)
-            wait_until(lambda: told(place)["rows"] == 1, SOON_S)
+            wait_until(lambda: written_state(place)["rows"] == 1, SOON_S)
     finally:
         if not postgres.process.running:
             postgres.restart()
@@ -278,7 +280,7 @@ def test_examples_of_the_plugin_s_help_are_commands_that_it_understands(place: W
     examples = [line.split() for line in text.splitlines() if line.startswith("  check_sam_")]
     assert examples
 
-    for words in examples:
-        answer: Answer = place.run(*words)
+    for command in examples:
+        answer: Answer = place.run(*command)
         assert "usage" not in answer.out, str(answer)
         assert "arguments" not in answer.out, str(answer)

@@ -144,7 +144,7 @@ def test_two_brokers_and_a_spool_are_consumed_at_once(
 
     drained = site.drain()
 
-    per_broker = {each["broker"]: each["messages"] for each in drained.summary["brokers"]}
+    per_broker = {broker["broker"]: broker["messages"] for broker in drained.summary["brokers"]}
     assert per_broker == dict(zip(urls, [100, 200, 300], strict=True))
     assert site.rows() == 600
 

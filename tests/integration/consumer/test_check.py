@@ -62,14 +62,14 @@ def test_a_check_takes_no_message_that_waits_in_a_queue(
 
 
 @pytest.mark.parametrize(
-    ("destination", "words"),
+    ("destination", "stem"),
     [
         ("/amq/queue/nosuch", "NOT_FOUND - no queue 'nosuch'"),
         ("/exchange/nosuch/key", "NOT_FOUND - no exchange 'nosuch'"),
     ],
 )
 def test_a_destination_that_rabbitmq_does_not_have_is_a_problem(
-    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, words: str
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, stem: str
 ) -> None:
     site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
 
@@ -78,7 +78,7 @@ def test_a_destination_that_rabbitmq_does_not_have_is_a_problem(
     assert code == 78
     (problem,) = document["problems"]
     assert problem.startswith(f"broker {rabbitmq.url}: {destination}: ")
-    assert words in problem
+    assert stem in problem
 
 
 def test_every_problem_of_brokers_classes_and_files_is_told_at_once(
@@ -91,14 +91,14 @@ def test_every_problem_of_brokers_classes_and_files_is_told_at_once(
 
     code, document = checked(site)
 
-    told = "\n".join(document["problems"])
+    text = "\n".join(document["problems"])
     assert code == 78
     assert [bool(trip["proven"]) for trip in document["brokers"]] == [False, False, True, True]
-    assert told.count("\n") == 4
-    assert "key_file: is of no use without certificate_file" in told
-    assert f"subscription /topic/{name}: class fireDrill: there is no such view" in told
-    assert "class downtime: view downtime has no INSTEAD OF INSERT trigger" in told
-    assert told.count(f"broker {dead}: ") == told.count("connection refused") == 2
+    assert text.count("\n") == 4
+    assert "key_file: is of no use without certificate_file" in text
+    assert f"subscription /topic/{name}: class fireDrill: there is no such view" in text
+    assert "class downtime: view downtime has no INSTEAD OF INSERT trigger" in text
+    assert text.count(f"broker {dead}: ") == text.count("connection refused") == 2
 
 
 def own_key(directory: Path) -> Path:

@@ -135,13 +135,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    ("spool", "statement", "words"),
+    ("spool", "statement", "stem"),
     [("postgresql", *each) for each in BROKEN.values()],
     ids=BROKEN.keys(),
     indirect=["spool"],
 )
 def test_a_check_refuses_a_database_that_cannot_take_what_comes(
-    spool: SpoolSite, statement: str, words: str
+    spool: SpoolSite, statement: str, stem: str
 ) -> None:
     spool.site.execute(statement.format(database=parse_url(spool.site.database).database))
 
@@ -149,4 +149,4 @@ def test_a_check_refuses_a_database_that_cannot_take_what_comes(
 
     assert checked.returncode == 78
     [line] = checked.stderr.splitlines()  # and nothing else is wrong
-    assert words in line
+    assert stem in line

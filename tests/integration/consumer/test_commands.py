@@ -105,7 +105,7 @@ def test_a_replayed_dead_letter_of_a_class_that_came_later_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("typed", "stem"),
     [
         ("replay", "say which"),
         ("drop", "say which"),
@@ -124,16 +124,16 @@ def test_a_replayed_dead_letter_of_a_class_that_came_later_is_loaded(
         ("edit 4711 --body -", "no dead letter 4711"),
     ],
 )
-def test_what_is_not_clear_is_asked_back(
-    site: Site, words: str, told: str, capsys: pytest.CaptureFixture[str]
+def test_an_unclear_selection_is_refused(
+    site: Site, typed: str, stem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code: object = sam_consume(site, "dead-letter", *words.split())
+        code: object = sam_consume(site, "dead-letter", *typed.split())
     except SystemExit as ended:  # of the parser
         code = ended.code
 
     assert code == 64
-    assert told in capsys.readouterr().err
+    assert stem in capsys.readouterr().err
 
 
 def test_check_is_content_with_a_good_configuration(
@@ -143,7 +143,7 @@ def test_check_is_content_with_a_good_configuration(
     assert capsys.readouterr().out == "no problem found\n"
 
 
-def test_check_tells_every_problem_at_once(
+def test_check_reports_every_problem_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "sam.toml"
@@ -153,10 +153,10 @@ def test_check_tells_every_problem_at_once(
 
     code = main(["--config", str(config), "check"])
 
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == 78
-    for words in ("did you mean brokers?", "batch_size", "none.db: no such database"):
-        assert words in told
+    for problem in ("did you mean brokers?", "batch_size", "none.db: no such database"):
+        assert problem in output
 
 
 def test_check_names_a_class_that_cannot_be_loaded(

@@ -85,9 +85,9 @@ class Publisher:
 def ids(site: Site, query: str) -> Counter[str]:
     engine = make_engine(site.database)
     with engine.connect() as connection:
-        found = Counter(connection.exec_driver_sql(query).scalars())
+        counts = Counter(connection.exec_driver_sql(query).scalars())
     engine.dispose()
-    return found
+    return counts
 
 
 def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(

@@ -63,7 +63,7 @@ def nstream_result(**changes: Any) -> dict[str, Any]:
 
 
 def nstream_enqueue(spool: Path, result: Mapping[str, Any], destination: str | None) -> None:
-    """As nstream itself does it: its header has no value where it was told no destination."""
+    """As nstream itself does it: its header has no value without a destination."""
     header = {"nagiosHost": "etf.example.org", "destination": destination}
     message = ForeignMessage(body=json.dumps(result), header=header)
     message.is_text = True
@@ -90,11 +90,11 @@ def test_results_that_nstream_left_in_its_spool_are_loaded(
     assert drained.summary["ignored_keys"] == {"perf_metrics": 1}
     rows = query(place.engine, RESULTS)
     host, metric, time = "ce01.example.org", nstream_result()["metric"], "2026-11-20T12:00:00Z"
-    told = (metric, "CRITICAL", time, "etf.example.org", "no job finished", DETAILS)
+    values = (metric, "CRITICAL", time, "etf.example.org", "no job finished", DETAILS)
     assert rows == [
-        (host, "ARC-CE", *told, None),
-        (host, "CREAM-CE", *told, None),
-        (host, "HTCONDOR-CE", *told, "atlas"),
+        (host, "ARC-CE", *values, None),
+        (host, "CREAM-CE", *values, None),
+        (host, "HTCONDOR-CE", *values, "atlas"),
         (host, "SRMv2", metric, "OK", time, None, "no job finished", DETAILS, None),
     ]
     assert not list(place.spool.glob("*/*"))

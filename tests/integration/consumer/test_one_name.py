@@ -62,7 +62,7 @@ def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_ac
 def test_consumers_of_one_name_on_two_machines_share_silently_where_the_broker_lets_them(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    """Nobody can tell them; no record is lost, and none is there twice."""
+    """They can't be told apart; no record is lost, and none is there twice."""
     messages = numbered("shared", range(200))
     site = site_of(tmp_path, [broker.url], Wanted(destination))
     with running(site) as first, running_elsewhere(site) as second:

@@ -1,4 +1,4 @@
-"""Brokers that do not want us, or not there: told with words, and the rest goes on."""
+"""Brokers that refuse us, or a destination: reported with the reason, and the rest goes on."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_activemq_refuses_one_destination_and_the_other_goes_on(
 ) -> None:
     site = site_of(tmp_path, [strict_activemq.url], Wanted(silent), Wanted(destination))
 
-    words = refused_and_others_go_on(site, strict_activemq, destination)
+    text = refused_and_others_go_on(site, strict_activemq, destination)
 
-    assert f"{silent}: User anonymous is not authorized to read from" in words
+    assert f"{silent}: User anonymous is not authorized to read from" in text
 
 
 def test_artemis_refuses_one_destination_and_the_other_goes_on(
@@ -53,9 +53,9 @@ def test_artemis_refuses_one_destination_and_the_other_goes_on(
 ) -> None:
     site = site_of(tmp_path, [artemis.url], Wanted(silent), Wanted(destination))
 
-    words = refused_and_others_go_on(site, artemis, destination)
+    text = refused_and_others_go_on(site, artemis, destination)
 
-    assert f"{silent}: " in words
+    assert f"{silent}: " in text
 
 
 def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
@@ -71,12 +71,12 @@ def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
         tmp_path, [url], Wanted(silent), Wanted(destination), user=user, password_file=password
     )
 
-    words = refused_and_others_go_on(site, rabbitmq, destination)
+    text = refused_and_others_go_on(site, rabbitmq, destination)
 
     name = silent.removeprefix("/topic/")
-    assert f"{silent}: " in words
-    assert f"access to topic '{name}' in exchange 'amq.topic' in vhost '/' refused" in words
-    assert secret not in words
+    assert f"{silent}: " in text
+    assert f"access to topic '{name}' in exchange 'amq.topic' in vhost '/' refused" in text
+    assert secret not in text
 
 
 def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_sent_to(
@@ -95,7 +95,7 @@ def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_se
 
 
 def refused_and_others_go_on(site: Site, broker: StompServer, allowed: str) -> str:
-    """The words, told once."""
+    """The message, logged once."""
     messages = numbered("allowed", range(50))
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
@@ -129,9 +129,9 @@ def test_a_broker_that_speaks_only_an_older_stomp_is_left_with_its_version(
     tmp_path: Path, destination: str, version: str
 ) -> None:
     with FakeBroker(server="ActiveMQ/5.0", version=version) as broker:
-        words = refusal(tmp_path, broker, destination)
+        text = refusal(tmp_path, broker, destination)
 
-    assert f"it speaks STOMP {version}, not 1.2" in words
+    assert f"it speaks STOMP {version}, not 1.2" in text
     assert broker.subscriptions == []
 
 
@@ -139,26 +139,26 @@ def test_a_broker_that_refuses_our_version_is_told_with_those_it_speaks(
     tmp_path: Path, destination: str
 ) -> None:
     with FakeBroker(refuses_login="Supported protocol versions are 1.0") as broker:
-        words = refusal(tmp_path, broker, destination)
+        text = refusal(tmp_path, broker, destination)
 
-    assert "Supported protocol versions are 1.0" in words
+    assert "Supported protocol versions are 1.0" in text
 
 
 def test_a_port_of_something_else_is_left_with_what_it_said(
     tmp_path: Path, destination: str
 ) -> None:
     with FakeBroker(greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:
-        words = refusal(tmp_path, broker, destination)
+        text = refusal(tmp_path, broker, destination)
 
-    assert "no STOMP frame begins" in words
-    assert "HTTP/1.1 400" in words
+    assert "no STOMP frame begins" in text
+    assert "HTTP/1.1 400" in text
 
 
 def test_a_broker_of_an_unknown_kind_is_named(tmp_path: Path, destination: str) -> None:
     with FakeBroker(server="Fancy/3.0") as broker:
-        words = refusal(tmp_path, broker, destination)
+        text = refusal(tmp_path, broker, destination)
 
-    assert "a broker of a kind unknown here: Fancy/3.0" in words
+    assert "a broker of a kind unknown here: Fancy/3.0" in text
 
 
 def refusal(directory: Path, broker: FakeBroker, destination: str) -> str:

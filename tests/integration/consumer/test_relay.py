@@ -33,16 +33,16 @@ def test_messages_of_a_broker_reach_the_database_by_way_of_a_spool(
     publish(broker.host, broker.port, destination, sent)
 
     moved = front.run("run", "--drain", "--json", "--to", f"spool://{spool}")
-    found = held(DirectoryQueue(spool))
+    relayed = held(DirectoryQueue(spool))
     back_directory = tmp_path / "back"
     back_directory.mkdir()
     back = make_site(back_directory, postgres_url, [f"spool://{spool}"])
     loaded = back.drain()
 
     assert (moved.returncode, loaded.code, loaded.summary["rows"]) == (0, 0, COUNT)
-    assert set(found) == {message.message_id for message in sent}
+    assert set(relayed) == {message.message_id for message in sent}
     for message in sent:
-        theirs = found[message.message_id]
+        theirs = relayed[message.message_id]
         assert theirs.body == message.body
         assert {k: v for k, v in theirs.headers.items() if k in message.headers} == message.headers
         assert theirs.headers["destination"].endswith(destination.rpartition("/")[2])

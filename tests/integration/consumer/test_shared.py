@@ -57,10 +57,10 @@ def test_two_processes_share_the_messages_without_overlap(
     publish(broker.host, broker.port, destination, results(COUNT))
     both.wait_for_rows(COUNT)
 
-    found = loaders(both)
+    messages_by_loader = loaders(both)
 
-    assert sum(found.values()) == COUNT
-    assert set(found) == {f"{both.name}@1", f"{both.name}@2"}
+    assert sum(messages_by_loader.values()) == COUNT
+    assert set(messages_by_loader) == {f"{both.name}@1", f"{both.name}@2"}
 
 
 def test_what_one_of_them_leaves_the_other_takes(
@@ -70,7 +70,7 @@ def test_what_one_of_them_leaves_the_other_takes(
         eventually(lambda: "subscribed as" in site.config.with_name("log-1").read_text())
         publish(broker.host, broker.port, destination, results(COUNT))
         site.wait_for_rows(1)
-    # killed: what it had in hand goes back
+    # killed: its pending messages go back
     drained = site.drain(instance=2)
 
     assert drained.code == 0

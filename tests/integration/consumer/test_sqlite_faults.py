@@ -71,8 +71,8 @@ def test_a_file_that_becomes_read_only_is_told_and_loaded_into_when_it_is_not(
             # An open file stays writable: only whoever opens it again sees the mode.
             file.chmod(0o444)
         daemon.wait_for_words(str(file), "readonly database", "waiting, nothing is acked")
-        for each in tmp_path.glob("sam.db*"):  # SQLite made the others like it
-            each.chmod(0o644)
+        for file in tmp_path.glob("sam.db*"):  # SQLite made the others like it
+            file.chmod(0o644)
 
         spool.wait_until_loaded(rows=10)
 

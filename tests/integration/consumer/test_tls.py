@@ -36,7 +36,7 @@ def known_as(files: TlsFiles, ours: trustme.LeafCert) -> dict[str, Path]:
 
 
 def refusal(site: Site, broker: str) -> str:
-    """The words for a broker that was not used."""
+    """The message about a broker that was not used."""
     with running(site) as daemon:
         (line, *_) = daemon.wait_for(LOST, broker)
     return line
@@ -66,9 +66,9 @@ def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
     server, files = tls_broker
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=files.ca_file)
 
-    words = refusal(site, server.tls_url)
+    logged = refusal(site, server.tls_url)
 
-    assert "it wants a certificate of ours and was given none (certificate_file): " in words
+    assert "it wants a certificate of ours and was given none (certificate_file): " in logged
 
 
 def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
@@ -78,9 +78,9 @@ def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_r
     keys = known_as(files, files.foreign_client())
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
 
-    words = refusal(site, server.tls_url)
+    logged = refusal(site, server.tls_url)
 
-    assert f"it does not accept our certificate {keys['certificate_file']}: " in words
+    assert f"it does not accept our certificate {keys['certificate_file']}: " in logged
 
 
 def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
@@ -90,9 +90,9 @@ def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
     other = files.file("other-ca.pem", files.other.cert_pem.bytes())
     site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=other)
 
-    words = refusal(site, server.tls_url)
+    logged = refusal(site, server.tls_url)
 
-    assert "its certificate comes from a CA that is not trusted here (ca_file): " in words
+    assert "its certificate comes from a CA that is not trusted here (ca_file): " in logged
 
 
 def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
@@ -102,9 +102,9 @@ def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
     url = f"stomp+ssl://localhost:{server.tls_port}"
     site = site_of(tmp_path, [url], Wanted(destination), **known_as(files, files.client()))
 
-    words = refusal(site, url)
+    logged = refusal(site, url)
 
-    assert "its certificate is not for localhost: " in words
+    assert "its certificate is not for localhost: " in logged
 
 
 def test_a_broker_whose_certificate_has_expired_is_left_alone(
@@ -113,9 +113,9 @@ def test_a_broker_whose_certificate_has_expired_is_left_alone(
     with FakeBroker(tls=files.server(files.expired_host())) as broker:
         site = site_of(tmp_path, [broker.url], Wanted(destination), ca_file=files.ca_file)
 
-        words = refusal(site, broker.url)
+        logged = refusal(site, broker.url)
 
-    assert "its certificate has expired" in words
+    assert "its certificate has expired" in logged
     assert broker.logins == []
 
 
@@ -126,9 +126,9 @@ def test_a_consumer_whose_certificate_was_revoked_is_told_so(
     with FakeBroker(tls=files.server(revoked=ours)) as broker:
         site = site_of(tmp_path, [broker.url], Wanted(destination), **known_as(files, ours))
 
-        words = refusal(site, broker.url)
+        logged = refusal(site, broker.url)
 
-    assert "it is revoked" in words
+    assert "it is revoked" in logged
     assert broker.logins == []
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions to many destinations at once, in the words of each broker."""
+"""Subscriptions to many destinations at once, in the syntax of each broker."""
 
 from __future__ import annotations
 

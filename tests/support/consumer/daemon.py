@@ -64,16 +64,16 @@ class Daemon:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
 
-    def lines(self, *words: str) -> list[str]:
+    def lines(self, *texts: str) -> list[str]:
         """The lines of the log that hold all of these."""
-        return [line for line in self.log.splitlines() if all(word in line for word in words)]
+        return [line for line in self.log.splitlines() if all(text in line for text in texts)]
 
-    def wait_for(self, *words: str, times: int = 1, timeout_s: float = WAIT_S) -> list[str]:
-        """The lines that hold these words, when there are so many."""
-        eventually(lambda: len(self.lines(*words)) >= times or not self.alive, timeout_s)
-        found = self.lines(*words)
-        assert len(found) >= times, f"it ended without {words}:\n{self.log}"
-        return found
+    def wait_for(self, *texts: str, times: int = 1, timeout_s: float = WAIT_S) -> list[str]:
+        """The lines that contain all texts, once there are `times` of them."""
+        eventually(lambda: len(self.lines(*texts)) >= times or not self.alive, timeout_s)
+        lines = self.lines(*texts)
+        assert len(lines) >= times, f"it ended without {texts}:\n{self.log}"
+        return lines
 
     def wait_until_subscribed(self, *brokers: str, times: int = 1, within_s: float = 30) -> None:
         """From here on these brokers keep what comes."""
@@ -88,9 +88,9 @@ class Daemon:
         """SIGTERM, and what it had done."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(WAIT_S)
-        told = STOPPED.findall(self.log)
-        assert told, self.log
-        return Stopped(code, int(told[-1][0]), int(told[-1][1]))
+        totals = STOPPED.findall(self.log)
+        assert totals, self.log
+        return Stopped(code, int(totals[-1][0]), int(totals[-1][1]))
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def site_of(
     database: str = "",
     **settings: str | int | float | Path,
 ) -> Site:
-    """A site with the schema applied, on SQLite unless it is told otherwise.
+    """A site with the schema applied, on SQLite unless another one is given.
 
     `settings` are keys of [consumer]; the name is that of the first destination.
     """
@@ -141,10 +141,11 @@ def site_of(
     keys = {"name": name, "brokers": list(brokers), **settings}
     lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
     lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
-    for each in wanted:
+    for subscription in wanted:
         lines.append("[[consumer.subscription]]")
-        lines.append(f"destination = {json.dumps(each.destination)}")
-        lines += [f"class = {json.dumps(each.message_class)}"] if each.message_class else []
+        lines.append(f"destination = {json.dumps(subscription.destination)}")
+        if subscription.message_class:
+            lines.append(f"class = {json.dumps(subscription.message_class)}")
     config = directory / "sam.toml"
     config.write_text("\n".join([*lines, ""]))
     return Site(config, database, str(keys["name"]))

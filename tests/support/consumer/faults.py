@@ -66,7 +66,7 @@ class SpoolSite:
             yield daemon
 
     def wait_until_loaded(self, rows: int, dead_letters: int = 0) -> None:
-        """So many of each there are, and nothing is left to load."""
+        """Their numbers, once nothing is left to load."""
         eventually(lambda: not self.left())
         assert (self.site.rows(), dead_letter_count(self.site)) == (rows, dead_letters)
 

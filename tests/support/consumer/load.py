@@ -39,12 +39,12 @@ class Load:
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     accepted: list[str] = field(default_factory=list)
     again: int = 0
-    """So many chunks were sent once more: the broker may have them twice."""
+    """How many chunks were sent again: the broker may have them twice."""
     records: Records = numbered
     pause_s: float = PAUSE_S
 
     def wait_for_more(self, count: int = 50) -> None:
-        """Until so many more are confirmed."""
+        """Until `count` more are confirmed."""
         goal = len(self.accepted) + count
         eventually(lambda: len(self.accepted) >= goal)
 

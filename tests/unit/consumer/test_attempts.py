@@ -1,4 +1,4 @@
-"""Messages that kill the process are found by what was in hand at its deaths."""
+"""Messages that kill the process are recognised by what was pending at its deaths."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def batch(count: int) -> list[Delivery]:
 def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
     """One life of a process that POISON kills; what was called poison, None if it died."""
     attempts = Attempts(path)
-    found: set[str] = set()
+    ids: set[str] = set()
     try:
         for part in attempts.parts(deliveries):
             poison = attempts.poison(part)
             attempts.begin(part)
-            if any(each.message.message_id == POISON for each in part) and not poison:
+            if any(delivery.message.message_id == POISON for delivery in part) and not poison:
                 return None
             attempts.end(part)
-            found |= poison
+            ids |= poison
     finally:
         attempts.close()
-    return found
+    return ids
 
 
 def test_what_kills_the_process_again_and_again_is_called_poison_and_nothing_else_is(
@@ -61,7 +61,7 @@ def test_after_one_death_what_was_in_hand_is_loaded_in_small_parts_in_order(tmp_
 
     parts = list(Attempts(path).parts(deliveries))
 
-    assert [each for part in parts for each in part] == deliveries
+    assert [delivery for part in parts for delivery in part] == deliveries
     assert (
         max(len(part) for part in parts if deliveries[10] in part or deliveries[79] in part) <= 32
     )

@@ -73,7 +73,7 @@ def test_a_network_broker_needs_a_name_and_a_subscription(tmp_path: Path) -> Non
     assert "no [[consumer.subscription]]" in problems
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         """\
@@ -88,8 +88,8 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         """,
     )
 
-    for words in ("letters, digits", "http", "batch_size", "more than 0", "no-such-file", "/topic"):
-        assert words in problems
+    for stem in ("letters, digits", "http", "batch_size", "more than 0", "no-such-file", "/topic"):
+        assert stem in problems
 
 
 def test_a_destination_given_twice_is_a_problem(tmp_path: Path) -> None:
@@ -139,7 +139,9 @@ NO_PATH = "broker URL spool://in…: want three slashes, spool:///path"
 TWICE = "'Metric' appears twice (names match in any case)"
 
 
-def test_problems_of_formats_and_names_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_problems_of_formats_and_names_are_reported_at_once_with_their_lines(
+    tmp_path: Path,
+) -> None:
     problems = problems_of(
         tmp_path,
         """\
@@ -158,8 +160,8 @@ site = " "
 """,
     ).splitlines()
 
-    told = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
-    assert told == [
+    reported = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
+    assert reported == [
         ["5", "[consumer] subscription[1] format", "expected one of wlcg, nstream, not 'xml'"],
         ["7", "[consumer] subscription[2] destination", NO_PATH],
         ["8", "[consumer] subscription[2] rename", "'metric' and 'name' both become 'metricname'"],
@@ -202,7 +204,7 @@ def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "stem"),
     [
         ("max_message_bytes = 0", "more than 0"),
         ("max_records = -1", "more than 0"),
@@ -211,11 +213,11 @@ def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
         ("max_future_s = 1e99", "whole number"),
     ],
 )
-def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, words: str) -> None:
+def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, stem: str) -> None:
     text = COMPLETE.replace("[consumer]", f"[consumer]\n{line}")
 
-    assert words in problems_of(tmp_path, text)
-    with pytest.raises(ConfigError, match=words):
+    assert stem in problems_of(tmp_path, text)
+    with pytest.raises(ConfigError, match=stem):
         load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml")))
 
 
@@ -232,7 +234,7 @@ def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -
 
     config = loaded(tmp_path, example)
 
-    assert [each.format for each in config.subscription] == ["wlcg", "nstream"]
+    assert [subscription.format for subscription in config.subscription] == ["wlcg", "nstream"]
 
 
 def test_who_only_asks_how_the_daemon_does_needs_no_secret(tmp_path: Path) -> None:

@@ -68,15 +68,15 @@ def test_a_trickle_that_is_never_silent_is_given_when_the_batch_is_old() -> None
 
 def test_a_source_waits_until_a_full_inbox_has_room() -> None:
     inbox = filled(delivery())
-    found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(inbox.wait_for_room(SOON_S)))
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(inbox.wait_for_room(SOON_S)))
 
     assert not inbox.wait_for_room(0)
     waiting.start()
     inbox.take(BatchRule(1, 0, 0), wait_s=0)
     waiting.join(SOON_S)
 
-    assert found == [True]
+    assert answers == [True]
 
 
 def test_bytes_fill_an_inbox_as_messages_do() -> None:

@@ -1,4 +1,4 @@
-"""The metrics port: what it tells, and that nobody who asks there harms the daemon."""
+"""The metrics port: its answers, and that no client harms the daemon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Connection:
 
 
 class Daemon:
-    """Says what it is told to say, on a port of its own."""
+    """Reports a scripted snapshot, on a port of its own."""
 
     def __init__(self) -> None:
         self.changes: dict[str, object] = {}
@@ -128,17 +128,17 @@ def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
     daemon.changes = {"waiting_since": datetime.now(UTC), "waiting_for": "connection refused"}
 
     assert daemon.get("/healthz")[0] == 200
-    code, words = daemon.get("/readyz")
+    code, body = daemon.get("/readyz")
     assert code == 503
-    assert "nothing can be stored" in words and "connection refused" in words
+    assert "nothing can be stored" in body and "connection refused" in body
 
 
 def test_a_daemon_without_one_broker_is_not_ready_and_says_which(daemon: Daemon) -> None:
     daemon.changes = {"brokers": (BROKER, AWAY)}
 
     assert daemon.get("/healthz")[0] == 200
-    code, words = daemon.get("/readyz")
-    assert (code, "stomp://b:61613 (connection refused)" in words) == (503, True)
+    code, body = daemon.get("/readyz")
+    assert (code, "stomp://b:61613 (connection refused)" in body) == (503, True)
 
 
 def test_a_stuck_daemon_is_not_healthy(daemon: Daemon) -> None:
@@ -147,11 +147,11 @@ def test_a_stuck_daemon_is_not_healthy(daemon: Daemon) -> None:
     assert daemon.get("/healthz")[0] == daemon.get("/readyz")[0] == 503
 
 
-def test_other_paths_are_told_what_is_there(daemon: Daemon) -> None:
+def test_other_paths_are_answered_with_the_list_of_paths(daemon: Daemon) -> None:
     assert daemon.get("/") == (404, "here are /metrics, /healthz, /readyz\n")
 
 
-def test_a_bug_in_what_is_told_is_an_answer_and_a_line_of_the_log(
+def test_a_bug_in_a_report_is_an_answer_and_a_line_of_the_log(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon.changes = {"turned_at": None}
@@ -194,7 +194,7 @@ def _answers(daemon: Daemon) -> bool:
     return False
 
 
-def test_many_clients_are_no_many_threads(daemon: Daemon) -> None:
+def test_the_number_of_threads_is_limited(daemon: Daemon) -> None:
     silent = [daemon.connect() for _ in range(10 * CLIENTS)]
 
     threads = sum("process_request_thread" in thread.name for thread in threading.enumerate())

@@ -1,4 +1,4 @@
-"""What systemd is told, and what its units say."""
+"""The notifications for systemd, and its units."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_abstract_address_is_spoken_to() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
-def test_without_systemd_nothing_is_told_and_nothing_fails(address: str | None) -> None:
+def test_without_systemd_nothing_is_reported_and_nothing_fails(address: str | None) -> None:
     notifier = Notifier(address)
     notifier.send("READY=1", "STATUS=running")
     notifier.close()
@@ -136,11 +136,11 @@ def test_the_watchdog_hears_of_turns_of_the_main_loop_and_of_nothing_else(daemon
     assert daemon.tick() == ["WATCHDOG=1"]
 
 
-def test_a_new_state_is_told_at_once_and_new_numbers_now_and_then(daemon: Daemon) -> None:
+def test_a_new_state_is_reported_at_once_and_new_numbers_now_and_then(daemon: Daemon) -> None:
     daemon.state.can_commit()
     daemon.tick()
-    told = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
-    assert sum(len(lines) for lines in told) == 3
+    sent = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
+    assert sum(len(lines) for lines in sent) == 3
 
     daemon.state.cannot_commit("connection refused")
 
@@ -158,17 +158,17 @@ def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> 
     assert "STATUS=degraded: not connected: stomp://b:61613 (connection refused)" in ready
 
 
-def test_stopping_is_told_once(daemon: Daemon) -> None:
+def test_stopping_is_reported_once(daemon: Daemon) -> None:
     daemon.state.can_commit()
     daemon.tick()
     daemon.request.end()
 
-    told = [*daemon.tick(), *daemon.tick()]
+    sent = [*daemon.tick(), *daemon.tick()]
 
-    assert [line.split("\n")[0] for line in told] == ["STOPPING=1"]
+    assert [line.split("\n")[0] for line in sent] == ["STOPPING=1"]
 
 
-def test_a_reload_is_told_and_then_that_it_is_ready_again(
+def test_a_reload_is_reported_and_then_that_it_is_ready_again(
     tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
@@ -203,7 +203,7 @@ def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Syst
     assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
-def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
+def test_a_state_that_cannot_be_written_is_reported_once_and_stops_nothing(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     (daemon.directory / f".consume-site-a.state.json.{os.getpid()}.new").mkdir()
@@ -214,7 +214,7 @@ def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(
     assert caplog.text.count("sam-consume status` will be out of date") == 1
 
 
-def test_the_end_is_told_with_its_reason(
+def test_the_end_is_reported_with_its_reason(
     tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))

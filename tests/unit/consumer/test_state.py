@@ -1,4 +1,4 @@
-"""What the daemon knows of itself: with a clock that stands until it is told to go."""
+"""What the main loop records, with a clock that stands still until the test moves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status and the monitoring plugin make of a daemon's last words."""
+"""What status and the monitoring plugin report of a daemon's last snapshot."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "stem"),
     [
         (None, "no such file"),
         ("", "not written by this version"),
@@ -103,13 +103,13 @@ def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
     ],
 )
 def test_no_readable_state_is_told_with_its_place(
-    tmp_path: Path, content: str | None, words: str
+    tmp_path: Path, content: str | None, stem: str
 ) -> None:
     path = tmp_path / "consume-site-a.state.json"
     if content is not None:
         path.write_text(content)
 
-    with pytest.raises(NoState, match=words) as caught:
+    with pytest.raises(NoState, match=stem) as caught:
         read_state([tmp_path], "site-a")
     assert str(path) in str(caught.value)
 
@@ -150,8 +150,8 @@ def test_status_of_a_healthy_daemon_exits_0(home: Home, capsys: pytest.CaptureFi
     home.says()
 
     assert home.status() == 0
-    told = capsys.readouterr().out
-    for words in (
+    output = capsys.readouterr().out
+    for stem in (
         "site-a: running",
         "lag           0.2 s",
         "backlog       2 messages; 700 bytes",
@@ -161,7 +161,7 @@ def test_status_of_a_healthy_daemon_exits_0(home: Home, capsys: pytest.CaptureFi
         "stomp://a:61613",
         "metricOutput    14",
     ):
-        assert words in told
+        assert stem in output
 
 
 def test_status_of_a_daemon_that_cannot_commit_exits_69(
@@ -179,10 +179,10 @@ def test_status_as_json_has_the_state_and_all_numbers(
     home.says(brokers=(BROKER, AWAY), spool_elements=5)
 
     assert home.status("--json") == 69
-    told = json.loads(capsys.readouterr().out)
-    assert (told["state"], told["healthy"], told["backlog"]) == ("degraded", False, 7)
-    assert told["brokers"][1]["missing"] == ["stomp://b:61613 (connection refused)"]
-    assert told["since"] == "2026-11-20T12:30:00Z"
+    output = json.loads(capsys.readouterr().out)
+    assert (output["state"], output["healthy"], output["backlog"]) == ("degraded", False, 7)
+    assert output["brokers"][1]["missing"] == ["stomp://b:61613 (connection refused)"]
+    assert output["since"] == "2026-11-20T12:30:00Z"
 
 
 def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +208,7 @@ MINUTES_AGO = timedelta(minutes=10)
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "words"),
+    ("changes", "code", "stem"),
     [
         ({"open_dead_letters": {}}, 0, "OK - site-a running"),
         ({"open_dead_letters": None, "last_commit": HOUR_AGO}, 0, "OK"),
@@ -229,7 +229,7 @@ def test_the_plugin_tells_a_monitoring_system(
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
     code: int,
-    words: str,
+    stem: str,
 ) -> None:
     now = datetime.now(UTC)
     ago = {key: now - value for key, value in changes.items() if isinstance(value, timedelta)}
@@ -238,7 +238,7 @@ def test_the_plugin_tells_a_monitoring_system(
     assert home.check() == code
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"SAM CONSUMER {nagios.NAMES[code]} - ")
-    assert words in line
+    assert stem in line
 
 
 def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,8 +292,8 @@ def test_the_plugin_prints_one_document_on_demand(
 
     home.check("--json")
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["code"], told["state"], told["backlog"]) == (1, "WARNING", 2)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["code"], output["state"], output["backlog"]) == (1, "WARNING", 2)
 
 
 def test_nothing_of_the_state_is_a_line_of_its_own_in_the_plugin(
