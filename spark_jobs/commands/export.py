@@ -70,7 +70,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from sam_pipeline.spark_jobs.exports.formats import WRITERS, Request  # pyarrow is slow
+    from sam_pipeline.spark_jobs.exports.formats import WRITERS, ExportRequest  # pyarrow is slow
 
     today = utc_today()
     period = asked_period(args, today)
@@ -94,7 +94,7 @@ def _export(args: argparse.Namespace) -> int:
                             run.day,
                             time_or_none(run.until),
                         )
-                request = Request(connection, report, period, runs, months, args.out)
+                request = ExportRequest(connection, report, period, runs, months, args.out)
                 written += WRITERS[args.format](request, progress.stage)
     finally:
         progress.end()

@@ -1,9 +1,9 @@
-"""What ARGO's web API (v2) answers about A/R and status, with our figures in it.
+"""The answers of ARGO's web API (v2) about A/R and status, with our figures in them.
 
-Names, nesting and texts are ARGO's, so that what reads them there reads them here. Figures are
-ours, as `sam-report show` tells them: a month is the sum of its seconds, divided once. (ARGO
-divides means of rounded days by 1.00000001 less the unknown share: its perfect month is
-99.99999900000002, its month without data 0.) Groups are rounded to 5 decimals, as all else.
+Names, nesting and texts are ARGO's, so that programs written for it can read them. The figures are
+those of `sam-report show`: a month is the sum of its seconds, divided once. (ARGO divides means of
+rounded days by 1.00000001 less the unknown share: its perfect month is 99.99999900000002, its month
+without data 0.) Groups are rounded to 5 decimals like everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
+from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import (
@@ -30,22 +30,22 @@ from sam_pipeline.spark_jobs.runs.published import (
 from sam_pipeline.spark_jobs.runs.summary import period_figures
 
 GROUP_TYPE = "SITES"
-"""The word for a group of endpoints, in EGI's reports."""
+"""The type of a group of endpoints in EGI's reports."""
 TOP_TYPE = "PROJECT"
-"""The type of the group that has the sites of no group; it is named as the report."""
+"""The type of the group of all sites without a group, which has the report's name."""
 
 _UNDEFINED = "-1"
 _UNDEFINED_GROUP = "nan"
 
 Item = dict[str, Any]
-"""An object of the answer."""
+"""A JSON object."""
 Shape = Sequence[tuple[str, str]]
-"""Of each level its type in the answer ("" if ARGO tells none) and where what is below stands."""
+"""For each level its type ("" if ARGO gives none), and the key of what is below."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """A report over a day or a month. `date`: how ARGO stamps it; `until`: of an open day."""
+class ArgoQuery:
+    """A report over a day or a month, which ARGO stamps `date`; `until` is set on an open day."""
 
     connection: Connection
     report: str
@@ -55,139 +55,118 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A document: the objects in the array `root`."""
+class ArgoDocument:
+    """A document whose objects are in the array `root`."""
 
     name: str
     root: str
-    items: Callable[[Question], Iterator[Item]]
+    items: Callable[[ArgoQuery], Iterator[Item]]
 
 
-def results(question: Question, level: str, shape: Shape) -> Iterator[Item]:
+def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], Iterator[Item]]:
     """A/R of a level, below its sites."""
-    found = totals(question.connection, question.report, level, question.period)
-    yield from tree(((each.names, figures(question.date, each.seconds)) for each in found), shape)
+
+    def items(query: ArgoQuery) -> Iterator[Item]:
+        rows = totals(query.connection, query.report, level, query.period)
+        return tree(((row.names, figures(query.date, row.seconds)) for row in rows), shape)
+
+    return items
 
 
-def site_results(question: Question) -> Iterator[Item]:
+def _site_results(query: ArgoQuery) -> Iterator[Item]:
     """A/R of sites, below each of their groups."""
-    found = group_site_totals(
-        question.connection, question.report, question.period, (TOP_TYPE, question.report)
-    )
-    for (group_type, group_name), sites in groupby(found, key=lambda each: each.names[:2]):
-        rows = [(each.names[2:], figures(question.date, each.seconds)) for each in sites]
-        yield {
-            "name": group_name,
-            "type": group_type,
-            "endpoints": list(tree(rows, ((GROUP_TYPE, "results"),))),
-        }
+    rows = group_site_totals(query.connection, query.report, query.period, (TOP_TYPE, query.report))
+    for (group_type, group_name), sites in groupby(rows, key=lambda row: row.names[:2]):
+        items = ((site.names[2:], figures(query.date, site.seconds)) for site in sites)
+        endpoints = list(tree(items, ((GROUP_TYPE, "results"),)))
+        yield {"name": group_name, "type": group_type, "endpoints": endpoints}
 
 
-def group_results(question: Question) -> Iterator[Item]:
+def _group_results(query: ArgoQuery) -> Iterator[Item]:
     """A/R of groups of sites."""
-    for each in period_figures(question.connection, question.report, GROUP, question.period):
-        group_type, group_name = each.names
-        shares = {
-            "timestamp": question.date,
-            "availability": number(each.availability, _UNDEFINED_GROUP),
-            "reliability": number(each.reliability, _UNDEFINED_GROUP),
+    for group in period_figures(query.connection, query.report, GROUP, query.period):
+        group_type, group_name = group.names
+        result = {
+            "timestamp": query.date,
+            "availability": number(group.availability, _UNDEFINED_GROUP),
+            "reliability": number(group.reliability, _UNDEFINED_GROUP),
         }
-        yield {"name": group_name, "type": group_type, "results": [shares]}
+        yield {"name": group_name, "type": group_type, "results": [result]}
 
 
-def statuses(question: Question, level: str, shape: Shape) -> Iterator[Item]:
+def _statuses_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], Iterator[Item]]:
     """The timelines of a level, below its sites."""
-    end = question.until
-    if end is None:
-        end = day_start(question.period.first) + DAY_S - 1
-    found = timeline(question.connection, question.report, question.period, level=level)
-    yield from tree(changes(found, end), shape)
+
+    def items(query: ArgoQuery) -> Iterator[Item]:
+        end = query.period.end - 1 if query.until is None else query.until
+        segments = timeline(query.connection, query.report, query.period, level=level)
+        return tree(changes(segments, end), shape)
+
+    return items
 
 
 def changes(segments: Iterable[Segment], end: int) -> Iterator[tuple[Names, Item]]:
-    """When each status began; then, as ARGO, the last one again at the end of the day."""
-    for names, own in groupby(segments, key=lambda each: each.names):
-        for each in own:
-            yield names, _status(each.start, each.status)
-        yield names, _status(end, each.status)
+    """The start of each status; then, as in ARGO, the last one again at the end of the day."""
+    for names, own in groupby(segments, key=lambda segment: segment.names):
+        for segment in own:
+            yield names, _status(segment.start, segment.status)
+        yield names, _status(end, segment.status)
 
 
 def figures(date: str, seconds: Seconds) -> Item:
     """A/R in percent, the rest as shares of the time."""
+
+    def share(part: int) -> str:
+        return number(Fraction(part, seconds.total or 1), _UNDEFINED)
+
     return {
         "timestamp": date,
         "availability": number(seconds.availability, _UNDEFINED),
         "reliability": number(seconds.reliability, _UNDEFINED),
-        "unknown": _share(seconds.not_known, seconds),
-        "uptime": _share(seconds.up, seconds),
-        "downtime": _share(seconds.downtime, seconds),
+        "unknown": share(seconds.not_known),
+        "uptime": share(seconds.up),
+        "downtime": share(seconds.downtime),
     }
 
 
 def number(value: Fraction | None, undefined: str) -> str:
     """Rounded to 5 decimals, in the fewest digits, as Go's %g: 100, 54.03509, 1e-05."""
-    told = rounded(value)
-    return undefined if told is None else repr(float(told)).removesuffix(".0")
+    figure = rounded(value)
+    return undefined if figure is None else repr(float(figure)).removesuffix(".0")
 
 
 def tree(rows: Iterable[tuple[Names, Item]], shape: Shape) -> Iterator[Item]:
-    """Objects in objects, by the names of the rows, which come ordered by them."""
-    (kind, inside), below = shape[0], shape[1:]
+    """Nested objects from rows that are ordered by their names."""
+    (kind, key), below = shape[0], shape[1:]
     for name, group in groupby(rows, key=lambda row: row[0][0]):
         inner = ((names[1:], item) for names, item in group)
         items = list(tree(inner, below)) if below else [item for _, item in inner]
-        yield {"name": name, **({"type": kind} if kind else {}), inside: items}
-
-
-_SITES = (GROUP_TYPE, "serviceflavors")
-RESULTS = (
-    Answer("results-groups", "results", group_results),
-    Answer("results-sites", "results", site_results),
-    Answer(
-        "results-services",
-        "results",
-        lambda question: results(question, SERVICE, (_SITES, ("service", "results"))),
-    ),
-    Answer(
-        "results-endpoints",
-        "results",
-        lambda question: results(
-            question, ENDPOINT, (_SITES, ("service", "endpoints"), ("endpoint", "results"))
-        ),
-    ),
-)
-_SERVICES = (GROUP_TYPE, "services")
-_ENDPOINTS = ("service", "endpoints")
-STATUSES = (
-    Answer(
-        "status-sites",
-        "groups",
-        lambda question: statuses(question, SITE, ((GROUP_TYPE, "statuses"),)),
-    ),
-    Answer(
-        "status-services",
-        "groups",
-        lambda question: statuses(question, SERVICE, (_SERVICES, ("service", "statuses"))),
-    ),
-    Answer(
-        "status-endpoints",
-        "groups",
-        lambda question: statuses(question, ENDPOINT, (_SERVICES, _ENDPOINTS, ("", "statuses"))),
-    ),
-    Answer(
-        "status-metrics",
-        "groups",
-        lambda question: statuses(
-            question, METRIC, (_SERVICES, _ENDPOINTS, ("", "metrics"), ("", "statuses"))
-        ),
-    ),
-)
-
-
-def _share(part: int, seconds: Seconds) -> str:
-    share = Fraction(part, seconds.total) if seconds.total else Fraction()
-    return number(share, _UNDEFINED)
+        yield {"name": name, **({"type": kind} if kind else {}), key: items}
 
 
 def _status(second: int, status: str) -> Item:
     return {"timestamp": format_time(moment(second)), "value": status}
+
+
+_FLAVOURS = (GROUP_TYPE, "serviceflavors")
+_SERVICES = (GROUP_TYPE, "services")
+_ENDPOINTS = ("service", "endpoints")
+_LAST = ("", "statuses")
+RESULTS = tuple(
+    ArgoDocument(f"results-{name}", "results", items)
+    for name, items in (
+        ("groups", _group_results),
+        ("sites", _site_results),
+        ("services", _results_of(SERVICE, _FLAVOURS, ("service", "results"))),
+        ("endpoints", _results_of(ENDPOINT, _FLAVOURS, _ENDPOINTS, ("endpoint", "results"))),
+    )
+)
+STATUSES = tuple(
+    ArgoDocument(f"status-{name}", "groups", items)
+    for name, items in (
+        ("sites", _statuses_of(SITE, (GROUP_TYPE, "statuses"))),
+        ("services", _statuses_of(SERVICE, _SERVICES, ("service", "statuses"))),
+        ("endpoints", _statuses_of(ENDPOINT, _SERVICES, _ENDPOINTS, _LAST)),
+        ("metrics", _statuses_of(METRIC, _SERVICES, _ENDPOINTS, ("", "metrics"), _LAST)),
+    )
+)

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet shows as it is: a cell that it would calculate gets a quote in front."""
+"""CSV that is safe in spreadsheets: a cell that looks like a formula gets a quote in front."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-# What a spreadsheet would take for a formula.
+# Spreadsheets take a cell that starts so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    """Lines of CSV, each with its end."""
+    """Lines of CSV with their line ends."""
     body = io.StringIO()
     writer = csv.writer(body, lineterminator="\n")
     writer.writerows([_cell(cell) for cell in row] for row in rows)
@@ -19,7 +19,7 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def csv_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows with a header, without the last line's end; nothing where there are no rows."""
+    """The rows with a header, without the last line end; empty if there are no rows."""
     if not rows:
         return ""
     return csv_lines([rows[0], *(row.values() for row in rows)]).rstrip("\n")

@@ -1,4 +1,4 @@
-"""The report views as typed columns, a day at a time and in batches: a month never fills memory."""
+"""The report views as typed columns, in batches of one day, so that memory never fills up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _COUNT = pa.int32()
 _PERCENT = pa.decimal128(8, 5)
 _TIME = pa.timestamp("us", "UTC")
 _FIGURES = {"availability": _PERCENT, "reliability": _PERCENT}
-_UNTIL = ("until", _TIME)
 _SECONDS = dict.fromkeys(SECONDS, _COUNT)
 
 
 @dataclass(frozen=True)
-class Table:
+class ExportTable:
     """A report view without report, day and run, which are the same for all rows of a file."""
 
     name: str
@@ -33,25 +32,24 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns, and `until` where the day was still open."""
-        return pa.schema(
-            [*((name, _kind(name)) for name in self.key), *self.values.items(), _UNTIL]
-        )
+        """The columns, and `until`, which is set if the day was still open."""
+        key = [(name, _TIME if name == "start_time" else _TEXT) for name in self.key]
+        return pa.schema([*key, *self.values.items(), ("until", _TIME)])
 
 
 _SEGMENT = ("level", *ALL_NAMES)
 TABLES = (
     *(
-        Table(f"{level}_availability", NAMES[level], {**_FIGURES, **_SECONDS})
+        ExportTable(f"{level}_availability", NAMES[level], {**_FIGURES, **_SECONDS})
         for level in WITH_FIGURES
     ),
-    Table(
+    ExportTable(
         "group_availability",
         NAMES[GROUP],
         {**_FIGURES, "sites_expected": _COUNT, "sites_known": _COUNT},
     ),
-    Table("status_timeline", (*_SEGMENT, "start_time"), {"end_time": _TIME, "status": _TEXT}),
-    Table(
+    ExportTable("status_timeline", (*_SEGMENT, "start_time"), {"end_time": _TIME, "status": _TEXT}),
+    ExportTable(
         "status_trend",
         _SEGMENT,
         {"changes": _COUNT, "first_change": _TIME, "last_change": _TIME, **_SECONDS},
@@ -60,11 +58,11 @@ TABLES = (
 
 
 def batches(
-    connection: Connection, table: Table, report: str, run: Run
+    connection: Connection, table: ExportTable, report: str, run: Run
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a published day, ordered by their key."""
     columns = [*table.key, *table.values]
-    found = connection.execute(
+    result = connection.execute(
         text(
             f"SELECT {', '.join(columns)} FROM {table.name}"
             f" WHERE report = :report AND day = :day ORDER BY {', '.join(table.key)}"
@@ -73,14 +71,9 @@ def batches(
         execution_options={"yield_per": BATCH_ROWS},
     )
     until = None if run.until is None else moment(run.until)
-    for rows in found.partitions(BATCH_ROWS):
-        by_column = [*zip(*rows, strict=True), [until] * len(rows)]
-        yield pa.RecordBatch.from_arrays(
-            # What a driver gives for a type differs: text or times, floats or decimals.
-            [pa.array(c).cast(kind) for c, kind in zip(by_column, table.schema.types, strict=True)],
-            schema=table.schema,
-        )
-
-
-def _kind(name: str) -> pa.DataType:
-    return _TIME if name == "start_time" else _TEXT
+    schema = table.schema
+    for rows in result.partitions(BATCH_ROWS):
+        values = [*zip(*rows, strict=True), [until] * len(rows)]
+        # The drivers return different types: text or times, floats or decimals.
+        arrays = [pa.array(c).cast(kind) for c, kind in zip(values, schema.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

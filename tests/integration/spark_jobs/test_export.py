@@ -404,7 +404,7 @@ def test_a_full_disk_leaves_the_old_files_whole(small_place: Place, style: str) 
         )
 
         assert (code, out) == (74, "")
-        assert "No space left on device; what was there is as it was: make room" in err
+        assert "No space left on device; existing files are unchanged: make room" in err
         (small_place.out / "ballast").unlink()
         assert contents(small_place.out) == before
 
@@ -423,5 +423,5 @@ def test_a_directory_that_is_a_file_is_told(small_place: Place, style: str) -> N
     )
 
     assert (code, out) == (73, "")
-    assert f"{small_place.out}" in err and "what was there is as it was" in err
+    assert f"{small_place.out}" in err and "existing files are unchanged" in err
     assert small_place.out.read_text() == "mine"
