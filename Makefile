@@ -16,7 +16,7 @@ BROWSER := chromium=chromium
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
+.PHONY: help install demo demo-full docs test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +32,9 @@ demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQ
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
 	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo --full
+
+docs: $(VENV)/.tested ## the tables of docs/ that are generated from the code
+	$(BIN)/python -m docs.tables
 
 test: test-services lint ## everything: formatter, linter, types, then all tests against real servers
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +34,7 @@ MOST_DAYS = 36_525
 """A hundred years: older than any grid."""
 MOST_FUTURE_S = 31_622_400
 """A year: results of a clock that is further ahead are worthless."""
+MIB = 1024 * 1024
 LIMITS = frozenset({"max_message_bytes", "max_records", "max_age_days", "max_future_s"})
 _DEFAULT = Limits()
 
@@ -93,6 +94,12 @@ def _within(lowest: int, highest: int, what: str) -> Callable[[int], str | None]
     return lambda number: None if lowest <= number <= highest else problem
 
 
+def _key(what: str, check: Any = None, default: Any = MISSING, **options: Any) -> Any:
+    """A key of the file; `what` is what the documentation says of it."""
+    name = {"key": options.pop("key")} if "key" in options else {}
+    return field(default=default, metadata={"what": what, "check": check, **name}, **options)
+
+
 @dataclass(frozen=True)
 class SubscriptionConfig:
     """A destination of the network brokers, or one of the spools: what its messages are.
@@ -100,13 +107,16 @@ class SubscriptionConfig:
     Class, format and renames are for messages whose headers do not say them.
     """
 
-    destination: str = field(metadata={"check": _check_destination})
-    message_class: str = field(default="", metadata={"key": "class"})
-    shared: bool = False
-    """Several processes of one name each get a part of the messages."""
-    format: str = field(default="wlcg", metadata={"check": _check_format})
-    rename: dict[str, str] = field(default_factory=dict, metadata={"check": _check_rename})
-    """Our key by that of a foreign writer."""
+    destination: str = _key(
+        "`/topic/…` or `/queue/…` on every network broker, or the URL of one of the spools",
+        _check_destination,
+    )
+    message_class: str = _key("of messages without one", default="", key="class")
+    shared: bool = _key("several processes of one name share its messages", default=False)
+    format: str = _key("or `nstream`, for foreign writers", _check_format, "wlcg")
+    rename: dict[str, str] = _key(
+        '`{ theirs = "ours" }`: names of keys', _check_rename, default_factory=dict
+    )
 
     @property
     def spool(self) -> Broker | None:
@@ -122,32 +132,65 @@ class SubscriptionConfig:
 class ConsumerConfig:
     """`name` is the client-id and names the durable subscriptions: it must be unique and stable."""
 
-    brokers: tuple[str, ...] = field(metadata={"check": _check_brokers})
-    name: str = field(default="", metadata={"check": _check_name})
+    brokers: tuple[str, ...] = _key(
+        "URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`", _check_brokers
+    )
+    name: str = _key(
+        "letters, digits and `-_.`; required unless all brokers are spools", _check_name, ""
+    )
     subscription: tuple[SubscriptionConfig, ...] = ()
-    user: str = ""
-    password_file: Path | None = field(default=None, metadata={"check": problem_of_secret})
-    ca_file: Path | None = field(default=None, metadata={"check": _check_file})
-    certificate_file: Path | None = field(default=None, metadata={"check": problem_of_certificate})
-    key_file: Path | None = field(default=None, metadata={"check": problem_of_secret})
-    heart_beat_s: float = field(default=10.0, metadata={"check": _check_positive})
-    batch_size: int = field(default=2000, metadata={"check": _check_positive})
-    batch_age_s: float = field(default=0.1, metadata={"check": _check_positive})
-    prefetch: int = field(default=6000, metadata={"check": _check_positive})
-    buffer_bytes: int = field(default=16 * 1024 * 1024, metadata={"check": _check_positive})
-    """Of message bodies that wait here; when it is full, the brokers wait."""
-    metrics_port: int = field(default=0, metadata={"check": _check_port})
-    """On the loopback alone. Instance N has the port N higher."""
-    max_message_bytes: int = field(
-        default=_DEFAULT.max_message_bytes, metadata={"check": _check_positive}
+    user: str = _key("the login for brokers whose URL has none (`stomp://USER@HOST`)", default="")
+    password_file: Path | None = _key(
+        "its first line is the password; mode 0600", problem_of_secret, None
     )
-    max_records: int = field(default=_DEFAULT.max_records, metadata={"check": _check_positive})
-    max_age_days: int = field(
-        default=_DEFAULT.past.days, metadata={"check": _within(1, MOST_DAYS, "days")}
+    ca_file: Path | None = _key(
+        "certificate authorities for `stomp+ssl://` instead of the system's", _check_file, None
     )
-    max_future_s: int = field(
-        default=int(_DEFAULT.future.total_seconds()),
-        metadata={"check": _within(1, MOST_FUTURE_S, "s")},
+    certificate_file: Path | None = _key(
+        "our certificate, for brokers that ask for one", problem_of_certificate, None
+    )
+    key_file: Path | None = _key(
+        "its key, mode 0600; may be in `certificate_file`", problem_of_secret, None
+    )
+    heart_beat_s: float = _key(
+        "a broker is lost after 2.5 times as long without a sign of life", _check_positive, 10.0
+    )
+    batch_size: int = _key("most messages in one transaction", _check_positive, 2000)
+    batch_age_s: float = _key(
+        "how long a batch waits for more messages, and at most 0.1 s for the next one",
+        _check_positive,
+        0.1,
+    )
+    prefetch: int = _key(
+        "unacknowledged messages that a broker may send for one subscription", _check_positive, 6000
+    )
+    buffer_bytes: int = _key(
+        "message bodies in memory; when they are more, the brokers wait", _check_positive, 16 * MIB
+    )
+    max_message_bytes: int = _key(
+        "a larger message is the dead letter *too-large*",
+        _check_positive,
+        _DEFAULT.max_message_bytes,
+    )
+    max_records: int = _key(
+        "a message with more is the dead letter *too-many-records*",
+        _check_positive,
+        _DEFAULT.max_records,
+    )
+    max_age_days: int = _key(
+        "an older metric result is the dead letter *too-old*",
+        _within(1, MOST_DAYS, "days"),
+        _DEFAULT.past.days,
+    )
+    max_future_s: int = _key(
+        "a metric result further ahead is the dead letter *in-the-future*",
+        _within(1, MOST_FUTURE_S, "s"),
+        int(_DEFAULT.future.total_seconds()),
+    )
+    metrics_port: int = _key(
+        "for Prometheus, on the loopback only; 0: none; instance N has the port N higher",
+        _check_port,
+        0,
     )
 
     def who(self, instance: int | None) -> str:

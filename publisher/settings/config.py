@@ -121,23 +121,38 @@ class PublisherConfig(NamedTuple):
 
     @staticmethod
     def metadata() -> dict[str, dict[str, Any]]:
-        """What `schema.program.config` asks of a field: its key in the file, and a check."""
+        """Of a field: its key in the file, a check, and what the documentation says of it."""
         return {
-            "brokers": {"check": _bad_broker},
-            "order": {"check": _none_of(*ORDERS)},
-            "timeout_s": {"check": _not_above_zero},
-            "message_class": {"key": "class", "check": _empty},
-            "destination": {"check": _empty},
-            "password_file": {"check": _bad_secret},
-            "token_file": {"check": _bad_secret},
-            "proxy": {"check": _bad_proxy},
-            "proxy_password_file": {"check": _bad_secret},
-            "ca_file": {"check": _missing},
-            "certificate_file": {"check": _bad_certificate},
-            "key_file": {"check": _bad_secret},
-            "spool_max_messages": {"check": _not_above_zero},
-            "spool_max_bytes": {"check": _not_above_zero},
-            "spool_when_full": {"check": _none_of(REFUSE, DROP_OLDEST)},
+            "brokers": {"check": _bad_broker, "what": "URLs, see above"},
+            "order": {"check": _none_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
+            "timeout_s": {"check": _not_above_zero, "what": "for a call in total"},
+            "message_class": {"key": "class", "check": _empty, "what": "class of the messages"},
+            "destination": {"check": _empty, "what": "instead of `/topic/grid.probe.CLASS`"},
+            "user": {"what": "login for brokers whose URL has none"},
+            "password_file": {
+                "check": _bad_secret,
+                "what": "its first line is the password; mode 0600",
+            },
+            "token_file": {"check": _bad_secret, "what": "bearer token, mode 0600"},
+            "proxy": {"check": _bad_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
+            "proxy_password_file": {"check": _bad_secret, "what": "mode 0600"},
+            "ca_file": {
+                "check": _missing,
+                "what": "certificate authorities instead of the system's; a file or a directory",
+            },
+            "certificate_file": {"check": _bad_certificate, "what": "our certificate"},
+            "key_file": {
+                "check": _bad_secret,
+                "what": "its key, mode 0600; may be in `certificate_file`",
+            },
+            "spool": {"what": "directory of the spool, instead of one in the state directory"},
+            "spool_max_messages": {"check": _not_above_zero, "what": "limit of the spool"},
+            "spool_max_bytes": {"check": _not_above_zero, "what": "limit of the spool"},
+            "spool_when_full": {
+                "check": _none_of(REFUSE, DROP_OLDEST),
+                "what": "or `drop-oldest`",
+            },
+            "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
             "require_broker": {"key": None},
         }
 

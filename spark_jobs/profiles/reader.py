@@ -8,27 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
+from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, is_name, shown
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile, Targets
 from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
-KEYS = (
-    "name",
-    "validity_s",
-    "metrics_operation",
-    "functions_operation",
-    "vo",
-    "fqan",
-    "downtimes",
-    "flavours",
-    "functions",
-    "validity",
-    "targets",
-    "thresholds",
-    "operations",
-)
-DEFAULT_DOWNTIMES = ["SCHEDULED/OUTAGE"]
 MAX_VALIDITY_S = 2**31 - 1
 
 
@@ -44,7 +29,7 @@ class ProfileReader:
         Raises:
             ProfileError: all problems of the document.
         """
-        self._problems.unknown_keys(document, KEYS, ())
+        self._problems.unknown_keys(document, names(), ())
         self._operations |= self._own_operations(document)
         flavours = self._flavours(document)
         name = self._problems.name(document, ("name",), "the report's name")
@@ -75,7 +60,7 @@ class ProfileReader:
         operations = {}
         for name, table in self._problems.tables(document, "operations").items():
             path = ("operations", name)
-            self._problems.unknown_keys(table, ["table"], path)
+            self._problems.unknown_keys(table, names("operations.NAME"), path)
             if name in ("AND", "OR"):
                 self._problems.add(path, "has a fixed table: use another name for your own")
                 continue
@@ -98,7 +83,7 @@ class ProfileReader:
         flavours = []
         for name, table in tables.items():
             path = ("flavours", name)
-            self._problems.unknown_keys(table, ["metrics", "endpoints_operation"], path)
+            self._problems.unknown_keys(table, names("flavours.NAME"), path)
             metrics = self._problems.names(table, (*path, "metrics"), "metric names")
             operation = self._operation(table, (*path, "endpoints_operation"), "OR")
             flavours.append(Flavour(name, metrics, operation))
@@ -114,7 +99,7 @@ class ProfileReader:
         functions = []
         for name, table in tables.items():
             path = ("functions", name)
-            self._problems.unknown_keys(table, ["flavours", "flavours_operation"], path)
+            self._problems.unknown_keys(table, names("functions.NAME"), path)
             members = self._problems.names(table, (*path, "flavours"), "flavours")
             for flavour in members:
                 if flavour not in known:
@@ -151,7 +136,7 @@ class ProfileReader:
             parts = kind.split("/") if isinstance(kind, str) and is_name(kind) else []
             return len(parts) == 2 and all(map(is_name, parts))
 
-        kinds = document.get("downtimes", DEFAULT_DOWNTIMES)
+        kinds = document.get("downtimes", KEYS["downtimes"].default)
         if isinstance(kinds, list) and all(map(is_kind, kinds)):
             return tuple(kind.upper() for kind in kinds)
         message = f'expected a list of "CLASSIFICATION/SEVERITY", not {shown(kinds)}'

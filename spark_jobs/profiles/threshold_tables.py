@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
+from sam_pipeline.spark_jobs.profiles.keys import names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, shown
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Range, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import read_range
 
 ANY = ""  # host or flavour
-KEYS = ("metric", "label", "warning", "critical", "host", "flavour")
 
 
 def read_thresholds(
@@ -44,7 +44,7 @@ def _threshold(
     problems: Problems,
 ) -> Threshold:
     """One rule; `metrics` has those of each flavour, and all of them under ANY."""
-    problems.unknown_keys(table, KEYS, path)
+    problems.unknown_keys(table, names("thresholds"), path)
     if "warning" not in table and "critical" not in table:
         problems.add(path, "expected warning or critical, or both")
     host = problems.optional_name(table, (*path, "host")) or ANY

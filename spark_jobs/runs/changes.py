@@ -11,16 +11,17 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.rules.levels import FIGURES, NAMES, WITH_FIGURES
 
-# The parts of a run's input, and what to call a change of each.
-_INPUTS = {
-    "results_digest": "results changed",
-    "topology_digest": "topology changed",
-    "downtimes_digest": "downtimes changed",
-    "exclusions_digest": "exclusions changed",
-    "profile_digest": "profile changed",
-    "until": "the day went on",
-    "software_version": "software changed",
+INPUTS = {
+    "results_digest": ("results changed", "results that count: late, or gone"),
+    "topology_digest": ("topology changed", "endpoints or groups expected on that day"),
+    "downtimes_digest": ("downtimes changed", "announced downtimes that count"),
+    "exclusions_digest": ("exclusions changed", "exclusions that overlap the day"),
+    "profile_digest": ("profile changed", "what the profile means; layout does not matter"),
+    "until": ("the day went on", "the earlier run saw an open day"),
+    "software_version": ("software changed", "another version of these programs"),
 }
+"""The parts of a run's input: the reason if one changed, and what that means."""
+OTHERWISE = ("computed differently", "none of these: please report it")
 
 Figures = dict[tuple[str, ...], tuple[Any, ...]]
 
@@ -28,7 +29,7 @@ Figures = dict[tuple[str, ...], tuple[Any, ...]]
 def note_changes(connection: Connection, old: int, new: int) -> int:
     """Write a row for each figure that differs between two runs of a day; how many there are."""
     # The same inputs give the same figures, or the program has changed.
-    reason = _reason(connection, old, new) or "computed differently"
+    reason = _reason(connection, old, new) or OTHERWISE[0]
     rows = [
         {"run_id": new, "level": level, "reason": reason, **change}
         for level in WITH_FIGURES
@@ -47,11 +48,11 @@ def note_changes(connection: Connection, old: int, new: int) -> int:
 
 def _reason(connection: Connection, old: int, new: int) -> str:
     """Which inputs of the two runs differ, in words."""
-    statement = text(f"SELECT {', '.join(_INPUTS)} FROM run WHERE run_id = :run_id")
+    statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
     runs = (connection.execute(statement, {"run_id": run_id}) for run_id in (old, new))
     before, after = (run.mappings().one() for run in runs)
-    changed = [name for name in _INPUTS if before[name] != after[name]]
-    return ", ".join(_INPUTS[name] for name in changed)
+    changed = [name for name in INPUTS if before[name] != after[name]]
+    return ", ".join(INPUTS[name][0] for name in changed)
 
 
 def _differences(

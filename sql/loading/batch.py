@@ -17,7 +17,27 @@ from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
+REFUSED = "refused-by-database"
 POISON = "poison"
+REASONS = {
+    UNKNOWN_CLASS: (
+        "no class, or no view of that name",
+        "set `class` in the subscription or [make the class](new-class.md), then replay",
+    ),
+    CLASS_BROKEN: (
+        "the view, trigger or grant of the class does not work",
+        "fix it; the daemon replays by itself",
+    ),
+    REFUSED: (
+        "a trigger or a constraint refused the record",
+        "the error names column and SQLSTATE: edit it, or ask the sender",
+    ),
+    POISON: (
+        "the process died four times with the message in memory",
+        "replay it: that happens in a process of its own",
+    ),
+}
+"""Those that depend on the database, beside the ones of `schema.records.reasons`."""
 
 POISON_TEXT = (
     "the consumer died again and again while it loaded this message, so it was not decoded;"

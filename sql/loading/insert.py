@@ -10,11 +10,16 @@ from sqlalchemy import Connection, column, insert, table
 
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, Batch, Pending, RecordFailure, whole
+from sam_pipeline.sql.loading.batch import (
+    CLASS_BROKEN,
+    REFUSED,
+    Batch,
+    Pending,
+    RecordFailure,
+    whole,
+)
 from sam_pipeline.sql.loading.catalogue import ClassView
 from sam_pipeline.sql.loading.staging import store
-
-REFUSED = "refused-by-database"
 
 LONGEST_VALUE = 80
 """How many characters of a value an error quotes; the dead letter has all of it."""

@@ -10,6 +10,7 @@ import pytest
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, recorded_profile
+from sam_pipeline.spark_jobs.profiles.keys import KEYS
 from sam_pipeline.spark_jobs.profiles.profile import Function, Profile
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 
@@ -48,6 +49,27 @@ def test_a_short_profile_gets_the_defaults_of_the_rules(file: Path) -> None:
     assert profile.counts("scheduled", "OUTAGE") and not profile.counts("UNSCHEDULED", "OUTAGE")
     assert profile.targets.reliability == 85
     assert profile.vo is None
+
+
+def test_the_documented_defaults_are_those_of_a_short_profile(file: Path) -> None:
+    short = read(file, f'{SHORT}[functions.x]\nflavours = ["CE"]\n')
+
+    assert {path: key.default for path, key in KEYS.items() if key.default is not None} == {
+        "metrics_operation": short.metrics_operation,
+        "functions_operation": short.functions_operation,
+        "downtimes": list(short.downtimes),
+        "flavours.NAME.endpoints_operation": short.flavours[0].endpoints_operation,
+        "functions.NAME.flavours_operation": short.functions[0].flavours_operation,
+        **{f"targets.{name}": value for name, value in vars(short.targets).items()},
+    }
+
+
+@pytest.mark.parametrize("key", ["name", "validity_s", "metrics"])
+def test_what_is_required_is(file: Path, key: str) -> None:
+    lines = [line for line in SHORT.splitlines() if not line.startswith(f"{key} = ")]
+
+    assert any(key in problem for problem in problems(file, "\n".join(lines)))
+    assert any(path.endswith(key) for path, known in KEYS.items() if known.required)
 
 
 def test_validity_may_differ_by_metric(file: Path) -> None:

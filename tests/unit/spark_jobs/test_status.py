@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
 
@@ -29,6 +30,20 @@ def fold(operation: Operation, states: Iterable[str]) -> str:
 def test_operations_are_ranks(states: list[str], by_and: str, by_or: str) -> None:
     assert fold(AND, states) == by_and
     assert fold(OR, states) == by_or
+
+
+@pytest.mark.parametrize(
+    ("operation", "order"),
+    [
+        (AND, "OK WARNING UNKNOWN MISSING DOWNTIME CRITICAL"),
+        (OR, "MISSING DOWNTIME UNKNOWN CRITICAL WARNING OK"),
+    ],
+)
+def test_of_two_states_the_later_one_in_the_order_is_the_result(
+    operation: Operation, order: str
+) -> None:
+    for (low, a), (high, b) in product(enumerate(order.split()), repeat=2):
+        assert fold(operation, [a, b]) == order.split()[max(low, high)]
 
 
 def test_nothing_but_excluded_folds_to_excluded() -> None:

@@ -1,0 +1,214 @@
+"""The tables of these pages that are generated from the code: `make docs` writes them.
+
+A page holds a table between two comments, `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.program import command
+from sam_pipeline.schema.records import reasons
+from sam_pipeline.schema.records.classes import MessageClass
+from sam_pipeline.spark_jobs.profiles import keys
+from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
+from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
+from sam_pipeline.sql.commands.import_files import TABLES as IMPORTED
+from sam_pipeline.sql.loading import batch
+
+DOCS = Path(__file__).parent
+TABLE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+NONE = "\N{EN DASH}"
+REQUIRED = "required"
+
+EXIT_CODES: Mapping[str, Mapping[int, str]] = {
+    "publisher": {
+        command.OK: "published, or safely spooled",
+        command.USAGE: "usage",
+        command.BAD_DATA: "some records were refused; the others were sent",
+        command.NO_INPUT: "an input file is missing",
+        command.UNAVAILABLE: "not stored: no broker took it, and there is no spool",
+        command.BUG: "a bug: please report it",
+        command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
+        command.IO_ERROR: "not stored: no broker took it, and the spool is full",
+        command.TRY_LATER: "`--require-broker`, or in a batch job: no broker took it",
+        command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another",
+        command.CONFIG: "configuration",
+    },
+    "consumer": {
+        command.OK: "stopped on request; or drained, and every record is a row",
+        command.USAGE: "usage",
+        command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again",
+        command.NO_INPUT: "`edit --body`: no such file",
+        command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`; the name"
+        " runs already; the clock was never set",
+        command.BUG: "a bug: please report it",
+        command.CANNOT_CREATE: "the state directory or a spool cannot be created",
+        command.IO_ERROR: "the state directory or a spool cannot be written",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.CONFIG: "configuration; no such database, or a schema of another version",
+    },
+    "reports": {
+        command.OK: "done; also a day without data, and nothing due",
+        command.USAGE: "usage: a day in the future, an unknown report or site, a frozen day",
+        command.NO_INPUT: "no such profile",
+        command.UNAVAILABLE: "Java or Spark is missing, Spark failed, or the database is away",
+        command.BUG: "a bug: please report it",
+        command.CANNOT_CREATE: "a file cannot be created",
+        command.IO_ERROR: "a disk is full: that of the database or of the files",
+        command.TRY_LATER: "a later run of the same day published first: try again",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.CONFIG: "configuration: a profile, no such database, a schema of another version,"
+        " results of several VOs",
+        command.INTERRUPTED: "interrupted",
+    },
+}
+
+
+def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
+    return {**batch.REASONS, **reasons.REASONS}
+
+
+def consumer_keys(config: type[ConsumerConfig] | type[SubscriptionConfig]) -> str:
+    rows = [
+        (
+            _code(field.metadata.get("key", field.name)),
+            REQUIRED if _is_required(field) else _plain(field.default),
+            field.metadata["what"],
+        )
+        for field in dataclasses.fields(config)
+        if "what" in field.metadata
+    ]
+    return _table(("key", "default", ""), rows)
+
+
+def publisher_keys() -> str:
+    metadata, defaults = PublisherConfig.metadata(), PublisherConfig._field_defaults
+    return _table(
+        ("key", "default", ""),
+        (
+            (_code(about.get("key", name)), _plain(defaults[name]), about["what"])
+            for name in PublisherConfig._fields
+            if (about := metadata[name]).get("key", name)
+        ),
+    )
+
+
+def profile_keys() -> str:
+    return _table(
+        ("key", "default", ""),
+        (
+            (
+                _code(path),
+                REQUIRED if key.required else _toml(key.default),
+                key.what,
+            )
+            for path, key in keys.KEYS.items()
+        ),
+    )
+
+
+def operation(which: Operation) -> str:
+    """The truth table of two states."""
+    rows = (
+        (f"**{FOLDED[a]}**", *(FOLDED[result] for result in row))
+        for a, row in enumerate(which.table)
+    )
+    return _table((which.name, *FOLDED), rows)
+
+
+def imported_columns() -> str:
+    def columns(of: MessageClass) -> str:
+        others = [key for key in of.keys if key not in of.required]
+        return ", ".join([f"**{', '.join(of.required)}**", *others])
+
+    rows = ((_code(each.name), columns(each)) for each in IMPORTED)
+    return _table(("`--class`", "columns (required ones first)"), rows)
+
+
+def exit_codes(program: str) -> str:
+    return _table(
+        ("exit code", ""), ((str(code), what) for code, what in EXIT_CODES[program].items())
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "publisher-keys": publisher_keys,
+    "publisher-exit-codes": lambda: exit_codes("publisher"),
+    "consumer-keys": lambda: consumer_keys(ConsumerConfig),
+    "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
+    "dead-letter-reasons": lambda: _table(
+        ("reason", "meaning", "what to do"),
+        ((_code(reason), *words) for reason, words in dead_letter_reasons().items()),
+    ),
+    "consumer-exit-codes": lambda: exit_codes("consumer"),
+    "profile-keys": profile_keys,
+    "operation-and": lambda: operation(AND),
+    "operation-or": lambda: operation(OR),
+    "report-changes": lambda: _table(("reason", "what differs"), [*INPUTS.values(), OTHERWISE]),
+    "report-exit-codes": lambda: exit_codes("reports"),
+    "imported-columns": imported_columns,
+}
+
+
+def generated(page: str) -> str:
+    """The text of a page with its tables as the code has them now."""
+    return TABLE.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}", page)
+
+
+def named(page: str) -> list[str]:
+    """The names of the tables of a page."""
+    return [found[1] for found in TABLE.finditer(page)]
+
+
+def main() -> None:
+    for path in sorted(DOCS.glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if (text := generated(page)) != page:
+            path.write_text(text, encoding="utf-8")
+            print(f"{path.name}: {', '.join(named(page))}")
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    def lines() -> Iterator[str]:
+        columns = list(head)
+        yield _row(columns)
+        yield "|" + "---|" * len(columns)
+        yield from map(_row, rows)
+
+    return "\n".join([*lines(), ""])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def _code(text: object) -> str:
+    return f"`{text}`"
+
+
+def _is_required(field: dataclasses.Field[object]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def _plain(value: object) -> str:
+    """As in sam.toml, without quotes; a dash for what is empty."""
+    if value is dataclasses.MISSING or (not value and value not in (0, False)):
+        return NONE
+    return str(value).lower().removesuffix(".0") if not isinstance(value, str) else value
+
+
+def _toml(value: object) -> str:
+    number = int(value) if isinstance(value, Fraction) else value
+    return NONE if value is None else _code(json.dumps(number))
+
+
+if __name__ == "__main__":
+    main()
