@@ -14,8 +14,8 @@ from tests.services import missing
 from tests.services.postgres import PostgresServer
 from tests.support.commands import Answer, Workplace
 
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,57 @@ class Block:
     text: str
 
 
-def read_page(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
+class Page:
+    """The blocks of code of a page, and which of them its tests use."""
+
+    def __init__(self, name: str) -> None:
+        page = (ROOT / name).read_text(encoding="utf-8")
+        parts = re.split(r"^#+ (.*)\n", page, flags=re.MULTILINE)[1:]
+        self._sections = dict(zip(parts[::2], parts[1::2], strict=True))
+        self.blocks = [
+            Block(heading, *block)
+            for heading, text in self._sections.items()
+            for block in BLOCK.findall(text)
+        ]
+        self._used: set[Block] = set()
+
+    def texts(self, language: str, section: str = "") -> list[str]:
+        """The blocks of a language, in order; of sections whose headings have these words."""
+        blocks = [
+            block
+            for block in self.blocks
+            if block.language == language and section in block.section
+        ]
+        assert blocks, section
+        self._used.update(blocks)
+        return [block.text for block in blocks]
+
+    def examples(self, section: str) -> list[list[str]]:
+        """The cells of the table of a section, without its head."""
+        rows = re.findall(r"^\| (.*) \|$", self._sections[section], re.MULTILINE)
+        return [row.split(" | ") for row in rows[1:]]
+
+    def unused(self, *languages: str) -> list[str]:
+        """The sections with a block that nobody has asked for."""
+        return [
+            block.section
+            for block in self.blocks
+            if block.language in languages and block not in self._used
+        ]
 
 
-def blocks(name: str) -> list[Block]:
-    """All blocks of a page, in order."""
-    found = []
-    page = read_page(name)
-    for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
-        heading = section.splitlines()[0]
-        found += [Block(heading, language, text) for language, text in BLOCK.findall(section)]
-    return found
-
-
-def shell(place: Workplace, script: str) -> Answer:
-    """The script in the workplace, stopped by its first failure."""
+def shell(place: Workplace, *scripts: str) -> Answer:
+    """One shell in the workplace for all of them, stopped by its first failure."""
     done = subprocess.run(
-        ["bash", "-c", f"set -euo pipefail\n{script}"],
+        ["bash", "-c", "\n".join(["set -euo pipefail", *scripts])],
         cwd=place.directory,
         env=place.clean_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
     )
-    return Answer([script], done.returncode, done.stdout, done.stderr)
+    return Answer(scripts, done.returncode, done.stdout, done.stderr)
 
 
 def on_sqlite(directory: Path) -> Workplace:
@@ -70,8 +95,7 @@ def on_sqlite(directory: Path) -> Workplace:
 
 @contextmanager
 def on_postgresql(directory: Path, server: PostgresServer) -> Iterator[Workplace]:
-    """A spool and the database `sam`, with its schema, on a server of the machine's own, as it
-    seems: psql and its like find it by themselves."""
+    """A spool and the database `sam`, with its schema; psql finds the server by itself."""
     server.execute("CREATE DATABASE sam")
     place = Workplace(
         directory,
@@ -92,5 +116,5 @@ def on_postgresql(directory: Path, server: PostgresServer) -> Iterator[Workplace
 
 
 def with_database(place: Workplace, url: str) -> Workplace:
-    """The same workplace for who uses the database by another name."""
+    """The same workplace with another URL of the database."""
     return replace(place, environment={**place.environment, "SAM_DATABASE_URL": url})

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,21 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.commands.arguments import build_parser
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
-from sam_pipeline.schema.net.broker_url import SCHEMES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.commands import PROGRAMS, Workplace
+from tests.support.commands import Workplace
+from tests.support.page import ROOT, Page, shell
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "publisher.md").read_text()
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]+")
-
-
-def blocks(language: str) -> list[str]:
-    return [text for name, text in BLOCK.findall(PAGE) if name == language]
+PAGE = Page("docs/publisher.md")
+COMMANDS = PAGE.texts("sh")
 
 
 @pytest.fixture
@@ -46,48 +36,35 @@ def place(tmp_path: Path, broker: FakeBroker) -> Workplace:
     )
 
 
-def run(place: Workplace, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=place.directory,
-        env=place.clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_every_command_succeeds(place: Workplace, broker: FakeBroker) -> None:
-    done = run(place, "bash", "-c", "\n".join(["set -euo pipefail", *blocks("sh")]))
+    done = shell(place, *COMMANDS)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, str(done)
     assert [frame.headers["recordCount"] for frame in broker.taken] == ["1"] * 4
-    assert "LOAD OK" in done.stdout
+    assert "LOAD OK" in done.out
 
 
 def test_without_a_broker_the_results_are_spooled_where_the_page_says(place: Workplace) -> None:
     alone = replace(place, environment={})
-    commands = [block for block in blocks("sh") if "sam-publish check" not in block]
+    done = shell(alone, *(block for block in COMMANDS if "sam-publish check" not in block))
 
-    done = run(alone, "bash", "-c", "\n".join(["set -euo pipefail", *commands]))
-
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, str(done)
     assert DirectoryQueue(place.directory / "shared-spool").count() == 1
     assert place.spooled("state/sam/spool") == 3
 
 
 def test_the_script_publishes(place: Workplace, broker: FakeBroker) -> None:
-    (script,) = blocks("python")
+    (script,) = PAGE.texts("python")
+    place.write("probe.py", script)
 
-    done = run(place, sys.executable, "-c", script)
+    done = shell(place, "python probe.py")
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "3 messages are confirmed, 0 are in the spool\n"
+    assert done.code == 0, str(done)
+    assert done.out == "3 messages are confirmed, 0 are in the spool\n"
     assert len(broker.taken) == 4
 
 
-@pytest.mark.parametrize("text", blocks("toml"))
+@pytest.mark.parametrize("text", PAGE.texts("toml"))
 def test_every_configuration_is_one(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,24 +78,6 @@ def test_every_configuration_is_one(
     config = load_config(None, {})
 
     assert config.brokers
-
-
-def test_every_option_and_kind_of_broker_it_names_is_there() -> None:
-    helps = "".join(
-        subprocess.run(
-            [str(PROGRAMS / "sam-publish"), *command.split(), "--help"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-        ).stdout
-        for command in ("result", "send", "run", "spool drain", "check")
-    )
-    named = set(OPTION.findall(PAGE.replace("`", " ")))
-    schemes = {scheme for scheme in SCHEMES if f"{scheme}://" in PAGE}
-
-    assert build_parser().prog in PAGE
-    assert {option for option in named if option not in helps} == set()
-    assert {"spool", "stomp", "stomp+ssl", "ams+https"} <= schemes
 
 
 def test_the_example_for_production_shows_every_key_and_no_other() -> None:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from datetime import date
 from pathlib import Path
 
-import sam_pipeline.spark_jobs.errors
-from sam_pipeline.spark_jobs.compute.rows import REASONS
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import month_of
 from sam_pipeline.spark_jobs.rules.groups import Member
-from sam_pipeline.spark_jobs.runs.changes import _INPUTS
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.fold import fold
 from tests.support.commands import Workplace, embedded
-from tests.support.page import DOCS, blocks, read_page
+from tests.support.page import ROOT, Page, shell
 from tests.support.reports.database import Grid
 from tests.support.reports.published_days import publish
 from tests.support.reports.stored import execute, query
 
-PAGE = read_page("reports.md")
-SERVICE = (DOCS.parent / "deploy" / "sam-report.service").read_text()
+PAGE = Page("docs/reports.md")
+SERVICE = (ROOT / "deploy" / "sam-report.service").read_text()
 SITE, HOST = "EXAMPLE-SITE", "ce01.example.org"
 RED_DAY = date(2026, 10, 14)
 PROFILE = """
@@ -84,26 +80,16 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     """One shell for all blocks; Spark runs for one of them."""
     place = with_profile(tmp_path)
     fill_october(place)
-    found = blocks("reports.md")
-    typed = [each.text for each in found if each.language == "sh"]
 
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(["set -euo pipefail", *typed])],
-        cwd=tmp_path,
-        env=place.clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+    done = shell(place, *PAGE.texts("sh"))
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = squeezed(done.stdout)
-    shown = [line for each in found if each.language == "text" for line in squeezed(each.text)]
+    assert done.code == 0, str(done)
+    said = squeezed(done.out)
+    shown = [line for text in PAGE.texts("text") for line in squeezed(text)]
     assert len(shown) == 7
     assert [line for line in shown if line not in said] == []
     assert "critical: nothing is due" in said
-    assert f"critical {RED_DAY}: 5 results, 1 metric instances" in done.stdout
+    assert f"critical {RED_DAY}: 5 results, 1 metric instances" in done.out
     assert "critical 2026-10: sealed by Jane Doe" in said
     assert len((tmp_path / "ticket.txt").read_text().splitlines()) <= 40
     assert f'id="{RED_DAY}"' in (tmp_path / f"pages/critical/2026-10/{SITE}.html").read_text()
@@ -121,20 +107,3 @@ def test_the_unit_s_command_works(tmp_path: Path) -> None:
     answer = place.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
 
     assert answer.out == "critical: nothing is due\n"
-    for name in ("sam-report.service", "sam-report.timer"):
-        assert f"`deploy/{name}`" in PAGE
-
-
-def test_the_page_names_every_reason_and_exit_code() -> None:
-    codes = re.split("^## Exit codes", PAGE, flags=re.MULTILINE)[1]
-    errors = [
-        each for each in vars(sam_pipeline.spark_jobs.errors).values() if hasattr(each, "exit_code")
-    ]
-
-    for words in _INPUTS.values():
-        assert f"| {words} |" in PAGE
-    for reason in REASONS:
-        assert f"`{reason}`" in PAGE
-    assert len(errors) > 5
-    for error in errors:
-        assert str(error.exit_code) in codes

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-import subprocess
 from datetime import timedelta
 from pathlib import Path
 
-from sam_pipeline.spark_jobs.exports.tables import TABLES
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.sql.database.engine import make_engine
 from tests.support.commands import embedded
+from tests.support.page import Page, shell
 from tests.support.reports.database import DAY, profile
 from tests.support.reports.published_days import publish
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reports-outputs.md").read_text()
-BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = Page("docs/reports-outputs.md")
 
 
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
@@ -29,30 +26,15 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
         publish(engine, report, day, endpoints, [Member("federation", "NORTH", "A", 0)])
     engine.dispose()
 
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(["set -euo pipefail", *BLOCKS])],
-        cwd=tmp_path,
-        env=place.clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = shell(place, *PAGE.texts("sh"))
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "critical, 2026-11-14 to 2026-11-15" in done.stdout
-    assert "1 of 2 endpoints changed their status" in done.stdout
-    assert "2026-11-15 A 25.00000 64800" in done.stdout
+    assert done.code == 0, str(done)
+    assert "critical, 2026-11-14 to 2026-11-15" in done.out
+    assert "1 of 2 endpoints changed their status" in done.out
+    assert "2026-11-15 A 25.00000 64800" in done.out
     with (tmp_path / "endpoints.csv").open(newline="") as file:
         assert [row["host_name"] for row in csv.DictReader(file)] == ["h1", "h2"]
     [north] = json.loads((tmp_path / "groups.json").read_text())
     assert (north["group_name"], north["availability"]) == ("NORTH", 25.0)
     written = json.loads((tmp_path / "written.json").read_text())
     assert all((tmp_path / each["path"]).is_file() for each in written)
-
-
-def test_the_page_names_every_file_and_view() -> None:
-    for table in TABLES:
-        assert f"`{table.name}`" in PAGE
-    for name in ("results-groups", "results-sites", "results-services", "results-endpoints"):
-        assert f"DAY/{name}.json" in PAGE

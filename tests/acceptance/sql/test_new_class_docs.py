@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.services.postgres import PostgresServer
 from tests.support.commands import Workplace
-from tests.support.page import blocks, on_postgresql, on_sqlite, shell, with_database
+from tests.support.page import Page, on_postgresql, on_sqlite, shell, with_database
 from tests.support.reports.stored import execute, query
 
-PAGE = "new-class.md"
+PAGE = Page("docs/new-class.md")
 SECTIONS = {"sqlite": "On SQLite", "postgresql": "On PostgreSQL"}
 PASSWORD = "let-me-in"
 EARLY = """\
@@ -30,8 +30,7 @@ STORED = "SELECT name, value FROM metricEnvironment ORDER BY name"
 
 
 def block(section: str, language: str, number: int = 0) -> str:
-    found = [one for one in blocks(PAGE) if (one.section, one.language) == (section, language)]
-    return found[number].text
+    return PAGE.texts(language, section)[number]
 
 
 @pytest.fixture(params=SECTIONS)

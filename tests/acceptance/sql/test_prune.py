@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import sqlite3
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,12 +21,11 @@ from sqlalchemy import create_engine, text
 from tests.services import missing
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.commands import Workplace
+from tests.support.page import ROOT, Page, shell
 from tests.support.reports.stored import execute, query
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "prune.md").read_text()
+PAGE = Page("docs/prune.md")
 SERVICE = (ROOT / "deploy" / "sam-db-prune.service").read_text()
-BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HOSTS = 3
 MANY = 2_500
 """The two results of this many hosts are several batches on SQLite."""
@@ -216,18 +214,10 @@ def test_the_commands_of_the_page_work(on_sqlite: Workplace) -> None:
     if shutil.which("sqlite3") is None:
         missing("sqlite3", "apt-get install sqlite3")
     load(on_sqlite, 0, 500)
-    script = "\n".join(["set -euo pipefail", *BLOCK.findall(PAGE)])
 
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=on_sqlite.directory,
-        env=on_sqlite.clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = shell(on_sqlite, *PAGE.texts("sh"))
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, str(done)
     assert set(stored(on_sqlite)) == {day(0)}
 
 

@@ -15,10 +15,10 @@ from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, find_programs, running_postgres
 from tests.services.psql import run_psql
 from tests.support.commands import PROGRAMS
+from tests.support.page import Page
 from tests.support.reports.stored import query
 
-PAGE = (Path(__file__).parents[3] / "docs" / "roles.md").read_text()
-BLOCK = re.compile(r"^```(sh|sql)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCKS = [block for block in Page("docs/roles.md").blocks if block.language in ("sh", "sql")]
 LOGIN = re.compile(r"CREATE ROLE (\w+) LOGIN PASSWORD '([^']+)'")
 
 
@@ -36,7 +36,8 @@ def server() -> Iterator[PostgresServer]:
 def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Every block, typed by a superuser, and what it printed."""
     here = tmp_path_factory.mktemp("page")
-    passwords = {**dict(LOGIN.findall(PAGE)), server.user: server.password}
+    logins = LOGIN.findall("".join(block.text for block in BLOCKS))
+    passwords = {**dict(logins), server.user: server.password}
     (here / "pgpass").write_text(
         "".join(f"*:*:*:{name}:{password}\n" for name, password in passwords.items())
     )
@@ -51,8 +52,7 @@ def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> M
         "PGPASSFILE": str(here / "pgpass"),
     }
     return {
-        text: _type(language, text, server, here, environment)
-        for language, text in BLOCK.findall(PAGE)
+        block.text: _type(block.language, block.text, server, here, environment) for block in BLOCKS
     }
 
 

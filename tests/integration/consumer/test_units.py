@@ -25,7 +25,7 @@ def test_a_unit_tells_systemd_what_the_daemon_does(name: str) -> None:
     service = dict(unit["Service"])
     assert service["Type"] == "notify"
     assert service["Restart"] == "on-failure"
-    assert service["WatchdogSec"] == "180s"
+    assert (service["WatchdogSec"], service["RestartSec"]) == ("180s", "10s")
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
     assert service["StateDirectory"] == "sam"
