@@ -91,8 +91,8 @@ def _verify(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQ
 def _repair(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
     progress = Progress("repaired", queue.count())
     rows = (
-        {**mended.problem._asdict(), "done": mended.done, "action": mended.action}
-        for mended in repair(queue, progress.show)
+        {**repaired.problem._asdict(), "done": repaired.done, "action": repaired.action}
+        for repaired in repair(queue, progress.show)
     )
     return _tell(args, queue, progress, rows, "{name}: {problem}: {action}")
 
@@ -145,9 +145,9 @@ def _state(config: PublisherConfig, queue: DirectoryQueue) -> dict[str, Any]:
     count = size_bytes = locked = 0
     oldest = None
     for element in elements(queue):
-        oldest = oldest or written_at(element.found.name)
+        oldest = oldest or written_at(element.entry.name)
         count += 1
-        size_bytes += element.found.status.st_size
+        size_bytes += element.entry.status.st_size
         locked += element.locked
     return {
         "path": str(queue.path),
@@ -212,9 +212,9 @@ def _facts(element: Element) -> dict[str, Any]:
     """An element as lists and programs see it."""
     message = element.message
     return {
-        "element": element.found.name,
-        "written_at": written_at(element.found.name),
-        "size_bytes": element.found.status.st_size,
+        "element": element.entry.name,
+        "written_at": written_at(element.entry.name),
+        "size_bytes": element.entry.status.st_size,
         "locked": element.locked,
         "message_class": message.message_class if message else None,
         "message_id": message.message_id if message else None,
@@ -239,7 +239,7 @@ def _content(element: Element) -> dict[str, Any]:
 
 
 def _text(element: Element) -> str:
-    facts = {**_facts(element), "written_at": format_time(written_at(element.found.name))}
+    facts = {**_facts(element), "written_at": format_time(written_at(element.entry.name))}
     lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
     message = element.message or Message({}, b"")
     lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
@@ -254,10 +254,10 @@ def _wanted(ids: Iterable[str], queue: DirectoryQueue) -> list[Element]:
     for element in elements(queue):
         if not waiting:
             break
-        if any("/" not in each for each in waiting) or element.found.name in waiting:
+        if any("/" not in each for each in waiting) or element.entry.name in waiting:
             element = read(queue, element)
         message_id = element.message.message_id if element.message else ""
-        for each in {element.found.name, message_id} & waiting.keys():
+        for each in {element.entry.name, message_id} & waiting.keys():
             found[each] = element
             del waiting[each]
     if waiting:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what needs them imports them: a site may have a spool and n
     from sam_pipeline.publisher.brokers.address import BrokerAddress
     from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.memory import Memory
-    from sam_pipeline.publisher.delivery.route import Candidate, Route
+    from sam_pipeline.publisher.delivery.route import BrokerCandidate, Route
     from sam_pipeline.publisher.settings.config import PublisherConfig
 
 BATCH = 1000
@@ -117,7 +117,7 @@ class Courier:
         self._config = config
         self._meanwhile = meanwhile
         self._memory: Memory | None = None
-        self._candidate: Candidate | None = None
+        self._candidate: BrokerCandidate | None = None
         self._transport: Transport | None = None
 
     def __enter__(self) -> Courier:
@@ -188,7 +188,7 @@ class Courier:
             self.close()
 
     def _hand_over(
-        self, batch: _Batch, candidates: Iterator[Candidate], route: Route, deadline: Deadline
+        self, batch: _Batch, candidates: Iterator[BrokerCandidate], route: Route, deadline: Deadline
     ) -> None:
         """To one broker after the other: each gets what none before it took."""
         from sam_pipeline.publisher.brokers.transport import kind_of
@@ -218,7 +218,7 @@ class Courier:
             else:
                 route.worked(address)
 
-    def _send_all(self, batch: _Batch, candidate: Candidate, deadline: Deadline) -> None:
+    def _send_all(self, batch: _Batch, candidate: BrokerCandidate, deadline: Deadline) -> None:
         from sam_pipeline.publisher.brokers.transport import outcomes
 
         assert self._transport is not None, "connected"

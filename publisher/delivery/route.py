@@ -21,7 +21,7 @@ T = TypeVar("T")
 logger = lazy_logger(__name__)
 
 
-class Candidate(NamedTuple):
+class BrokerCandidate(NamedTuple):
     """An address to try; `sharing` candidates, this one included, share the time that is left."""
 
     address: BrokerAddress
@@ -73,7 +73,7 @@ class Route:
         """One for each address that was asked in vain, or left out."""
         return [*self._failures, *map(self._why_left_out, self._left_out)]
 
-    def candidates(self) -> Iterator[Candidate]:
+    def candidates(self) -> Iterator[BrokerCandidate]:
         """All of them, or all that do not rest."""
         waiting = list(self._brokers)
         yield from self._last_worked(waiting)
@@ -89,7 +89,7 @@ class Route:
         for address in self._left_out:
             logger.warning("broker left out: %s", self._why_left_out(address))
 
-    def left_out(self) -> Iterator[Candidate]:
+    def left_out(self) -> Iterator[BrokerCandidate]:
         """Those that `candidates` did not give."""
         while self._left_out:
             addresses = self._addresses(self._left_out.pop(0))
@@ -109,7 +109,7 @@ class Route:
         logger.warning("broker not asked: %s", failure)
         self._failures.append(failure)
 
-    def _last_worked(self, waiting: list[Broker]) -> Iterator[Candidate]:
+    def _last_worked(self, waiting: list[Broker]) -> Iterator[BrokerCandidate]:
         """The address that worked last, unless its name leads elsewhere by now."""
         last = self._memory.last_worked()
         if last is None:
@@ -118,7 +118,7 @@ class Route:
         known = believed and address.ip  # a spool has none; nor had what a proxy led to
         if known or address in self._addresses(BrokerAddress(address.broker), len(waiting)):
             self._seen.add(address.identity)
-            yield Candidate(address, len(waiting))
+            yield BrokerCandidate(address, len(waiting))
             if address.ip in ("", address.broker.host):
                 waiting.remove(address.broker)  # it has no other address
 
@@ -162,9 +162,9 @@ class Route:
         return BrokerUnavailable(address, f"it rests, for it failed {times}: {fact.reason}")
 
 
-def _sharing(addresses: Sequence[BrokerAddress], later: int) -> Iterator[Candidate]:
+def _sharing(addresses: Sequence[BrokerAddress], later: int) -> Iterator[BrokerCandidate]:
     for position, address in enumerate(addresses):
-        yield Candidate(address, len(addresses) - position + later)
+        yield BrokerCandidate(address, len(addresses) - position + later)
 
 
 def _in_order(items: Sequence[T], order: str) -> list[T]:

@@ -29,7 +29,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Source:
+class InputBlock:
     """Bytes, what a person calls the file they are of, and the line there that is their first."""
 
     name: str
@@ -50,7 +50,7 @@ class RefusedRecord:
         return f"{self.source}:{self.line}: record refused, {self.reason}: {self.text}"
 
 
-def read_sources(names: Sequence[str]) -> list[Source]:
+def read_sources(names: Sequence[str]) -> list[InputBlock]:
     """All files, or standard input where none (or `-`) is named.
 
     Raises:
@@ -59,7 +59,7 @@ def read_sources(names: Sequence[str]) -> list[Source]:
     return [_read(name) for name in names or [STDIN]]
 
 
-def read_blocks(names: Sequence[str]) -> Iterator[Source]:
+def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
     """The same, block after block of whole records; JSON comes as one.
 
     Raises:
@@ -74,7 +74,7 @@ def read_blocks(names: Sequence[str]) -> Iterator[Source]:
 
 
 def read_records(
-    source: Source, message_class: str, now: datetime
+    source: InputBlock, message_class: str, now: datetime
 ) -> Iterator[Record | RefusedRecord]:
     """The records of a source in order, each as it will be written, or why it is refused.
 
@@ -90,15 +90,15 @@ def read_records(
             yield RefusedRecord(source.name, source.line - 1 + item.line, refusal.reason, text)
 
 
-def raw_message(source: Source, message_class: str, headers: Mapping[str, str]) -> Message:
+def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, str]) -> Message:
     """The bytes as they are, as one message."""
     ours = {CLASS: message_class, MESSAGE_ID: new_message_id(), "persistent": "true"}
     return Message({**ours, **headers}, source.body)
 
 
-def _read(name: str) -> Source:
+def _read(name: str) -> InputBlock:
     with _opened(name) as file:
-        return Source("<stdin>" if name == STDIN else name, _bytes_of(file, name))
+        return InputBlock("<stdin>" if name == STDIN else name, _bytes_of(file, name))
 
 
 def _opened(name: str) -> BinaryIO:
@@ -121,7 +121,7 @@ def _unreadable(name: str, error: OSError, so_far: str) -> NoSuchInput:
     return NoSuchInput(f"{name}: {reason}; {so_far}", code)
 
 
-def _blocks(name: str, file: BinaryIO) -> Iterator[Source]:
+def _blocks(name: str, file: BinaryIO) -> Iterator[InputBlock]:
     body, line = _bytes_of(file, name, BLOCK_BYTES), 1
     if _is_json(body):
         body += _bytes_of(file, name)
@@ -129,12 +129,12 @@ def _blocks(name: str, file: BinaryIO) -> Iterator[Source]:
     while True:
         more = _bytes_of(file, name, BLOCK_BYTES)
         if not more:
-            yield Source(name, body, line)
+            yield InputBlock(name, body, line)
             return
         end = _end_of_records(body, searched)
         searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
         if end:
-            yield Source(name, body[:end], line)
+            yield InputBlock(name, body[:end], line)
             line += body.count(b"\n", 0, end)
         body = body[end:] + more
 

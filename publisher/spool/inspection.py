@@ -1,4 +1,4 @@
-"""What is in a spool, element by element; what is wrong with it, and mending that."""
+"""What is in a spool, element by element; what is wrong with it, and its repair."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ STALE_LOCK, LEFTOVER = "stale-lock", "leftover"
 
 
 Seen = Callable[[int], None]
-"""Is told how many elements were read until now."""
+"""Called with the number of elements read so far."""
 
 
 class Element(NamedTuple):
-    """An element and what it holds: a message, or the words why none."""
+    """An element and what it holds: a message, or the reason why none."""
 
-    found: Entry
+    entry: Entry
     locked: bool
     message: Optional[Message] = None
     damage: str = ""
 
 
-class Problem(NamedTuple):
+class SpoolProblem(NamedTuple):
     """Something is wrong with `name`; `problem` is a word for programs, `text` for people."""
 
     name: str
@@ -38,8 +38,8 @@ class Problem(NamedTuple):
     text: str
 
 
-class Mended(NamedTuple):
-    problem: Problem
+class SpoolRepair(NamedTuple):
+    problem: SpoolProblem
     done: bool
     action: str
 
@@ -47,12 +47,12 @@ class Mended(NamedTuple):
 def elements(queue: DirectoryQueue) -> Iterator[Element]:
     """All of them, oldest first, not read yet."""
     last: Entry | None = None
-    for found in queue.walk([ELEMENT, LOCK]):
-        if found.role == ELEMENT:
+    for entry in queue.walk([ELEMENT, LOCK]):
+        if entry.role == ELEMENT:
             if last:
                 yield Element(last, locked=False)
-            last = found
-        elif last and found.name.startswith(last.name):
+            last = entry
+        elif last and entry.name.startswith(last.name):
             yield Element(last, locked=True)
             last = None
     if last:
@@ -62,38 +62,43 @@ def elements(queue: DirectoryQueue) -> Iterator[Element]:
 def read(queue: DirectoryQueue, element: Element) -> Element:
     """The element with its message, or with what keeps us from reading it."""
     try:
-        return element._replace(message=queue.read(element.found.name))
+        return element._replace(message=queue.read(element.entry.name))
     except SpoolError as error:
         return element._replace(damage=str(error))
 
 
-def problems(
-    queue: DirectoryQueue, seen: Callable[[int], None] = lambda _: None
-) -> Iterator[Problem]:
+def problems(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[SpoolProblem]:
     """Everything that is wrong."""
     count = 0
-    for found in queue.walk():
-        text = _problem_of(queue, found)
-        if text:
-            yield text
-        if found.role == ELEMENT:
+    for entry in queue.walk():
+        problem = _problem_of(queue, entry)
+        if problem:
+            yield problem
+        if entry.role == ELEMENT:
             count += 1
             seen(count)
 
 
-def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Mended]:
+def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[SpoolRepair]:
     """Sweep what killed processes left, set damaged elements aside; the rest is for a person."""
-    expired = [found for found in queue.walk([LOCK, TEMPORARY]) if found.expired]
+    expired = [entry for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired]
     queue.purge()
-    left = {found.name for found in queue.walk([LOCK, TEMPORARY]) if found.expired}
-    for found in expired:
-        done = found.name not in left
-        yield Mended(_expired(found), done, "removed" if done else "could not be removed")
+    left = {entry.name for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired}
+    for entry in expired:
+        done = entry.name not in left
+        yield SpoolRepair(_expired(entry), done, "removed" if done else "could not be removed")
     for problem in problems(queue, seen):
         if problem.problem in (DAMAGED, LINK) and "/" in problem.name:
-            yield _set_aside(queue, problem)
+            try:
+                if queue.lock(problem.name):
+                    where = queue.quarantine(problem.name, problem.text)
+                    yield SpoolRepair(problem, True, f"set aside as {where}")
+                else:
+                    yield SpoolRepair(problem, False, "left: another process works on it")
+            except SpoolError as error:
+                yield SpoolRepair(problem, False, f"left: {error}")
         elif problem.name not in left:
-            yield Mended(problem, False, "left: look at it, then remove it or change its mode")
+            yield SpoolRepair(problem, False, "left: look at it, then remove it or change its mode")
 
 
 def quarantined(spool: Path) -> int:
@@ -104,43 +109,31 @@ def quarantined(spool: Path) -> int:
         return 0
 
 
-def _problem_of(queue: DirectoryQueue, found: Entry) -> Problem | None:
-    mode = found.status.st_mode
+def _problem_of(queue: DirectoryQueue, entry: Entry) -> SpoolProblem | None:
+    mode = entry.status.st_mode
     if stat.S_ISLNK(mode):
-        return Problem(found.name, LINK, "a symbolic link: it is never followed")
-    if found.role == FOREIGN:
-        return Problem(found.name, FOREIGN, "no name of a directory queue: it is ignored")
-    if found.expired:
-        return _expired(found)
-    if found.role in (DIRECTORY, ELEMENT) and mode & stat.S_IWOTH:
-        return Problem(found.name, MODE, "everybody may write to it: chmod o-w")
-    return _damage_of(queue, found) if found.role == ELEMENT else None
-
-
-def _expired(found: Entry) -> Problem:
-    minutes = abs(time.time() - found.status.st_mtime) / 60
-    if found.role == LOCK:
-        return Problem(found.name, STALE_LOCK, f"locked {minutes:.0f} minutes ago, never unlocked")
-    return Problem(found.name, LEFTOVER, f"begun {minutes:.0f} minutes ago, never finished")
-
-
-def _damage_of(queue: DirectoryQueue, found: Entry) -> Problem | None:
+        return SpoolProblem(entry.name, LINK, "a symbolic link: it is never followed")
+    if entry.role == FOREIGN:
+        return SpoolProblem(entry.name, FOREIGN, "not a name of a directory queue: it is ignored")
+    if entry.expired:
+        return _expired(entry)
+    if entry.role in (DIRECTORY, ELEMENT) and mode & stat.S_IWOTH:
+        return SpoolProblem(entry.name, MODE, "everybody may write to it: chmod o-w")
+    if entry.role != ELEMENT:
+        return None
     try:
-        queue.read(found.name)
+        queue.read(entry.name)
     except DamagedElement as damage:
-        return Problem(found.name, DAMAGED, str(damage.__cause__ or damage))
+        return SpoolProblem(entry.name, DAMAGED, str(damage.__cause__ or damage))
     except SpoolError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # just drained
-            return None
-        return Problem(found.name, UNREADABLE, str(error))
+        if not isinstance(error.__cause__, FileNotFoundError):  # which was just drained
+            return SpoolProblem(entry.name, UNREADABLE, str(error))
     return None
 
 
-def _set_aside(queue: DirectoryQueue, problem: Problem) -> Mended:
-    try:
-        if not queue.lock(problem.name):
-            return Mended(problem, False, "left: another process works on it")
-        where = queue.quarantine(problem.name, problem.text)
-    except SpoolError as error:
-        return Mended(problem, False, f"left: {error}")
-    return Mended(problem, True, f"set aside as {where}")
+def _expired(entry: Entry) -> SpoolProblem:
+    minutes = abs(time.time() - entry.status.st_mtime) / 60
+    if entry.role == LOCK:
+        text = f"locked {minutes:.0f} minutes ago, never unlocked"
+        return SpoolProblem(entry.name, STALE_LOCK, text)
+    return SpoolProblem(entry.name, LEFTOVER, f"begun {minutes:.0f} minutes ago, never finished")

@@ -15,9 +15,9 @@ from urllib.parse import quote, quote_plus
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import (
-    Answer,
+    HttpAnswer,
+    HttpRequest,
     HttpSession,
-    Request,
     login_headers,
     login_shown,
 )
@@ -101,7 +101,7 @@ class ActiveMQRest(OneByOne):
             body = f"action={UNSUBSCRIBE}&clientId={self._client_id}".encode()
             with suppress(PublishError):
                 self._session.request(
-                    Request("POST", target, FORM, body), Deadline.after(GOODBYE_S)
+                    HttpRequest("POST", target, FORM, body), Deadline.after(GOODBYE_S)
                 )
         self._session.close()
 
@@ -122,11 +122,11 @@ class ActiveMQRest(OneByOne):
                 raise BrokerUnavailable(self._address, "the check message came back changed")
         raise BrokerUnavailable(self._address, "it confirmed the message but did not deliver it")
 
-    def read(self, message: Message, deadline: Deadline, wait_s: float) -> Optional[Answer]:
+    def read(self, message: Message, deadline: Deadline, wait_s: float) -> Optional[HttpAnswer]:
         """The next message of the same destination, if one comes in time."""
         kind, name = destination_of(message)
         target = _target(self._address.broker, name, kind, self._client_id)
-        request = Request("GET", f"{target}&readTimeout={max(1, int(wait_s * 1000))}")
+        request = HttpRequest("GET", f"{target}&readTimeout={max(1, int(wait_s * 1000))}")
         answer = self._session.request(request, deadline)
         if answer.status not in (200, 204):
             raise BrokerUnavailable(self._address, _unexpected(answer))
@@ -142,14 +142,14 @@ class ActiveMQRest(OneByOne):
         raise BrokerUnavailable(self._address, _unexpected(answer))
 
 
-def _post(broker: Broker, message: Message, client_id: str) -> Request:
+def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
     kind, name = destination_of(message)
     form = _form(message)
     if len(form) > MAX_FORM_BYTES:
         raise CannotTravel(
             f"a form of {len(form)} bytes is too long, the servlet takes {MAX_FORM_BYTES}"
         )
-    return Request("POST", _target(broker, name, kind, client_id), FORM, form)
+    return HttpRequest("POST", _target(broker, name, kind, client_id), FORM, form)
 
 
 def _form(message: Message) -> bytes:
@@ -184,7 +184,7 @@ def _new_client_id() -> str:
     return f"sam-{os.urandom(8).hex()}"
 
 
-def _unexpected(answer: Answer) -> str:
+def _unexpected(answer: HttpAnswer) -> str:
     if answer.status == 200:
         return f"its answer is not that of the message servlet, but {answer}"
     if answer.status in (404, 405):

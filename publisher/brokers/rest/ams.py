@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.rest.http import Answer, HttpSession, Request
+from sam_pipeline.publisher.brokers.rest.http import HttpAnswer, HttpRequest, HttpSession
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
@@ -45,8 +45,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _BREAKS_JSON = re.compile(r'["\\\x00-\x1f]')
 
 
-class Item(NamedTuple):
-    """A message as it goes, and its position among those that were given."""
+class AmsMessage(NamedTuple):
+    """A message as it is sent, and its position among those that were passed in."""
 
     position: int
     message_id: str
@@ -90,7 +90,7 @@ class Ams:
         self._session = HttpSession(address, config, deadline, {TOKEN: token})
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        by_topic: dict[str, list[Item]] = {}
+        by_topic: dict[str, list[AmsMessage]] = {}
         for position, message in enumerate(messages):
             try:
                 topic = self._acceptable_topic(message)
@@ -115,7 +115,9 @@ class Ams:
             raise CannotTravel(words)
         return topic
 
-    def _publish(self, topic: str, batch: Sequence[Item], deadline: Deadline) -> Iterator[int]:
+    def _publish(
+        self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
+    ) -> Iterator[int]:
         """The positions of those that got an id; who did not is among the refused."""
         answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
         if answer.status == 200:
@@ -133,7 +135,7 @@ class Ams:
             yield from self._publish(topic, batch[:middle], deadline)
             yield from self._publish(topic, batch[middle:], deadline)
 
-    def _check_ids(self, answer: Answer, count: int) -> None:
+    def _check_ids(self, answer: HttpAnswer, count: int) -> None:
         try:
             ids = json.loads(answer.body)["messageIds"]
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -143,7 +145,7 @@ class Ams:
             raise BrokerUnavailable(self._address, words)
 
 
-def _is_about_the_topic(answer: Answer) -> bool:
+def _is_about_the_topic(answer: HttpAnswer) -> bool:
     return answer.status == 403 or (answer.status == 404 and "topic" in answer.words.lower())
 
 
@@ -157,21 +159,23 @@ def _topic_of(message: Message) -> str:
     return topic
 
 
-def _item(position: int, message: Message) -> Item:
+def _item(position: int, message: Message) -> AmsMessage:
     attributes = travelling_headers(message)
     for name, value in attributes.items():
         if _BREAKS_JSON.search(name + value):
             raise CannotTravel(f"header {name}: AMS loses messages with a quote, backslash or line")
     data = base64.b64encode(message.body).decode()
     text = json.dumps({"attributes": attributes, "data": data}, ensure_ascii=False)
-    return Item(position, message.message_id, text)
+    return AmsMessage(position, message.message_id, text)
 
 
-def _text_length(item: Item) -> int:
+def _text_length(item: AmsMessage) -> int:
     return len(item.text)
 
 
-def _publish(broker: Broker, topic: str, batch: Sequence[Item]) -> Request:
+def _publish(broker: Broker, topic: str, batch: Sequence[AmsMessage]) -> HttpRequest:
     path = quote(broker.path, safe="/%")
     body = f'{{"messages":[{",".join(item.text for item in batch)}]}}'
-    return Request("POST", f"{path}/topics/{topic}:publish", JSON, body.encode("utf-8", "replace"))
+    return HttpRequest(
+        "POST", f"{path}/topics/{topic}:publish", JSON, body.encode("utf-8", "replace")
+    )

@@ -34,7 +34,7 @@ NO_LOGIN = "it wants a login and was given none: keys user and password_file"
 _HTML_TITLE = re.compile(r"<title>(?:Error \d+)?(.*?)</title>", re.DOTALL | re.IGNORECASE)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What is asked; `headers` without those that HTTP itself needs."""
 
     method: str
@@ -43,7 +43,7 @@ class Request(NamedTuple):
     body: bytes = b""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What came back, whole."""
 
     status: int
@@ -87,7 +87,7 @@ class HttpSession:
     def is_open(self) -> bool:
         return self._channel is not None
 
-    def request(self, request: Request, deadline: Deadline) -> Answer:
+    def request(self, request: HttpRequest, deadline: Deadline) -> HttpAnswer:
         """The broker's answer: 2xx, 500, or 4xx about what was asked.
 
         A connection that the broker closed while it was idle is opened anew. Once a request is
@@ -123,7 +123,7 @@ class HttpSession:
         self._channel.deadline = deadline
         return self._channel
 
-    def _ask(self, channel: Channel, request: Request) -> Answer:
+    def _ask(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
         broker = self._address.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
         taken = False
@@ -137,7 +137,7 @@ class HttpSession:
                 self.close()
         return answer
 
-    def _refuse(self, answer: Answer, channel: Channel) -> None:
+    def _refuse(self, answer: HttpAnswer, channel: Channel) -> None:
         words = str(answer)
         if channel.proxy and answer.status in BY_A_PROXY:
             wanted = answer.headers.get("proxy-authenticate", "")
@@ -154,7 +154,7 @@ class HttpSession:
         raise BrokerUnavailable(self._address, words)
 
 
-def _whole(response: HTTPResponse) -> Answer:
+def _whole(response: HTTPResponse) -> HttpAnswer:
     response.begin()
     try:
         body = response.read(MAX_ANSWER_BYTES + 1)
@@ -169,11 +169,11 @@ def _whole(response: HTTPResponse) -> Answer:
     if cut and response.status < 400:
         raise HTTPException(f"{cut} bytes are missing")
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, response.reason, headers, body)
+    return HttpAnswer(response.status, response.reason, headers, body)
 
 
 def encoded(
-    request: Request, broker: Broker, headers: Mapping[str, str], forwarded: bool = False
+    request: HttpRequest, broker: Broker, headers: Mapping[str, str], forwarded: bool = False
 ) -> bytes:
     """The request as it is sent; `forwarded` to a proxy, which wants the whole URI."""
     target = f"http://{broker.netloc}{request.target}" if forwarded else request.target
@@ -185,7 +185,7 @@ def encoded(
 
 
 def preview(
-    request: Request, broker: Broker, config: PublisherConfig, headers: Mapping[str, str]
+    request: HttpRequest, broker: Broker, config: PublisherConfig, headers: Mapping[str, str]
 ) -> bytes:
     """The request as it would be sent, with secrets hidden; `headers` as those of a session."""
     proxy = None if broker.tls else config.proxy_for(broker)

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import (
-    Answer,
+    HttpAnswer,
+    HttpRequest,
     HttpSession,
-    Request,
     login_headers,
     login_shown,
 )
@@ -138,7 +138,7 @@ class RabbitMQApi(OneByOne):
         raise BrokerUnavailable(self._address, "it routed the message but did not deliver it")
 
     def _ask(self, method: str, path: str, document: object, deadline: Deadline) -> Any:
-        request = Request(method, path, JSON, json.dumps(document).encode())
+        request = HttpRequest(method, path, JSON, json.dumps(document).encode())
         answer = self._session.request(request, deadline)
         if not 200 <= answer.status < 300:
             raise BrokerUnavailable(self._address, str(answer))
@@ -151,7 +151,7 @@ class RabbitMQApi(OneByOne):
             raise BrokerUnavailable(self._address, "its answer is no JSON") from None
 
 
-def _publish(broker: Broker, message: Message) -> Request:
+def _publish(broker: Broker, message: Message) -> HttpRequest:
     kind, key = destination_of(message)
     vhost, exchange = _places(broker)
     if kind == QUEUE:
@@ -164,7 +164,7 @@ def _publish(broker: Broker, message: Message) -> Request:
         "payload_encoding": encoding,
     }
     body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-    return Request("POST", f"/api/exchanges/{vhost}/{exchange}/publish", JSON, body)
+    return HttpRequest("POST", f"/api/exchanges/{vhost}/{exchange}/publish", JSON, body)
 
 
 def _properties(message: Message) -> Mapping[str, object]:
@@ -197,7 +197,7 @@ def _id_of(item: Any) -> object:
     return headers.get(MESSAGE_ID)
 
 
-def _unexpected(answer: Answer) -> str:
+def _unexpected(answer: HttpAnswer) -> str:
     hint = " (the virtual host, or the exchange)" if answer.status == 404 else ""
     return f"{answer}{hint}"
 

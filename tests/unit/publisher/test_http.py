@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.brokers.address import addresses_of
-from sam_pipeline.publisher.brokers.rest.http import HttpSession, Request, login_headers, preview
+from sam_pipeline.publisher.brokers.rest.http import (
+    HttpRequest,
+    HttpSession,
+    login_headers,
+    preview,
+)
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 
-ASK = Request("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")
+ASK = HttpRequest("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")
 SOON_S = 5.0
 
 
@@ -79,7 +84,7 @@ def test_a_request_goes_as_it_is_and_its_answer_comes_back() -> None:
 
 def test_a_request_without_a_body_still_has_a_length() -> None:
     with HttpStandIn() as server, session_with(server) as session:
-        session.request(Request("GET", "/"), soon())
+        session.request(HttpRequest("GET", "/"), soon())
 
     assert server.asked[0].headers["content-length"] == "0"
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.probe import input as records
-from sam_pipeline.publisher.probe.input import RefusedRecord, Source, read_blocks, read_records
+from sam_pipeline.publisher.probe.input import InputBlock, RefusedRecord, read_blocks, read_records
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_result
 
 
 def read(body: str, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
-    return list(read_records(Source("in.txt", body.encode()), message_class, NOW))
+    return list(read_records(InputBlock("in.txt", body.encode()), message_class, NOW))
 
 
 def test_text_and_json_give_the_same_records() -> None:
@@ -113,7 +113,7 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     ]
     file = tmp_path / "in.txt"
     file.write_text("".join(texts * 3), newline="")
-    expected = list(read_records(Source(str(file), file.read_bytes()), "metricOutput", NOW))
+    expected = list(read_records(InputBlock(str(file), file.read_bytes()), "metricOutput", NOW))
     monkeypatch.setattr(records, "BLOCK_BYTES", size)
 
     assert in_blocks(file) == expected
