@@ -100,7 +100,7 @@ def is_whole(engine: Engine) -> bool:
     return (set(rows), len(rows)) == (good, len(good)) and bad_numbers(engine) == bad
 
 
-def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_until_killed(engine: Engine, *files: Path, batches: int = 2) -> None:
     """The process ends before it can save the position after this many batches."""
     save, number = Checkpoint.save, count(1)
 
@@ -109,7 +109,9 @@ def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise Killed
         save(self, *saved)
 
-    monkeypatch.setattr(Checkpoint, "save", counting)
+    with pytest.raises(Killed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "save", counting)
+        run(engine, *files)
 
 
 def test_every_record_becomes_a_row_or_a_dead_letter(engine: Engine, history: Path) -> None:
@@ -144,13 +146,11 @@ def test_a_repeat_changes_nothing(engine: Engine, history: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_an_interrupted_import_resumes_at_its_checkpoint(
-    engine: Engine, history: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, history: Path, packed: bool
 ) -> None:
     if packed:
         history.write_bytes(gzip.compress(history.read_bytes()))
-    with pytest.raises(Killed), monkeypatch.context() as patch:
-        stop_after(2, patch)
-        run(engine, history)
+    run_until_killed(engine, history)
 
     totals = run(engine, history)
 
@@ -159,14 +159,10 @@ def test_an_interrupted_import_resumes_at_its_checkpoint(
     assert is_whole(engine)
 
 
-def test_completed_files_are_not_imported_again(
-    engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completed_files_are_not_imported_again(engine: Engine, history: Path) -> None:
     first = history.with_name("first.txt")
     first.write_text(_record(0))
-    with pytest.raises(Killed), monkeypatch.context() as patch:
-        stop_after(3, patch)
-        run(engine, first, history)
+    run_until_killed(engine, first, history, batches=3)
 
     totals = run(engine, first, history)
 
@@ -175,42 +171,33 @@ def test_completed_files_are_not_imported_again(
     assert list(history.parent.glob("state/*")) == []
 
 
-def _append(engine: Engine, history: Path) -> None:
+def _append(history: Path) -> None:
     with history.open("a") as file:
         file.write("\n")
 
 
-def _touch(engine: Engine, history: Path) -> None:
+def _touch(history: Path) -> None:
     os.utime(history, ns=(0, 0))
 
 
-def _damage_state(engine: Engine, history: Path) -> None:
+def _damage_state(history: Path) -> None:
     for path in (history.parent / "state").iterdir():
         path.write_text("{")
 
 
 @pytest.mark.parametrize("change", [_append, _touch, _damage_state])
 def test_a_checkpoint_of_a_changed_file_is_ignored(
-    change: Callable[[Engine, Path], None],
-    engine: Engine,
-    history: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None], engine: Engine, history: Path
 ) -> None:
-    with pytest.raises(Killed), monkeypatch.context() as patch:
-        stop_after(2, patch)
-        run(engine, history)
-    change(engine, history)
+    run_until_killed(engine, history)
+    change(history)
 
     assert run(engine, history).resumed == 0
     assert is_whole(engine)
 
 
-def test_restart_ignores_the_checkpoint(
-    engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(Killed), monkeypatch.context() as patch:
-        stop_after(2, patch)
-        run(engine, history)
+def test_restart_ignores_the_checkpoint(engine: Engine, history: Path) -> None:
+    run_until_killed(engine, history)
 
     assert run(engine, history, restart=True).resumed == 0
     assert is_whole(engine)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
-
-Output = pytest.CaptureFixture[str]
+from tests.support.database.sam_db import Output, answer, refusal
 
 ADD = ("downtime", "add", "--site", "A", "--reason", "power cut", "--who", "jane")
 TIMES = ("--start", "2026-01-05T22:00Z", "--end", "2026-01-07T00:00Z")
@@ -34,19 +31,6 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) ->
     with closing(sqlite3.connect(tmp_path / "sam.db")) as connection, connection:
         connection.execute(FIRST_RESULT)
     capsys.readouterr()
-
-
-def answer(capsys: Output, *command: str) -> Any:
-    assert main([*command, "--json"]) == OK
-    return json.loads(capsys.readouterr().out)
-
-
-def refusal(capsys: Output, *command: str) -> str:
-    """The message of a usage error."""
-    with pytest.raises(SystemExit) as caught:
-        main(command)
-    assert caught.value.code == USAGE
-    return capsys.readouterr().err
 
 
 def test_add_prints_the_new_id_and_the_days_that_are_due(capsys: Output) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, USAGE
+from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK
 from sam_pipeline.sql.cli import main
 from tests.support.database.gocdb_files import document, service_endpoint, write
-
-Output = pytest.CaptureFixture[str]
+from tests.support.database.sam_db import Output, answer, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -20,19 +17,6 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) ->
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
     assert main(["upgrade"]) == OK
     capsys.readouterr()
-
-
-def answer(capsys: Output, *command: str) -> Any:
-    assert main([*command, "--json"]) == OK
-    return json.loads(capsys.readouterr().out)
-
-
-def refusal(capsys: Output, *command: str) -> str:
-    """The message of a usage error."""
-    with pytest.raises(SystemExit) as caught:
-        main(command)
-    assert caught.value.code == USAGE
-    return capsys.readouterr().err
 
 
 def test_the_result_has_counts_by_kind(capsys: Output, tmp_path: Path) -> None:

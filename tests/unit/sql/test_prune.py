@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.schema.program.command import OK
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.pruning.partitions import coming_days
 from sam_pipeline.sql.pruning.request import Bounds, PruneRequest, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
+from tests.support.database.sam_db import Output, refusal
 
 TODAY = date(2026, 11, 20)
 
@@ -42,22 +43,12 @@ def test_an_age_is_whole_days(text: str, days: int) -> None:
 @pytest.mark.parametrize(
     "option", ["--keep-results", "--keep-details", "--keep-audit", "--keep-dead-letters"]
 )
-def test_any_other_age_is_refused(
-    option: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["prune", f"{option}={text}"])
-
-    assert caught.value.code == USAGE
-    assert f"1d to 99999d, not {text!r}" in capsys.readouterr().err
+def test_any_other_age_is_refused(option: str, text: str, capsys: Output) -> None:
+    assert f"1d to 99999d, not {text!r}" in refusal(capsys, "prune", f"{option}={text}")
 
 
-def test_a_prune_without_an_age_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["prune"])
-
-    assert caught.value.code == USAGE
-    assert "--keep-results 400d" in capsys.readouterr().err
+def test_a_prune_without_an_age_is_refused(capsys: Output) -> None:
+    assert "--keep-results 400d" in refusal(capsys, "prune")
 
 
 def test_today_and_the_days_of_the_age_before_it_are_kept() -> None:
@@ -102,15 +93,11 @@ def test_the_coming_days_begin_today() -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "367", "x", "", "1.5", "9" * 5000])
-def test_more_than_a_year_ahead_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["partitions", f"--ahead={text}"])
-
-    assert caught.value.code == USAGE
-    assert "0 to 366 days" in capsys.readouterr().err
+def test_more_than_a_year_ahead_is_refused(text: str, capsys: Output) -> None:
+    assert "0 to 366 days" in refusal(capsys, "partitions", f"--ahead={text}")
 
 
-def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sqlite_has_no_partitions(database: str, capsys: Output) -> None:
     assert main(["partitions"]) == OK
     assert main(["partitions", "--json"]) == OK
 
@@ -119,9 +106,7 @@ def test_sqlite_has_no_partitions(database: str, capsys: pytest.CaptureFixture[s
     assert document == "[]"
 
 
-def test_an_empty_database_has_nothing_to_prune(
-    database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_database_has_nothing_to_prune(database: str, capsys: Output) -> None:
     assert main(["prune", "--keep-results", "400d", "--keep-details", "60d", "--json"]) == OK
 
     today = datetime.now(UTC).date()

@@ -1,0 +1,27 @@
+"""`sam-db` called in this process, on the database of `$SAM_DATABASE_URL`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.sql.cli import main
+
+Output = pytest.CaptureFixture[str]
+
+
+def answer(capsys: Output, *command: str) -> Any:
+    """The JSON document that a command prints."""
+    assert main([*command, "--json"]) == OK
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: Output, *command: str) -> str:
+    """The message of a usage error."""
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+    assert caught.value.code == USAGE
+    return capsys.readouterr().err
