@@ -18,7 +18,9 @@ BEGIN
 EXCEPTION WHEN insufficient_privilege THEN
     IF present IS NOT NULL THEN
         RAISE insufficient_privilege USING
-            MESSAGE = format('the schema belongs to %I, whom %I may not act as', owner, current_user);
+            MESSAGE = format(
+                'the schema belongs to %I, whom %I may not act as', owner, current_user
+            );
     END IF;
 END
 $$;

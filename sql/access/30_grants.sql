@@ -1,5 +1,5 @@
--- What the roles may do with the objects of the schema; may be repeated. Whatever a program needs
--- is here: a new function is nobody's until it is granted.
+-- What the roles may do with the objects of the schema; may be repeated. Every right that a program
+-- needs is here: nobody may call a new function until it is granted.
 DO $$
 BEGIN
     IF to_regclass('alembic_version') IS NULL THEN
@@ -13,7 +13,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Functions: by default all the world may run them.
+    -- Functions: by default everybody may run them.
     REVOKE EXECUTE ON FUNCTION
         demand,
         is_time,
@@ -53,10 +53,10 @@ BEGIN
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
 
-    -- The loader: in through the class views; to see what was loaded is not its business.
+    -- The loader: INSERT into the class views; it can't read what was loaded.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
-    -- When and under which login is the database's to say.
+    -- The database fills in the time and the login.
     GRANT INSERT (consumer, host, process_id, brokers, messages, rows, dead_letters, checks)
         ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
@@ -69,7 +69,7 @@ BEGIN
         fold_news
     TO sam_loader;
 
-    -- The reporter: reads the inputs, writes reports, sweeps those that nobody sees any more.
+    -- The reporter: reads the inputs, writes reports, deletes those that no view shows any more.
     GRANT SELECT ON
         report_result,
         report_instance,
@@ -97,7 +97,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE ON published_run, seal TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
-    -- What was once excluded stays on record.
+    -- Exclusions stay on record.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by) ON exclusion TO sam_reporter;
     GRANT SELECT, INSERT, DELETE ON
         endpoint_figure,

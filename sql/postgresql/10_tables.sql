@@ -66,7 +66,7 @@ CREATE TABLE endpoint (
     service_flavour_id integer NOT NULL REFERENCES service_flavour,
     UNIQUE (host_id, service_flavour_id)
 );
-COMMENT ON TABLE endpoint IS 'A service flavour on a host, at whatever site.';
+COMMENT ON TABLE endpoint IS 'A service flavour on a host, at any site.';
 
 CREATE TABLE instance_status (
     status_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -209,7 +209,7 @@ CREATE TABLE announced_downtime (
 );
 COMMENT ON TABLE announced_downtime IS
     'An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without '
-    'an id the epoch second of the start, else 0, as a downtime with an id may move.';
+    'an id the epoch second of the start, otherwise 0: a downtime with an id may move.';
 
 -- What shall not count --------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ CREATE TABLE loaded_batch (
 COMMENT ON TABLE loaded_batch IS
     'Who loaded what: a row for each batch, of its own transaction. brokers is JSON '
     '{"broker": messages}; rows were stored or there already, dead_letters are new, checks are '
-    'messages that only prove a path. Time and user are not the loader''s to tell.';
+    'messages that only prove a path. The database fills in time and user.';
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 COMMENT ON INDEX loaded_batch_loaded_at IS 'What was loaded lately, and what is old enough to go.';
 

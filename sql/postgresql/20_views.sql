@@ -282,7 +282,7 @@ COMMENT ON VIEW report_changed_day IS
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
 COMMENT ON VIEW report_horizon IS
-    'The first day that can be recomputed, once results have been pruned; else no row.';
+    'The first day that can be recomputed, once results were pruned; no row before.';
 
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the run that is published for a report and day.
@@ -556,7 +556,7 @@ COMMENT ON VIEW report_seal IS 'Months whose published figures stay as they are.
 CREATE VIEW report_candidate AS
 SELECT report, day, run_id FROM candidate_run;
 COMMENT ON VIEW report_candidate IS
-    'The newest runs of sealed days, which the next seal publishes; report_change tells how '
+    'The newest runs of sealed days, which the next seal publishes; report_change shows how '
     'they differ.';
 
 -- Who loaded what -------------------------------------------------------------------------------

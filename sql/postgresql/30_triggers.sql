@@ -8,10 +8,10 @@
 -- nothing, and which status, end or announcement wins does not depend on the order of arrival.
 --
 -- Names and partitions are created by one transaction at a time (an advisory lock, held to its
--- end): two that met the same new names in another order would deadlock on the unique indexes.
+-- end): two that met the same new names in a different order would deadlock on the unique indexes.
 -- What exists takes no lock.
 --
--- These functions run with their owner's rights: who inserts into a view needs no others.
+-- These functions run with their owner's rights: INSERT on a view is all that a loader needs.
 
 -- Helpers ---------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     new_names text[];
 BEGIN
-    -- A sub-query, not a join: looked up by index whatever the statistics say.
+    -- A sub-query, not a join: an index look-up regardless of the statistics.
     EXECUTE format(
         'SELECT array_agg(DISTINCT w.name ORDER BY w.name) FROM unnest($1) AS w (name)
         WHERE (SELECT k.name FROM %I AS k WHERE k.name = w.name COLLATE "C") IS NULL', kind
@@ -268,15 +268,15 @@ BEGIN
             cardinality(parts) = 14, 'hostName', parts[1],
             'and the other names must not hold a unit separator'
         );
-        PERFORM demand(parts[1] <> '', 'hostName', parts[1], 'is no host');
-        PERFORM demand(parts[2] <> '', 'serviceFlavour', parts[2], 'is no flavour');
-        PERFORM demand(parts[3] <> '', 'metricName', parts[3], 'is no metric');
+        PERFORM demand(parts[1] <> '', 'hostName', parts[1], 'is not a host name');
+        PERFORM demand(parts[2] <> '', 'serviceFlavour', parts[2], 'is not a service flavour');
+        PERFORM demand(parts[3] <> '', 'metricName', parts[3], 'is not a metric name');
         PERFORM demand(
             EXISTS (SELECT FROM metric_status WHERE name = one.metricStatus),
-            'metricStatus', one.metricStatus, 'is none of OK, WARNING, CRITICAL, UNKNOWN'
+            'metricStatus', one.metricStatus, 'is not one of OK, WARNING, CRITICAL, UNKNOWN'
         );
         PERFORM demand(
-            is_time(one.timestamp), 'timestamp', CAST(one.timestamp AS text), 'is no time'
+            is_time(one.timestamp), 'timestamp', CAST(one.timestamp AS text), 'is not a time'
         );
     END LOOP;
 END
@@ -350,7 +350,7 @@ BEGIN
     DELETE FROM pg_temp.sam_sources;
 END
 $$;
-COMMENT ON FUNCTION metricOutput_names IS 'Create whatever names the staged results bring.';
+COMMENT ON FUNCTION metricOutput_names IS 'Create the new names of the staged results.';
 
 CREATE FUNCTION metricOutput_add() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -369,7 +369,7 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT * FROM result_source AS k
             WHERE k.names = s.names
-            LIMIT 1  -- so that it is looked up by index, whatever the statistics say
+            LIMIT 1  -- an index look-up regardless of the statistics
         ) AS k ON true
     ),
     stored AS (
@@ -454,7 +454,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS
-    'Store the staged results, whatever is there already, or refuse the first that is bad.';
+    'Store the staged results, new or known, or refuse the first bad one.';
 
 CREATE FUNCTION metricOutput_load() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -506,17 +506,18 @@ DECLARE
     one record;
 BEGIN
     FOR one IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
-        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is no site');
-        PERFORM demand(one.hostName <> '', 'hostName', one.hostName, 'is no host');
+        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is not a site name');
+        PERFORM demand(one.hostName <> '', 'hostName', one.hostName, 'is not a host name');
         PERFORM demand(
-            one.serviceFlavour <> '', 'serviceFlavour', one.serviceFlavour, 'is no flavour'
+            one.serviceFlavour <> '', 'serviceFlavour', one.serviceFlavour,
+            'is not a service flavour'
         );
         PERFORM demand(
-            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is no time'
+            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is not a time'
         );
         PERFORM demand(
             one.validTo IS NULL OR is_time(one.validTo),
-            'validTo', CAST(one.validTo AS text), 'is no time'
+            'validTo', CAST(one.validTo AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_serviceendpoint;
@@ -587,18 +588,18 @@ DECLARE
     one record;
 BEGIN
     FOR one IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
-        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is no site');
-        PERFORM demand(one.groupName <> '', 'groupName', one.groupName, 'is no group');
-        PERFORM demand(one.groupType <> '', 'groupType', one.groupType, 'is no type of group');
+        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is not a site name');
+        PERFORM demand(one.groupName <> '', 'groupName', one.groupName, 'is not a group name');
+        PERFORM demand(one.groupType <> '', 'groupType', one.groupType, 'is not a group type');
         PERFORM demand(
-            coalesce(one.weight, 0) >= 0, 'weight', CAST(one.weight AS text), 'is no weight'
+            coalesce(one.weight, 0) >= 0, 'weight', CAST(one.weight AS text), 'is not a weight'
         );
         PERFORM demand(
-            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is no time'
+            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is not a time'
         );
         PERFORM demand(
             one.validTo IS NULL OR is_time(one.validTo),
-            'validTo', CAST(one.validTo AS text), 'is no time'
+            'validTo', CAST(one.validTo AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitegroup;
@@ -668,24 +669,24 @@ BEGIN
     FOR one IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
         PERFORM demand(
             concat(one.siteName, one.hostName) <> '', 'hostName', one.hostName,
-            'is no host, and there is no siteName'
+            'is not a host name, and there is no siteName'
         );
         PERFORM demand(
-            is_time(one.startTime), 'startTime', CAST(one.startTime AS text), 'is no time'
+            is_time(one.startTime), 'startTime', CAST(one.startTime AS text), 'is not a time'
         );
-        PERFORM demand(is_time(one.endTime), 'endTime', CAST(one.endTime AS text), 'is no time');
+        PERFORM demand(is_time(one.endTime), 'endTime', CAST(one.endTime AS text), 'is not a time');
         PERFORM demand(
             one.endTime >= one.startTime,
             'endTime', CAST(one.endTime AS text), 'is before startTime'
         );
         PERFORM demand(
             one.classification <> '', 'classification', one.classification,
-            'is no classification'
+            'is not a classification'
         );
-        PERFORM demand(one.severity <> '', 'severity', one.severity, 'is no severity');
+        PERFORM demand(one.severity <> '', 'severity', one.severity, 'is not a severity');
         PERFORM demand(
             one.timestamp IS NULL OR is_time(one.timestamp),
-            'timestamp', CAST(one.timestamp AS text), 'is no time'
+            'timestamp', CAST(one.timestamp AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(coalesce(siteName, ''))) FROM pg_temp.staged_downtime;

@@ -1,6 +1,6 @@
--- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
+-- What follows from stored rows: the days whose reports are due, and the newest statuses.
 --
--- Results tell theirs in load_news, and fold_news() brings both up to it; topology, downtimes and
+-- Results are noted in load_news, which fold_news() applies to both; topology, downtimes and
 -- exclusions, which are few, mark their days at once.
 
 -- What has changed since reports were made -----------------------------------------------------
@@ -25,8 +25,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mark_days IS
-    'The reports of days whose beginning lies in one of [start, end) are to be made again: of '
-    'those from the first with results (or the first not frozen) up to today.';
+    'Reports are due of the days that begin in one of [start, end), from the first day with '
+    'results (or the first that is not frozen) up to today.';
 
 -- Topology counts on the days that begin while it is valid.
 
@@ -43,7 +43,7 @@ COMMENT ON FUNCTION membership_begin IS 'Marks the days of new memberships.';
 CREATE FUNCTION membership_end() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- Of a row that is there only the end changes, and only to an earlier one.
+    -- Only the end of an existing row changes, and only to an earlier one.
     EXECUTE format(
         'SELECT mark_days(
             array_agg(n.valid_to), array_agg(coalesce(o.valid_to, ''infinity''))
@@ -72,7 +72,7 @@ REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_end('member_id');
 COMMENT ON TRIGGER site_group_member_update ON site_group_member IS 'Marks changed days.';
 
--- A downtime counts on each day that it touches, the old one as well as the new.
+-- A downtime counts on each day that it touches; so does the one that it replaces.
 
 CREATE FUNCTION downtime_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -99,8 +99,8 @@ REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
 COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
 
--- An exclusion counts on each day that it touches. Of a monitoring host it takes the results of the
--- second end_time, too, and what would have been carried into the day after.
+-- An exclusion counts on each day that it touches. That of a monitoring host includes the results
+-- of the second end_time, and what they would have carried into the next day.
 
 CREATE FUNCTION exclusion_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -130,9 +130,9 @@ FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
 COMMENT ON TRIGGER exclusion_update ON exclusion IS 'Marks changed days.';
 
 -- The newest statuses ---------------------------------------------------------------------------
--- A result newer than the newest tells a status, or moves on the one that holds. An older one
--- changes nothing if its status is the one that held then: since the status began, or before
--- other_at. Else the history of its instances is read.
+-- A result newer than the newest one starts a status, or extends the present one. An older result
+-- changes nothing if its status is the one of that time: since the status began, or before
+-- other_at. Otherwise the history of its instances is read.
 
 CREATE FUNCTION read_history(status_ids integer[]) RETURNS void
 LANGUAGE sql SET timezone = 'UTC' AS $$
@@ -140,7 +140,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
         status = newest.status,
         measured_at = newest.measured_at,
         summary = newest.summary,
-        -- What is known of results that were pruned is remembered.
+        -- Knowledge from results that were pruned is kept.
         other_at = coalesce(other.measured_at, pruned.other_at),
         since = least(since.measured_at, pruned.since)
     FROM unnest(status_ids) AS wanted (status_id)
@@ -166,7 +166,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
                 AND q.measured_at < newest.measured_at
                 AND q.status <> newest.status
                 AND (
-                    -- Of several results of one moment the worse counts.
+                    -- Of several results at one moment the worst counts.
                     q.status > newest.status OR NOT EXISTS (
                         SELECT FROM metric_instance AS j
                         JOIN metric_result AS p ON p.instance_id = j.instance_id
@@ -205,7 +205,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
     ) AS since
     WHERE known.status_id = wanted.status_id
 $$;
-COMMENT ON FUNCTION read_history IS 'Find these statuses anew in the results.';
+COMMENT ON FUNCTION read_history IS 'Compute these statuses from the stored results.';
 
 CREATE FUNCTION fold_batches(at_most integer) RETURNS integer
 LANGUAGE plpgsql SET timezone = 'UTC' AS $$
@@ -234,7 +234,7 @@ BEGIN
     )
     SELECT count(*) INTO folded FROM taken;
 
-    -- Sub-queries with a limit are looked up by index, whatever the statistics say.
+    -- Sub-queries with a limit are index look-ups regardless of the statistics.
     SELECT array_agg(DISTINCT k.status_id) INTO late
     FROM pg_temp.sam_news AS n
     JOIN LATERAL (
@@ -287,7 +287,7 @@ BEGIN
         PERFORM read_history(late);
     END IF;
 
-    -- A report looks back to the day before: so a result changes two of them.
+    -- A report looks back to the previous day: a result changes two reports.
     INSERT INTO changed_day (day)
     SELECT DISTINCT day
     FROM (
@@ -303,8 +303,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION fold_batches IS
-    'Bring statuses and changed days up to the oldest news; how many batches these were. The '
-    'caller holds the lock that makes it the only one.';
+    'Apply the oldest notes of loaded batches to statuses and changed days; how many batches. '
+    'The caller holds the lock that makes it the only one.';
 
 CREATE FUNCTION fold_news() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -317,7 +317,7 @@ END
 $$;
 COMMENT ON FUNCTION fold_news IS
     'Bring instance_status and changed_day up to what was loaded, 100 batches at a time, unless '
-    'somebody is just doing so; how many batches.';
+    'another session is doing so; how many batches.';
 
 CREATE FUNCTION take_changes() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -325,7 +325,7 @@ DECLARE
     number bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
-    -- Loaders mark days in any order: with the whole table we can't meet them half-way.
+    -- Loaders mark days in any order: a lock on the whole table avoids deadlocks with them.
     LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE;
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
@@ -335,4 +335,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION take_changes IS
-    'Number the changes that a run is going to read, all that is committed; the number.';
+    'Number all committed changes, which a run is going to read; the number.';

@@ -60,7 +60,7 @@ VALUES (0, 'OK'), (1, 'WARNING'), (2, 'UNKNOWN'), (3, 'CRITICAL');
 
 -- Results ---------------------------------------------------------------------------------------
 
--- A service flavour on a host, at whatever site.
+-- A service flavour on a host, at any site.
 CREATE TABLE endpoint (
     endpoint_id integer PRIMARY KEY,
     host_id integer NOT NULL REFERENCES host,
@@ -214,7 +214,7 @@ CREATE TABLE site_group_member (
 ) STRICT;
 
 -- An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without an
--- id the epoch second of the start, else 0, as a downtime with an id may move.
+-- id the epoch second of the start, otherwise 0: a downtime with an id may move.
 CREATE TABLE announced_downtime (
     announced_downtime_id integer PRIMARY KEY,
     downtime_id text NOT NULL,
@@ -319,7 +319,7 @@ CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 
 -- Who loaded what -------------------------------------------------------------------------------
 
--- Who loaded what: a row for each batch, of its own transaction. brokers is JSON {"broker": messages};
+-- Who loaded what: a row for each batch, in its transaction. brokers is JSON {"broker": messages};
 -- rows were stored or there already, dead_letters are new, checks are messages that only prove a
 -- path. SQLite has no users.
 CREATE TABLE loaded_batch (

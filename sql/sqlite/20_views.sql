@@ -317,7 +317,7 @@ SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolde
 UNION ALL
 SELECT day, NULL FROM unfolded_day;
 
--- The first day that can be recomputed, once results have been pruned; else no row.
+-- The first day that can be recomputed, once results were pruned; no row before.
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
 
@@ -497,7 +497,7 @@ GROUP BY
     t.metric_name,
     t.function;
 
--- The rows of instance_status as news make them. A result newer than the newest tells a status, or
+-- The rows of instance_status after the news. A result newer than the newest starts a status, or
 -- moves on the one that holds. An older one changes nothing if its status is the one that held
 -- then: since the status began, or before other_at. Else the history of its instances is read.
 CREATE VIEW unfolded_status AS
@@ -644,7 +644,7 @@ SELECT
 FROM remembered AS n;
 
 -- The newest status of everything and since when it holds; no site: not in the topology now.
--- CROSS JOIN: the statuses come first, whatever the statistics say; another order takes four
+-- CROSS JOIN: the statuses come first regardless of the statistics; another order takes four
 -- times as long.
 CREATE VIEW current_status AS
 SELECT
@@ -733,7 +733,7 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
 FROM seal;
 
--- The newest runs of sealed days, which the next seal publishes; report_change tells how they
+-- The newest runs of sealed days, which the next seal publishes; report_change shows how they
 -- differ.
 CREATE VIEW report_candidate AS
 SELECT report, day, run_id FROM candidate_run;

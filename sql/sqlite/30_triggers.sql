@@ -3,7 +3,7 @@
 -- Redelivery is normal: the broker re-sends whatever was not acked. So a second copy changes
 -- nothing, and which status, end or announcement wins does not depend on the order of arrival.
 --
--- A time is accepted if it reads the same after being understood: YYYY-MM-DDThh:mm:ssZ, nothing
+-- A time is accepted if parsing and formatting do not change it: YYYY-MM-DDThh:mm:ssZ, nothing
 -- else. Where a time may be absent, 1e18 stands for later than any and -1e18 for earlier.
 
 -- metricOutput: of two statuses for one moment the worse stays, with its whole row ------------
@@ -36,9 +36,9 @@ END;
 CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     SELECT CASE
         WHEN NEW.measured_at IS NULL
-            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'timestamp: is not a time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.status IS NULL
-            THEN RAISE(ABORT, 'metricStatus: is none of OK, WARNING, CRITICAL, UNKNOWN')
+            THEN RAISE(ABORT, 'metricStatus: is not one of OK, WARNING, CRITICAL, UNKNOWN')
     END;
 
     INSERT INTO host (name) VALUES (NEW.gathered_at) ON CONFLICT (name) DO NOTHING;
@@ -79,9 +79,11 @@ END;
 -- Checks a new source, makes the names in it, and its metric instance by new_instance.
 CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     SELECT CASE
-        WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
-        WHEN coalesce(NEW.names ->> 1, '') = '' THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
-        WHEN coalesce(NEW.names ->> 2, '') = '' THEN RAISE(ABORT, 'metricName: is no metric')
+        WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is not a host name')
+        WHEN coalesce(NEW.names ->> 1, '') = ''
+            THEN RAISE(ABORT, 'serviceFlavour: is not a service flavour')
+        WHEN coalesce(NEW.names ->> 2, '') = ''
+            THEN RAISE(ABORT, 'metricName: is not a metric name')
         -- Without the pairs that stand for one backslash each.
         WHEN instr(replace(NEW.names, '\\', ''), '\u001f')
             THEN RAISE(ABORT, 'hostName: and the other names must not hold a unit separator')
@@ -103,7 +105,7 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     );
 END;
 
--- Makes the metric instance of a new source, and tells the source all that follows from its names.
+-- Creates the metric instance of a new source, and fills in what follows from the source's names.
 CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
     INSERT INTO endpoint (host_id, service_flavour_id)
     VALUES (NEW.host_id, NEW.service_flavour_id)
@@ -151,17 +153,17 @@ END;
 -- Stores that an endpoint belongs to a site.
 CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     SELECT CASE
-        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
-        WHEN coalesce(NEW.hostName, '') = '' THEN RAISE(ABORT, 'hostName: is no host')
+        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
+        WHEN coalesce(NEW.hostName, '') = '' THEN RAISE(ABORT, 'hostName: is not a host name')
         WHEN coalesce(NEW.serviceFlavour, '') = ''
-            THEN RAISE(ABORT, 'serviceFlavour: is no flavour')
+            THEN RAISE(ABORT, 'serviceFlavour: is not a service flavour')
         WHEN NEW.validFrom IS NULL
             OR NEW.validFrom
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
-            THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validFrom: is not a time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.validTo
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
-            THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validTo: is not a time YYYY-MM-DDThh:mm:ssZ')
     END;
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
@@ -199,18 +201,18 @@ END;
 -- Stores that a site belongs to a group.
 CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     SELECT CASE
-        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is no site')
-        WHEN coalesce(NEW.groupName, '') = '' THEN RAISE(ABORT, 'groupName: is no group')
-        WHEN coalesce(NEW.groupType, '') = '' THEN RAISE(ABORT, 'groupType: is no type of group')
+        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
+        WHEN coalesce(NEW.groupName, '') = '' THEN RAISE(ABORT, 'groupName: is not a group name')
+        WHEN coalesce(NEW.groupType, '') = '' THEN RAISE(ABORT, 'groupType: is not a group type')
         WHEN NEW.weight < 0 OR NEW.weight GLOB '*[^0-9]*' OR NEW.weight = ''
-            THEN RAISE(ABORT, 'weight: is no weight')
+            THEN RAISE(ABORT, 'weight: is not a weight')
         WHEN NEW.validFrom IS NULL
             OR NEW.validFrom
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
-            THEN RAISE(ABORT, 'validFrom: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validFrom: is not a time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.validTo
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
-            THEN RAISE(ABORT, 'validTo: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validTo: is not a time YYYY-MM-DDThh:mm:ssZ')
     END;
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
@@ -237,22 +239,22 @@ END;
 CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
-            THEN RAISE(ABORT, 'hostName: is no host, and there is no siteName')
+            THEN RAISE(ABORT, 'hostName: is not a host name, and there is no siteName')
         WHEN NEW.startTime IS NULL
             OR NEW.startTime
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
-            THEN RAISE(ABORT, 'startTime: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'startTime: is not a time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.endTime IS NULL
             OR NEW.endTime
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
-            THEN RAISE(ABORT, 'endTime: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'endTime: is not a time YYYY-MM-DDThh:mm:ssZ')
         WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
         WHEN coalesce(NEW.classification, '') = ''
-            THEN RAISE(ABORT, 'classification: is no classification')
-        WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is no severity')
+            THEN RAISE(ABORT, 'classification: is not a classification')
+        WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is not a severity')
         WHEN NEW.timestamp
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
-            THEN RAISE(ABORT, 'timestamp: is no time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'timestamp: is not a time YYYY-MM-DDThh:mm:ssZ')
     END;
 
     INSERT INTO site (name) VALUES (coalesce(NEW.siteName, '')) ON CONFLICT (name) DO NOTHING;

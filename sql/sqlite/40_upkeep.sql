@@ -1,4 +1,4 @@
--- What follows from the rows that were stored: the days whose reports are due, the newest statuses.
+-- What follows from stored rows: the days whose reports are due, and the newest statuses.
 --
 -- Results beyond the one in folded, and those in load_news, are news; an insert into fold_news
 -- brings both up to them, and the views show them before. Topology, downtimes and exclusions,
@@ -78,7 +78,7 @@ CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
     ),
     step (day, last_day) AS (
         SELECT first_day, last_day FROM span
-        -- One of many rows that change the same days: nothing to do.
+        -- Nothing to do if all of them are marked, as by another row about the same days.
         WHERE (
             SELECT count(*) FROM changed_day
             WHERE change_no IS NULL AND day BETWEEN first_day AND last_day
@@ -158,8 +158,8 @@ CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGI
     WHERE end_time > start_time;
 END;
 
--- Marks the days of a new exclusion. Of a monitoring host it takes the results of the second
--- end_time, too, and what would have been carried into the day after.
+-- Marks the days of a new exclusion. That of a monitoring host includes the results of the second
+-- end_time, and what they would have carried into the next day.
 CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
     INSERT INTO new_change (first_day, last_day)
     VALUES (
@@ -172,7 +172,7 @@ CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
     );
 END;
 
--- Marks the days of an exclusion that somebody took back.
+-- Marks the days of an exclusion that was removed.
 CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion BEGIN
     INSERT INTO new_change (first_day, last_day)
     VALUES (

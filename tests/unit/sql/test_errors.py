@@ -117,7 +117,7 @@ def test_what_is_in_the_table_beside_classes_is_an_exception_of_its_class() -> N
         ("SQLITE_ERROR", "cannot modify note because it is a view", Kind.CLASS),
         ("SQLITE_ERROR", "table note has no column named words", Kind.CLASS),
         ("SQLITE_ERROR", "malformed JSON", Kind.RECORD),
-        ("SQLITE_CONSTRAINT_TRIGGER", "hostName: is no host", Kind.RECORD),
+        ("SQLITE_CONSTRAINT_TRIGGER", "hostName: is not a host name", Kind.RECORD),
         ("SQLITE_CONSTRAINT_NOTNULL", "NOT NULL constraint failed", Kind.RECORD),
         ("SQLITE_TOOBIG", "string or blob too big", Kind.RECORD),
         ("SQLITE_NEWLY_MADE", "of a later version", Kind.RECORD),
@@ -220,10 +220,10 @@ def test_words_name_the_column_or_the_key_once_wherever_the_server_tells_it(
 
 def test_words_name_code_and_text_in_one_line() -> None:
     postgresql = postgresql_error("22P02", 'invalid input: "abc"\nLINE 1: x')
-    sqlite = sqlite_error("SQLITE_CONSTRAINT_TRIGGER", "hostName: is no host")
+    sqlite = sqlite_error("SQLITE_CONSTRAINT_TRIGGER", "hostName: is not a host name")
 
     assert message_of(wrapped(postgresql)) == '22P02: invalid input: "abc"'
-    assert message_of(wrapped(sqlite)) == "SQLITE_CONSTRAINT_TRIGGER: hostName: is no host"
+    assert message_of(wrapped(sqlite)) == "SQLITE_CONSTRAINT_TRIGGER: hostName: is not a host name"
 
 
 @pytest.mark.parametrize(
