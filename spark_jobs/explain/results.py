@@ -14,7 +14,7 @@ from sam_pipeline.schema.records.performance_data import Measured
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.runs.published import Run, Segment
 
 NO_RESULT = "no result"
@@ -22,7 +22,7 @@ NO_RESULT = "no result"
 Instance = tuple[str, str, str]
 """flavour, host, metric"""
 
-# The planner is slow with long lists; a site of common size still needs only one statement.
+# The planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
 
 _INSTANCES = (
@@ -100,7 +100,7 @@ class CountedResults:
 
     def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
         """The newest result before `end`, of one status if given, of this day or the one before."""
-        for result in reversed(self._read(instance, self._oldest, end)):
+        for result in reversed(self._read(instance, self.run.start - DAY_S, end)):
             if self._exclusion(result) is None:
                 judged = self._judged(result)
                 if status in ("", judged.status):
@@ -128,11 +128,6 @@ class CountedResults:
             for result in self._read(instance, start, end)
             if (exclusion := self._exclusion(result))
         ]
-
-    @property
-    def _oldest(self) -> int:
-        """Where states that are carried into the day begin."""
-        return day_start(self.run.day) - DAY_S
 
     def _read(self, instance: Instance, start: int, end: int) -> list[Result]:
         results = self._results.get(instance, ())
@@ -204,8 +199,8 @@ def read_results(
         )
     ).bindparams(bindparam("instances", expanding=True))
     bounds = {
-        "start": day_start(runs[0].day) - DAY_S,
-        "end": day_start(runs[-1].day) + DAY_S,
+        "start": runs[0].start - DAY_S,
+        "end": runs[-1].start + DAY_S,
         "newest": max(run.newest_result for run in runs),
     }
     numbers = sorted(instance_of)
