@@ -14,6 +14,7 @@ MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium
 FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
+SYSTEMD := systemd-analyze=systemd
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-full docs test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
@@ -23,20 +24,20 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## all programs into .venv
 
-demo: $(VENV)/.installed ## the whole road on this machine: probes, spool, SQLite, Spark, report
+demo: $(VENV)/.installed ## all programs on this machine: probes, spool, SQLite, Spark, report
 	@$(NEED) $(JAVA)
-	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
+	@$(NEED) $(PLUGINS) || echo "continuing without them: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo
 
-demo-full: $(VENV)/.installed ## the same through private ActiveMQ and PostgreSQL servers
+demo-full: $(VENV)/.installed ## the same with private ActiveMQ and PostgreSQL servers
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
-	@$(NEED) $(PLUGINS) || echo "going on without: the demo runs the plugins it finds"
+	@$(NEED) $(PLUGINS) || echo "continuing without them: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo --full
 
-docs: $(VENV)/.tested ## the tables of docs/ that are generated from the code
+docs: $(VENV)/.tested ## write the generated tables of docs/
 	$(BIN)/python -m docs.tables
 
-test: test-services lint ## everything: formatter, linter, types, then all tests against real servers
+test: test-services lint ## formatter, linter, types, then all tests, against real servers
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: lint ## formatter, linter, types and unit tests, in less than a minute
@@ -48,46 +49,46 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(BROWSER)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(BROWSER)
 	@$(BIN)/python -m tests.services
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
-# MINUTES of kills; BROKER activemq, artemis, rabbitmq or all of them in turns; the SEED that was
-# printed kills the same again, and draws the same worlds.
-soak: soak-reports ## soak-reports; then consumer, brokers and database killed at random under load: MINUTES=10 BROKER=all SEED=
+# MINUTES of kills; BROKER is activemq, artemis, rabbitmq or all, one after the other; a printed
+# SEED repeats its kills and worlds.
+soak: soak-reports ## soak-reports, then random kills under load: MINUTES=10 BROKER=all SEED=
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	@$(BIN)/python -m tests.services
 	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) --broker $(or $(BROKER),all) $(SEED:%=--seed %)
 
-soak-reports: $(VENV)/.tested ## random small worlds: Spark's reports against brute force: WORLDS=10000 SEED=
+soak-reports: $(VENV)/.tested ## Spark's reports of random small worlds against brute force: WORLDS=10000 SEED=
 	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.oracle --worlds $(or $(WORLDS),10000) $(SEED:%=--seed %)
 
-fuzz: $(VENV)/.tested ## damaged records, frames and spool elements by the million: INPUTS=1000000 SEED=
+fuzz: $(VENV)/.tested ## millions of damaged records, frames and spool elements: INPUTS=1000000 SEED=
 	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),1000000) $(SEED:%=--seed %)
 
-bench-publish: $(VENV)/.tested ## how quickly the publisher starts, publishes and spools
+bench-publish: $(VENV)/.tested ## publisher: start-up, publishing, spooling
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.records
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
 	$(BIN)/python -m tests.benchmarks.publish_spool
 
-bench-load: $(VENV)/.tested ## how quickly rows get into the database, beside plain tables
+bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
 	@$(NEED) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.load
 
-bench-consume: $(VENV)/.tested ## how quickly, how late and in how much memory the consumer loads (QUICK=1: a look)
+bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
 
-bench-report: $(VENV)/.tested ## how quickly reports are made, beside Spark that only reads and DuckDB (QUICK=1: a look)
+bench-report: $(VENV)/.tested ## reports, compared with Spark reading only and DuckDB (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
 	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
 
-clean: ## remove what the targets above made
+clean: ## remove everything these targets made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

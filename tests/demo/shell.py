@@ -39,7 +39,7 @@ class Shell:
         return f"export PATH={Path(sys.executable).parent}:$PATH {values}"
 
     def run(self, line: str, expect: Collection[int] = OK, show_lines: int | None = None) -> None:
-        """Print the line, run it, print what it said (so many lines of it)."""
+        """Print the line, run it, print the first lines of its output."""
         print(f"   $ {line}", flush=True)
         began = time.monotonic()
         done = self._call(line)

@@ -1,4 +1,4 @@
-"""What reads the bytes of others, and what it may do with them: nothing but what it documents."""
+"""The readers of foreign bytes: they may only do what they document."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.reasons import REASONS
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise
 from tests.fuzz.mutate import mutated
@@ -192,7 +193,8 @@ def _headers(chance: random.Random, given: Mapping[str, str]) -> dict[str, str]:
 def _decode(message: Message) -> None:
     columns = COLUMNS.get(message.message_class or "", METRIC_OUTPUT.keys)
     decoded = decode(message, columns, NOW)
-    assert decoded.rows or decoded.bad, "nothing came of it"
+    assert decoded.rows or decoded.bad, "neither a row nor a reason"
+    assert all(record.reason in REASONS for record in decoded.bad), "an undocumented reason"
     assert message.message_id
     for row in decoded.rows:
         for column, value in row.values.items():

@@ -47,7 +47,7 @@ POLL_S = 0.02
 BATCH_SIZE = 10
 """So small that many kills fall into a batch, or between two."""
 BAD_EVERY = 40
-"""Each so-manieth record is none: its status is no status."""
+"""Every n-th record has a status that does not exist."""
 PAUSE_S = 0.03
 """Between chunks of ten: about 200 messages a second."""
 
@@ -79,7 +79,7 @@ class Figures:
     """Duplicates: messages that were loaded when they had been loaded before."""
     kills: Counter[str] = field(default_factory=Counter)
     first_row_s: dict[str, list[float]] = field(default_factory=dict)
-    """From the moment when all ports were open again to the next commit, by who was killed."""
+    """From the moment when all ports were open again to the next commit, by the killed process."""
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {n}" for name, n in self.kills.items())
@@ -179,7 +179,7 @@ class Scene:
         return self._wait_for_commit()
 
     def catch_up(self, count: int) -> None:
-        """Until so many are rows or dead letters, or nothing more comes: then some are lost."""
+        """Wait for that many rows and dead letters, or until no more come: then some are lost."""
         committed, since = -1, time.monotonic()
         while int(self._site.scalar(_THERE)) < count and time.monotonic() - since < QUIET_S:
             if committed != (committed := self._committed()):

@@ -97,7 +97,7 @@ class ActiveMQServer(StompServer):
 
 @dataclass(frozen=True)
 class ActiveMQRules(Rules):
-    """What only this one can do otherwise."""
+    """What can be changed of this broker alone."""
 
     when_full: Literal["", "blocks", "fails"] = ""
     """With a store of SMALL_STORE: what happens to a SEND then."""

@@ -37,7 +37,7 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True)
 class HostCertificate:
-    """What a broker shows, and whom it trusts: as files, and as stores for those in Java."""
+    """The certificate of a broker, and its authority: as files, and as stores for Java."""
 
     ca_file: Path
     certificate_file: Path
@@ -49,7 +49,7 @@ class HostCertificate:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a broker of a test's own does otherwise."""
+    """How a broker differs from the usual one."""
 
     certificate: HostCertificate | None = None
     """It has a second STOMP port, over TLS, for clients with a certificate."""
@@ -65,7 +65,7 @@ class StompServer:
     directory: Path
     process: ServerProcess
     tls_port: int
-    """For clients with a certificate; nobody listens on it unless the broker has got its own."""
+    """For clients with a certificate; closed unless the broker has a certificate, too."""
     host: str = HOST
     user: str = USER
     password: str = PASSWORD
@@ -77,7 +77,7 @@ class StompServer:
 
     @property
     def url(self) -> str:
-        """STOMP, without a login: anonymous may do everything."""
+        """STOMP without a login: anonymous clients may do everything."""
         return f"stomp://{self.host}:{self.port}"
 
     @property
@@ -89,7 +89,7 @@ class StompServer:
         return f"stomp+ssl://{self.host}:{self.tls_port}"
 
     def kill(self) -> None:
-        """SIGKILL; what was stored stays."""
+        """SIGKILL; stored messages stay."""
         self.process.kill()
 
     def restart(self) -> None:
@@ -99,7 +99,7 @@ class StompServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """SIGSTOP: its ports are open, and nobody is there. On leaving the block it goes on."""
+        """Stopped by SIGSTOP, with its ports open, until the block is left."""
         family = [self.process.pid, *descendants(self.process.pid)]
         for pid in family:
             os.kill(pid, signal.SIGSTOP)

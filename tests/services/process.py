@@ -121,7 +121,7 @@ def as_account(account: str | None) -> dict[str, Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, all different."""
+    """Ports without a listener, all different."""
     with contextlib.ExitStack() as stack:
         return [stack.enter_context(_free_socket()).getsockname()[1] for _ in range(count)]
 

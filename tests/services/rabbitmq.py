@@ -72,7 +72,7 @@ ACK_TIMEOUT = "[{{rabbit, [{{consumer_timeout, {ms}}}, {{channel_tick_interval, 
 
 @dataclass(frozen=True)
 class RabbitMQRules(Rules):
-    """What only this one can do otherwise."""
+    """What can be changed of this broker alone."""
 
     ack_timeout_s: float = 0.0
     """A consumer that has a message for so long without an ack is dismissed; 0: after 30 min."""
@@ -99,7 +99,7 @@ class RabbitMQServer(StompServer):
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
-        """Its disk seems full inside the block: nobody's SEND is taken."""
+        """Its disk seems full inside the block: it takes no SEND."""
         self._control("set_disk_free_limit", HUGE)
         try:
             yield
@@ -107,7 +107,7 @@ class RabbitMQServer(StompServer):
             self._control("set_disk_free_limit", FREE_LIMIT)
 
     def add_user(self, name: str, password: str, *, topics_read: str, topics_written: str) -> None:
-        """One who may do everything but with topics, where two patterns say what."""
+        """A user who may do everything, except for topics: two patterns limit those."""
         host = quote(self.virtual_host, safe="")
         rule = {"exchange": "amq.topic", "write": topics_written, "read": topics_read}
         self._put(f"users/{name}", {"password": password, "tags": ""})
@@ -182,7 +182,7 @@ def _config(rules: Rules, ports: Mapping[str, int]) -> str:
 
 
 def _advanced_config(rules: Rules) -> str:
-    """In Erlang's own words: what the other file has no names for."""
+    """Erlang terms for what the other file has no key for."""
     if isinstance(rules, RabbitMQRules) and rules.ack_timeout_s:
         return ACK_TIMEOUT.format(ms=int(rules.ack_timeout_s * 1000))
     return "[].\n"

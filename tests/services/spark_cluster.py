@@ -60,7 +60,7 @@ def running_cluster(workers: int) -> Iterator[Cluster]:
 
 
 def _alive_workers(web_port: int) -> int:
-    """As the master tells; -1 while it doesn't answer."""
+    """According to the master; -1 while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{web_port}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])

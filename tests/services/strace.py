@@ -20,7 +20,7 @@ def strace(
     when: int | str,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command with this fault at its so-manieth such call ("1+": at all of them).
+    """Run the command with this fault at call number `when` of that kind ("1+": at all).
 
     `fault` is strace's word for it: `signal=SIGKILL` on entry, `error=EIO` instead of the call.
 

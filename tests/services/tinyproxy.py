@@ -44,7 +44,7 @@ class TinyProxy:
 
     @property
     def asked(self) -> list[str]:
-        """Method and target of each request that it let in, as its log has them."""
+        """Method and target of each accepted request, from its log."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [
             " ".join(line.split("): ", 1)[1].split()[:2]) for line in lines if "Request" in line

@@ -26,12 +26,12 @@ ROLES = (
     ("sam-report seal", "reporter"),
     ("sam-report", "reader"),
 )
-"""Who runs what: commands by their first words. Whatever is not here is an administrator's."""
+"""The role of a command, by how it begins; all others are run as administrator."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     command: Sequence[str]
     code: int
@@ -89,14 +89,14 @@ brokers = ["{self.broker}"]
         return Answer(words, done.returncode, done.stdout, done.stderr)
 
     def succeed(self, *command: str | Path, stdin: str = "") -> Answer:
-        """The same, where nothing but success will do."""
+        """Like `run`, but it must succeed."""
         answer = self.run(*command, stdin=stdin)
         assert answer.code == 0, str(answer)
         return answer
 
     @contextmanager
     def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A command that runs on; killed on leaving the block, with all it started."""
+        """A command in the background; killed on leaving the block, with its children."""
         log = self.directory / "running.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -149,14 +149,14 @@ brokers = ["{self.broker}"]
 
 
 def embedded(directory: Path) -> Workplace:
-    """Spool and SQLite; the database is there, with its schema."""
+    """Spool and SQLite, with the schema applied."""
     place = embedded_workplace(directory)
     place.succeed("sam-db", "upgrade")
     return place
 
 
 def embedded_workplace(directory: Path) -> Workplace:
-    """The same, the database being left to the caller."""
+    """Like `embedded`, without the database."""
     return Workplace(
         directory,
         broker=f"spool://{directory / 'spool'}",

@@ -19,7 +19,7 @@ from tests.support.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000
 DAY_S = 86_400
-"""A host has so many records, a second apart: so none lies in the future."""
+"""Records of one host, a second apart: none of them lies in the future."""
 _SUMMARY = re.compile(rb"summaryData: (\S+)")
 
 
@@ -29,7 +29,7 @@ def conserved(
     spool: DirectoryQueue,
     perhaps: Collection[str] = (),
 ) -> None:
-    """Fail if a message is lost, damaged or of nobody.
+    """Fail if a message is lost, damaged or was never sent.
 
     `accepted` are the ids that somebody was told are safe, `perhaps` those of whoever was killed
     before it could tell.
@@ -91,7 +91,7 @@ def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Messag
 
 
 def key_of(body: bytes) -> str:
-    """What tells the record of this body, loadable or not, from all others."""
+    """The key of the only record of this body, loadable or not."""
     found = _SUMMARY.search(body)
     assert found, f"no record of ours: {body!r}"
     return found[1].decode()

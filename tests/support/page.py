@@ -1,4 +1,4 @@
-"""A page of docs/: its blocks of code, run as a reader would who types them in."""
+"""Pages of docs/: their blocks of code, run as if typed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Block:
 
 
 class Page:
-    """The blocks of code of a page, and which of them its tests use."""
+    """The blocks of code of a page, and which of them the tests use."""
 
     def __init__(self, name: str) -> None:
         page = (ROOT / name).read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ class Page:
         return [row.split(" | ") for row in rows[1:]]
 
     def unused(self, *languages: str) -> list[str]:
-        """The sections with a block that nobody has asked for."""
+        """The sections with a block that no test uses."""
         return [
             block.section
             for block in self.blocks

@@ -20,7 +20,7 @@ from tests.worlds.model import Downtime, Endpoint, Exclusion, Result, SiteGroup,
 
 LONG_AGO = midnight(date(2022, 1, 1))
 MOMENTS = 6
-"""So many moments has a world, besides those that are one second beside."""
+"""How many moments a world has, besides those that are one second off."""
 HOSTS = (HOST, "h2")
 SITE, ANY_HOST = st.sampled_from(("A", "A", "B")), st.sampled_from(HOSTS)
 PERFORMANCE_DATA = (
@@ -46,7 +46,7 @@ Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
 
 
 def drawn(strategy: st.SearchStrategy[Value], count: int, number: int) -> list[Value]:
-    """So many values; the same number gives the same ones."""
+    """`count` values; the same number gives the same ones."""
     found: list[Value] = []
 
     @seed(number)

@@ -38,7 +38,7 @@ def topology_batches(world: World) -> list[Batch]:
 
 
 def result_batches(results: Sequence[Result], prefix: str) -> list[Batch]:
-    """Results in the order given, so many to a message."""
+    """Results in the given order, a fixed number to a message."""
     return list(_batches(prefix, "metricOutput", map(result_record, results)))
 
 

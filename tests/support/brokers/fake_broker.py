@@ -52,17 +52,17 @@ class FakeBroker:
     rejects: Callable[[Frame], str] = lambda frame: ""
     """Words of the ERROR for a SEND, which also ends the connection; none: it is taken."""
     drops_after: int | None = None
-    """Closes the connection at the SEND after so many were taken."""
+    """Closes the connection at the SEND after this many were taken."""
     eats_receipts: bool = False
     """Takes every SEND and never confirms."""
     freezes_after: int | None = None
-    """Reads no more after so many SENDs."""
+    """Stops reading after this many SENDs."""
     drips: bool = False
     """Sends a byte every DRIP_S."""
     greeting: bytes = b""
     """Says this at once, whatever it is asked, and listens no more."""
     floods: int = 0
-    """Sends so many heart-beats at the first SEND, before it reads on."""
+    """How many heart-beats it sends at the first SEND, before it reads on."""
     forbids_subscribing: str = ""
     """Words of the ERROR for a SUBSCRIBE, which also ends the connection."""
     explains: str = ""
@@ -208,7 +208,7 @@ class _Conversation:
             self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
 
     def _end_after_receipts(self) -> NoReturn:
-        """Close so that the receipts arrive: bytes that nobody read would make it a reset."""
+        """Close so that the receipts arrive: unread bytes would make it a reset."""
         self._connection.shutdown(socket.SHUT_WR)
         while not self._broker._stopping.is_set():
             with suppress(TimeoutError):
@@ -263,7 +263,7 @@ def _unescaped(text: str) -> str:
 
 
 def closed_port() -> int:
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -50,7 +50,7 @@ class FaultProxy:
     latency_s: float = 0.0
     """Every answer comes so much later."""
     drip_s: float = 0.0
-    """Answers come byte by byte, one each so many seconds."""
+    """Answers come byte by byte; seconds between two of them."""
     mute: bool = False
     """No answer comes."""
     eats: str = ""
@@ -60,9 +60,9 @@ class FaultProxy:
     halves: str = ""
     """Of the first frame of this command one half comes, and nothing after it."""
     resets_after: int | None = None
-    """The connection is reset when the client has sent so many bytes, and no more go on."""
+    """The connection is reset once the client has sent this many bytes; the rest is dropped."""
     spoils: int = 1000
-    """So many connections; later ones are as good as without a proxy."""
+    """How many connections; later ones are as good as without a proxy."""
     connections: int = 0
     sent_bytes: int = 0
     """By the client, on all connections."""

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread: it answers with the bytes it is told, or misbehaves.
+"""An HTTP server in a thread: it answers with the given bytes, or misbehaves.
 
 with HttpStandIn(lambda asked: reply(200, b"yes")) as server:
     ...

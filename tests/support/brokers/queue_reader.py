@@ -19,7 +19,7 @@ def ids(frames: list[Any]) -> list[str]:
 
 
 def received(server: StompServer, destination: str, count: int) -> list[Any]:
-    """So many frames of a queue, and those that came soon after."""
+    """At least `count` frames of a queue, and those that came soon after."""
     return _read(server, destination, lambda frames: len(frames) >= count)
 
 

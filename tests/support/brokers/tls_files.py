@@ -37,7 +37,7 @@ STORE_PASSWORD = "store-secret"
 
 
 class TlsFiles:
-    """`ca` signs for servers and clients alike, `other` is trusted by nobody."""
+    """`ca` signs for servers and clients, `other` is not trusted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -99,7 +99,7 @@ class TlsFiles:
         return self.file("key.pem", key.private_bytes(serialization.Encoding.PEM, form, lock))
 
     def x509_proxy(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
-        """One file as that of an X.509 proxy: certificate, key, then who signed it."""
+        """One file like that of an X.509 proxy: certificate, key, then the signers."""
         first, *signers = certificate.cert_chain_pems
         pems = [first, certificate.private_key_pem, *signers]
         return self.file("x509up_u1000", b"".join(pem.bytes() for pem in pems), mode)

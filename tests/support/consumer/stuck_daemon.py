@@ -16,7 +16,7 @@ def hang(*_: object) -> None:
 
 
 def fail_beside() -> None:
-    """A thread that nobody guards."""
+    """A thread without a supervisor."""
     time.sleep(1)
     raise ValueError("of a thread beside")
 

@@ -1,4 +1,4 @@
-"""A small grid in a database, told in a few lines: what reports are tested with."""
+"""A small grid in a database, described in a few lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ flavours = ["SRM"]
 
 
 class Grid:
-    """Inserts through the class views, as the consumer does; `reporter` is who runs reports."""
+    """Inserts through the class views, like the consumer; `reporter` is the role of reports."""
 
     def __init__(self, url: str) -> None:
         self.engine: Engine = make_engine(url, create=True)

@@ -1,4 +1,4 @@
-"""Runs of a report without Spark: what they read and find is told in a few lines."""
+"""Runs of a report without Spark: what they read and find, in a few lines."""
 
 from __future__ import annotations
 
