@@ -20,7 +20,7 @@ SYSTEMD := systemd-analyze=systemd
 .PHONY: help install demo demo-full docs test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 install: $(VENV)/.installed ## all programs into .venv
 
