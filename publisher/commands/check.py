@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from sam_pipeline.publisher.brokers.address import addresses_of
 from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.commands.arguments import add_where
+from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
@@ -28,13 +30,34 @@ PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
 
 
-def handle(args: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+DESCRIPTION = """\
+Look at configuration, files, their modes and secrets, and tell every problem at once (exit code
+78). With --connect, send each broker a message of class `sam-check` and see it come back:
+consumers count such messages and never load them.
+"""
+EXAMPLES = """\
+examples:
+  sam-publish check
+  sam-publish check --connect --broker stomp://msg.example.org
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.add_argument("--connect", action="store_true", help="prove a round trip per broker, too")
+    parser.add_argument(
+        "--destination", help="of the check messages (default: where results would go)"
+    )
+    add_where(parser)
+
+
+def handle(args: argparse.Namespace) -> int:
     """Print what was found.
 
     Raises:
         ConfigError: all the problems.
     """
-    config, found = examine_config(args.config, flags)
+    config, found = examine_config(args.config, flags_of(args))
     problems = [*found.problems, *_problems(config, found)]
     notes = [*_notes(config, found)]
     trips = list(_round_trips(config)) if args.connect else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from sam_pipeline.publisher.commands.arguments import add_how, add_optional_keys, add_where
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_tell
 from sam_pipeline.publisher.probe.host_name import this_host
@@ -18,6 +19,29 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
+
+
+EXAMPLES = """\
+examples:
+  sam-publish result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE
+  df -h | sam-publish result --metric org.example.Disk --status WARNING --host se01.example.org \\
+      --flavour SE --summary "91 % used" --details -
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--metric", required=True, metavar="NAME")
+    parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
+    parser.add_argument("--host", required=True, help="that was measured")
+    parser.add_argument("--flavour", required=True, help="of the service there, such as CE")
+    parser.add_argument("--summary", metavar="TEXT", help="one line")
+    parser.add_argument("--details", metavar="TEXT", help="many lines; `-`: standard input")
+    parser.add_argument("--performance-data", metavar="TEXT")
+    add_optional_keys(parser)
+    parser.add_argument("--timestamp", metavar="TIME", help="of the measurement (default: now)")
+    add_where(parser)
+    add_how(parser)
 
 
 def handle(args: argparse.Namespace) -> int:

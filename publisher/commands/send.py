@@ -7,6 +7,7 @@ import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from sam_pipeline.publisher.commands.arguments import add_how, add_where
 from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.outcome import publish_and_tell
 from sam_pipeline.publisher.delivery.publication import BATCH
@@ -27,6 +28,30 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
+
+
+DESCRIPTION = """\
+Publish records from files or standard input: text (`key: value` lines, ended by EOT) or JSON (an
+object or an array of objects), packed into messages of at most 100 records or 64 kB.
+
+A bad record is refused with its file and line, exit code 65; the others are published.
+"""
+EXAMPLES = """\
+examples:
+  sam-publish send results.txt
+  sam-publish send --class serviceEndpoint endpoints.json
+  sam-publish send --dry-run results.txt
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.add_argument("files", nargs="*", metavar="FILE", help="`-` or none: standard input")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--one-per-message", action="store_true", help="do not pack records")
+    form.add_argument("--raw", action="store_true", help="each file unread, as one message")
+    add_where(parser)
+    add_how(parser)
 
 
 def handle(args: argparse.Namespace) -> int:

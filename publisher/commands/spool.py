@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from threading import Event
 from typing import Any
 
+from sam_pipeline.publisher.commands.arguments import add_where, subcommands
+from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.publisher.spool.count import CountFile
@@ -41,8 +43,58 @@ TITLES = {
 }
 
 
-def handle(args: argparse.Namespace, config: PublisherConfig) -> int:
-    assert config.spool is not None, "only --no-spool takes it away, and that is not offered here"
+EXAMPLES = """\
+examples:
+  sam-publish spool drain
+  sam-publish spool drain --broker stomp://msg.example.org --timeout 60
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser, "action")
+    actions.add_parser("status", help="how much it holds, and may hold", options=_no_options)
+    actions.add_parser("list", help="its elements, oldest first", options=_list_options)
+    actions.add_parser("show", help="headers and body of elements", options=_show_options)
+    actions.add_parser("verify", help="read every element and change nothing", options=_no_options)
+    actions.add_parser(
+        "repair",
+        help="set damaged elements aside, sweep what killed processes left",
+        options=_no_options,
+    )
+    actions.add_parser("drain", help="send all it holds", options=_drain_options)
+
+
+def _no_options(parser: argparse.ArgumentParser) -> None:
+    """None but the common ones."""
+
+
+def _list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=_count, metavar="N", help="at most N of them")
+
+
+def _show_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="ID", help="name of an element, or message id")
+
+
+def _drain_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--loop", action="store_true", help="and go on until terminated")
+    add_where(parser)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def handle(args: argparse.Namespace) -> int:
+    return run_action(args, config_of(args))
+
+
+def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
+    if config.spool is None:
+        raise ConfigError(["there is no spool to look at: configure `spool`"])
     actions = {
         "list": _list,
         "show": _show,

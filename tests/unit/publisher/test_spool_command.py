@@ -32,7 +32,7 @@ class Scene:
 
     def run(self, action: str, **options: Any) -> tuple[int, str]:
         chosen = {"json": False, "limit": None, "ids": [], "loop": False, **options}
-        code = spool_command.handle(argparse.Namespace(action=action, **chosen), self.config)
+        code = spool_command.run_action(argparse.Namespace(action=action, **chosen), self.config)
         return code, self._capture.readouterr().out
 
     def told(self, action: str, **options: Any) -> Any:
