@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
-from sam_pipeline.spark_jobs.runs.exclusions import Entry
+from sam_pipeline.spark_jobs.runs.exclusions import ExclusionEntry
 from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -162,7 +162,7 @@ def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:
         logger.warning("days before %s stay as they are: their results were pruned", first_kept)
 
 
-def _as_json(entry: Entry) -> dict[str, object]:
+def _as_json(entry: ExclusionEntry) -> dict[str, object]:
     document = asdict(entry.exclusion)
     start, end = document.pop("start"), document.pop("end")
     return {
@@ -175,7 +175,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _cells(entry: Entry) -> list[object]:
+def _cells(entry: ExclusionEntry) -> list[object]:
     one = entry.exclusion
     selectors = (one.monitoring_host, one.metric_name, one.site, one.service_flavour, one.host_name)
     return [

@@ -35,7 +35,7 @@ _REMOVE = text(
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExclusionEntry:
     """An exclusion as it was entered, and perhaps taken back."""
 
     exclusion: Exclusion
@@ -72,7 +72,7 @@ def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exc
     return known[exclusion_id].exclusion
 
 
-def entries(connection: Connection) -> list[Entry]:
+def entries(connection: Connection) -> list[ExclusionEntry]:
     """Everything that was ever entered, by start."""
     found = connection.execute(
         text(
@@ -89,6 +89,6 @@ def frozen_before(connection: Connection, exclusion: Exclusion) -> date | None:
     return kept if kept is not None and exclusion.start < day_start(kept) else None
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> ExclusionEntry:
     removed_at = None if row[12] is None else as_moment(row[12])
-    return Entry(Exclusion(*row[:11]), as_moment(row[11]), removed_at, row[13])
+    return ExclusionEntry(Exclusion(*row[:11]), as_moment(row[11]), removed_at, row[13])

@@ -1,74 +1,275 @@
-"""Who may import whom: the rooms' walls, read from the source of every module."""
+"""Who may import whom: the walls of the rooms, one row per folder, read from every module."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PYSPARK = ("pyspark", "py4j")  # the second comes with the first and raises its errors
-# Beyond the standard library, by import name. A further library is a word here and three lines
-# in docs/decisions.md.
-MAY_IMPORT = {
-    "schema": set(),
-    "publisher": {"schema", "tomli"},
-    "sql": {"schema", "sqlalchemy", "alembic", "psycopg2", "defusedxml"},
-    "consumer": {"schema", "sql", "sqlalchemy", "prometheus_client"},
-    "spark_jobs": {
-        "schema",
-        "sql",
+PACKAGE = "sam_pipeline."
+MOST_ENTRIES = 14
+SPARK = "pyspark py4j"  # py4j comes with pyspark and raises its errors
+
+
+class Wall(NamedTuple):
+    """What the modules of a folder may import, besides each other and the standard library.
+
+    `rooms` are names of folders or modules, a room for all that is in it; `libraries` are import
+    names. A further library is a word here and three lines in docs/decisions.md.
+    """
+
+    rooms: str = ""
+    libraries: str = ""
+
+
+GROUND = "schema.errors schema.times schema.log schema.chunks"
+PUBLISHER = "schema publisher.errors"
+SQL = "schema sql.errors"
+CONSUMER = "schema consumer.errors consumer.config consumer.process"
+REPORTS = "schema spark_jobs.errors spark_jobs.config"
+DATABASE = "sql.database sql.errors"
+
+WALLS: Mapping[str, Wall] = {
+    "schema.errors": Wall(),
+    "schema.times": Wall("schema.errors"),
+    "schema.log": Wall(),
+    "schema.chunks": Wall(),
+    "schema.net": Wall(GROUND),
+    "schema.program": Wall(GROUND, "tomli"),
+    "schema.records": Wall(GROUND),
+    "schema.messages": Wall(f"{GROUND} schema.records"),
+    "schema.spool": Wall(f"{GROUND} schema.messages"),
+    #
+    "publisher.errors": Wall("schema"),
+    "publisher.settings": Wall(PUBLISHER, "tomli"),
+    "publisher.probe": Wall(PUBLISHER),
+    "publisher.spool": Wall(f"{PUBLISHER} publisher.settings"),
+    "publisher.brokers": Wall(f"{PUBLISHER} publisher.settings publisher.spool"),
+    "publisher.delivery": Wall(f"{PUBLISHER} publisher.settings publisher.spool publisher.brokers"),
+    "publisher.api": Wall(
+        f"{PUBLISHER} publisher.settings publisher.spool publisher.brokers publisher.delivery"
+        " publisher.probe"
+    ),
+    "publisher.commands": Wall(
+        f"{PUBLISHER} publisher.settings publisher.spool publisher.brokers publisher.delivery"
+        " publisher.probe"
+    ),
+    "publisher.cli": Wall(f"{PUBLISHER} publisher.commands"),
+    "publisher.__main__": Wall("publisher.cli"),
+    "publisher.__init__": Wall(
+        "publisher.api publisher.delivery publisher.errors publisher.settings"
+    ),
+    #
+    "sql.errors": Wall("schema", "sqlalchemy psycopg2"),
+    "sql.database": Wall(SQL, "sqlalchemy alembic"),
+    "sql.migrations": Wall("sql.database", "alembic"),
+    "sql.loading": Wall(f"{SQL} sql.database", "sqlalchemy"),
+    "sql.topology": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy"),
+    "sql.pruning": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy"),
+    "sql.checks": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy alembic"),
+    "sql.imports": Wall(f"{SQL} sql.database sql.loading sql.topology", "sqlalchemy defusedxml"),
+    "sql.commands": Wall(
+        f"{SQL} sql.database sql.loading sql.topology sql.pruning sql.checks sql.imports",
         "sqlalchemy",
-        "jinja2",
-        "numpy",
-        "pyarrow",
-        "psycopg2",
-        *PYSPARK,
-    },
+    ),
+    "sql.cli": Wall(f"{SQL} sql.commands sql.database"),
+    "sql.__main__": Wall("sql.cli"),
+    #
+    "consumer.errors": Wall("schema"),
+    "consumer.config": Wall("schema consumer.errors"),
+    "consumer.process": Wall("schema consumer.errors"),
+    "consumer.core": Wall(CONSUMER),
+    "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
+    "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
+    # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
+    "consumer.sinks.upkeep": Wall(f"{CONSUMER} consumer.core {DATABASE} sql.loading", "sqlalchemy"),
+    "consumer.sinks.database": Wall(
+        f"{CONSUMER} consumer.core consumer.sinks.upkeep {DATABASE} sql.loading", "sqlalchemy"
+    ),
+    "consumer.monitoring": Wall(f"{CONSUMER} consumer.core consumer.process", "prometheus_client"),
+    "consumer.commands": Wall(
+        f"{CONSUMER} consumer.core consumer.process consumer.sources consumer.sinks"
+        " consumer.monitoring"
+    ),
+    "consumer.commands.run": Wall(
+        f"{CONSUMER} consumer.core consumer.sources consumer.sinks consumer.monitoring"
+        " consumer.commands.arguments sql.database"
+    ),
+    "consumer.commands.check": Wall(
+        f"{CONSUMER} consumer.sources {DATABASE} sql.loading sql.checks",
+        "sqlalchemy",
+    ),
+    "consumer.commands.dead_letters": Wall(
+        f"{CONSUMER} consumer.commands.arguments consumer.commands.dead_letter_tables"
+        " consumer.commands.letter_editor"
+        f" {DATABASE} sql.loading sql.topology",
+        "sqlalchemy",
+    ),
+    "consumer.commands.dead_letter_tables": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
+    "consumer.cli": Wall(f"{CONSUMER} consumer.commands consumer.process"),
+    "consumer.__main__": Wall("consumer.cli"),
+    #
+    "spark_jobs.errors": Wall("schema"),
+    "spark_jobs.config": Wall("schema spark_jobs.errors"),
+    "spark_jobs.rules": Wall(REPORTS, "numpy"),
+    "spark_jobs.profiles": Wall(f"{REPORTS} spark_jobs.rules"),
+    "spark_jobs.inputs": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles {DATABASE}", "sqlalchemy"
+    ),
+    "spark_jobs.runs": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs {DATABASE}",
+        "sqlalchemy",
+    ),
+    "spark_jobs.compute": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" {DATABASE}",
+        f"sqlalchemy psycopg2 numpy pyarrow {SPARK}",
+    ),
+    "spark_jobs.explain": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" {DATABASE}",
+        "sqlalchemy",
+    ),
+    "spark_jobs.exports": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" {DATABASE}",
+        "sqlalchemy pyarrow",
+    ),
+    "spark_jobs.pages": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" spark_jobs.explain spark_jobs.exports {DATABASE}",
+        "sqlalchemy jinja2",
+    ),
+    "spark_jobs.commands": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages {DATABASE}"
+        " sql.loading sql.topology",
+        "sqlalchemy",
+    ),
+    "spark_jobs.cli": Wall(f"{REPORTS} spark_jobs.commands"),
+    "spark_jobs.__main__": Wall("spark_jobs.cli"),
 }
-MODULES = [
-    pytest.param(room, path, id=str(path.relative_to(ROOT)))
-    for room in MAY_IMPORT
-    for path in sorted((ROOT / room).rglob("*.py"))
-]
+"""The nearest row rules: a module's own, else its folder's, else the folder's above."""
+
+ROOMS = sorted({row.partition(".")[0] for row in WALLS})
 
 
-@pytest.mark.parametrize(("room", "path"), MODULES)
-def test_a_module_imports_only_what_its_room_may(room: str, path: Path) -> None:
-    allowed = MAY_IMPORT[room] | sys.stdlib_module_names | {room}
-
-    foreign = {name for name in _imported(path) if name not in allowed}
-
-    assert foreign == set()
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def test_every_room_has_modules() -> None:
-    assert {module.values[0] for module in MODULES} == set(MAY_IMPORT)
+MODULES = {module_name(path): path for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 
 
-def test_an_import_anywhere_in_a_module_is_seen(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text(
+def row_of(module: str) -> str | None:
+    """The row that rules a module; none for a folder's docstring."""
+    if (name := module.removesuffix(".__init__")) != module and name.partition(".")[2]:
+        return row_of(name)
+    while module and module not in WALLS:
+        module = module.rpartition(".")[0]
+    return module or None
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """The dotted names that a module imports, those inside functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Our own modules that a module imports."""
+    for name in imported_names(path.read_text()):
+        if name.startswith(PACKAGE):
+            module = name.removeprefix(PACKAGE)
+            while module not in MODULES and f"{module}.__init__" not in MODULES:
+                module = module.rpartition(".")[0]
+            yield module if module in MODULES else f"{module}.__init__"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_row_allows(module: str) -> None:
+    row = row_of(module)
+    allowed = WALLS[row].rooms.split() if row else []
+    libraries = {*(WALLS[row].libraries.split() if row else ()), *sys.stdlib_module_names}
+
+    ours = set(imported_modules(MODULES[module]))
+    others = {name.partition(".")[0] for name in imported_names(MODULES[module].read_text())}
+
+    climbing = {
+        name
+        for name in ours
+        if row_of(name) != row
+        and not any(f"{name}.".startswith(f"{one}.") for one in [*allowed, row])
+    }
+    assert climbing == set()
+    assert others - libraries - {PACKAGE.rstrip(".")} == set()
+
+
+def test_every_module_has_a_row_and_every_row_a_module() -> None:
+    rows = {row_of(module) for module in MODULES if not module.endswith("__init__")}
+
+    assert rows | {"publisher.__init__"} == set(WALLS)
+
+
+def test_the_rows_lead_downwards_only() -> None:
+    rows = {
+        row: {
+            other
+            for other in WALLS
+            if other != row
+            and any(f"{other}.".startswith(f"{name}.") for name in wall.rooms.split())
+        }
+        for row, wall in WALLS.items()
+    }
+
+    assert [*TopologicalSorter(rows).static_order()]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    imports = {module: {*imported_modules(path)} - {module} for module, path in MODULES.items()}
+
+    assert [*TopologicalSorter(imports).static_order()]
+
+
+def test_an_import_anywhere_in_a_module_counts() -> None:
+    source = (
         "import os.path, requests as r\n"
         "from stomp.utils import Frame\n"
         "from . import beside\n"
         "def late():\n    import jinja2\n"
     )
 
-    assert set(_imported(module)) == {"os", "requests", "stomp", "jinja2"}
+    assert set(imported_names(source)) == {"os.path", "requests", "stomp.utils.Frame", "jinja2"}
 
 
-def _imported(path: Path) -> Iterator[str]:
-    """The room, or the library, of every absolute import, those inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (_room_or_library(alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield _room_or_library(node.module)
+def test_no_folder_has_more_entries_than_a_person_takes_in_at_a_look() -> None:
+    folders = Counter(
+        path.parent.relative_to(ROOT)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if (path.is_dir() and path.name != "__pycache__")
+        or (path.suffix == ".py" and path.name != "__init__.py")
+    )
+
+    assert {folder: count for folder, count in folders.items() if count > MOST_ENTRIES} == {}
 
 
-def _room_or_library(name: str) -> str:
-    return name.removeprefix("sam_pipeline.").partition(".")[0]
+def test_a_public_class_name_means_one_thing() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+    assert {name for name, count in names.items() if count > 1} == set()
