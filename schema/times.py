@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?\s?(Z|z|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
 _EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
+_DAY = r"\d{4}-\d\d-\d\d"
 
 
 def parse_time(text: str) -> datetime:
@@ -35,6 +36,20 @@ def parse_time(text: str) -> datetime:
         return local - _offset(iso.group(7))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
+
+
+def parse_day(text: str) -> date:
+    """The day `YYYY-MM-DD`.
+
+    Raises:
+        ValueError: the text is not a date.
+    """
+    try:
+        if re.fullmatch(_DAY, text, re.ASCII):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise ValueError(f"{text[:40]!r} is not a date (expected YYYY-MM-DD)")
 
 
 def format_time(moment: datetime) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.commands.arguments import whole_number
 from sam_pipeline.consumer.commands.dead_letter_tables import (
     documents,
     letter_table,
@@ -30,6 +29,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     common_options,
     to_json,
+    whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.normalise import Limits
@@ -85,10 +85,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     action = add("list", run_list, "the open ones: id, time, class, reason, error")
     _add_selection(action, everything="also those that were replayed or dropped")
-    action.add_argument("--limit", metavar="N", type=whole_number, help="only the newest N")
+    action.add_argument("--limit", metavar="N", type=whole_number(), help="only the newest N")
     _add_selection(add("show", run_show, "bytes, headers and error"), ALL_OPEN)
     action = add("edit", run_edit, "another body, other headers; the old letter is kept")
-    action.add_argument("id", metavar="ID", type=whole_number)
+    action.add_argument("id", metavar="ID", type=whole_number())
     action.add_argument(
         "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
     )
@@ -107,7 +107,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
-    action.add_argument("ids", metavar="ID", type=whole_number, nargs="*")
+    action.add_argument("ids", metavar="ID", type=whole_number(), nargs="*")
     action.add_argument("--reason", metavar="R", help="only those of this reason")
     action.add_argument(
         "--class", dest="message_class", metavar="C", help="only those of this class"

@@ -25,7 +25,14 @@ from sam_pipeline.publisher.spool.inspection import (
 )
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, UNAVAILABLE, to_json
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    NO_INPUT,
+    OK,
+    UNAVAILABLE,
+    to_json,
+    whole_number,
+)
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural, printable
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
@@ -69,7 +76,7 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=_count, metavar="N", help="at most N of them")
+    parser.add_argument("--limit", type=whole_number(), metavar="N", help="at most N of them")
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
@@ -80,12 +87,6 @@ def _drain_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--loop", action="store_true", help="and go on until terminated")
     add_where(parser)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def handle(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
@@ -24,6 +24,11 @@ TRY_LATER = 75
 NO_PERMISSION = errors.NO_PERMISSION
 CONFIG = errors.CONFIG
 INTERRUPTED = 130
+
+MAX_INTEGER = 2**63 - 1
+"""The largest integer of the databases."""
+if TYPE_CHECKING:
+    from datetime import date
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 
@@ -68,6 +73,30 @@ def common_options() -> argparse.ArgumentParser:
     group.add_argument("--log-format", choices=["text", "json"], help="of the log on stderr")
     group.add_argument("--json", action="store_true", help="print the result as one JSON document")
     return parser
+
+
+def whole_number(at_least: int = 1, at_most: int = MAX_INTEGER) -> Callable[[str], int]:
+    """The `type` of an argument that is a whole number."""
+
+    def convert(text: str) -> int:
+        # int() also reads the digits of other scripts, and takes long over thousands of digits.
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+        if at_least <= number <= at_most:
+            return number
+        limits = f"{at_least} or more" if at_most == MAX_INTEGER else f"{at_least} to {at_most}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number (expected {limits})")
+
+    return convert
+
+
+def day_argument(text: str) -> date:
+    """The `type` of an argument that is a day."""
+    from sam_pipeline.schema.times import parse_day
+
+    try:
+        return parse_day(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from sam_pipeline.schema.records.classes import (
     built_in,
 )
 from sam_pipeline.schema.records.text import BLANKS, Record, text_lines, too_many
-from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.schema.times import format_time, parse_day, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """By the exit code of a monitoring plugin."""
@@ -42,6 +42,7 @@ _LONGEST_HOST = 300  # with final dots; a longer value is not worth caching
 # Compiled when needed, which is rare: publishing one result has no time to spare.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
 _CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"
 _SURROGATE = r"[\ud800-\udfff]"
 _FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "description"})
 _TIMES = frozenset(key.lower() for key in TIME_KEYS)
@@ -87,7 +88,7 @@ def normalise(
             value = value.strip(BLANKS)
             kind = times.get(key.lower()) or (MOMENT if key.lower() in _TIMES else None)
             if value:
-                record[key] = _OF_KIND[kind](key, value) if kind else value
+                record[key] = _time(key, value, kind) if kind else value
         return [record]
     record = _spelled(fields, message_class)
     for key in TIME_KEYS:
@@ -156,31 +157,17 @@ def _tidy(name: str, value: str) -> str:
     return "\n".join(text_lines(value)).strip(BLANKS)
 
 
-def _time(key: str, value: str) -> str:
+def _time(key: str, value: str, kind: str = MOMENT) -> str:
     try:
-        return utc(value)
+        if kind == MOMENT:
+            return utc(value)
+        if kind == DAY:
+            return parse_day(value).isoformat()
+        if re.fullmatch(_CLOCK, value, re.ASCII):
+            return value
+        raise ValueError(f"{value[:40]!r} is not a time of day (expected hh:mm:ss)")
     except ValueError as error:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
-
-
-def _day(key: str, value: str) -> str:
-    try:
-        if re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
-            return date.fromisoformat(value).isoformat()
-    except ValueError:
-        pass
-    raise RecordRefused("bad-time", f"{key}: {value[:40]!r} is not a date (expected YYYY-MM-DD)")
-
-
-def _clock(key: str, value: str) -> str:
-    if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", value, re.ASCII):
-        return value
-    raise RecordRefused(
-        "bad-time", f"{key}: {value[:40]!r} is not a time of day (expected hh:mm:ss)"
-    )
-
-
-_OF_KIND = {MOMENT: _time, DAY: _day, CLOCK: _clock}
 
 
 @lru_cache(maxsize=_SHARED)

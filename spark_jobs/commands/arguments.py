@@ -7,10 +7,10 @@ import logging
 import time
 from datetime import UTC, date, datetime
 
+from sam_pipeline.schema.program.command import day_argument
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
-from sam_pipeline.sql.topology.moments import day_argument
 
 logger = logging.getLogger(__name__)
 

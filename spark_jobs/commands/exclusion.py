@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json
+from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json, whole_number
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
@@ -72,19 +72,13 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     command.set_defaults(handler=_list)
     command = action("remove", "remove one; it stays on record")
-    command.add_argument("exclusion_id", metavar="ID", type=_id)
+    command.add_argument("exclusion_id", metavar="ID", type=whole_number(1, 999_999_999))
     _add_who(command)
     command.set_defaults(handler=_remove)
 
 
 def _add_who(command: argparse.ArgumentParser) -> None:
     command.add_argument("--who", metavar="NAME", help="who decided it (default: your login name)")
-
-
-def _id(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an id: `exclusion list` shows them")
-    return int(text)
 
 
 def _add(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, day_argument, to_json
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_report_option,
     asked_period,
@@ -14,7 +14,6 @@ from sam_pipeline.spark_jobs.commands.arguments import (
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.topology.moments import day_argument
 
 EXAMPLES = """\
 examples:

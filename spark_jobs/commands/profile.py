@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.spark_jobs.commands.arguments import utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
@@ -54,18 +54,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     check.add_argument("files", type=Path, nargs="+", metavar="FILE")
     check.add_argument(
         "--days",
-        type=_days,
+        type=whole_number(1, 9999),
         default=7,
         metavar="N",
         help="look at the results of N days, up to the newest (default: %(default)s)",
     )
     check.set_defaults(handler=_check)
-
-
-def _days(text: str) -> int:
-    if not (text.isdecimal() and 0 < len(text) < 5 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days (expected 1 to 9999)")
-    return int(text)
 
 
 def _check(args: argparse.Namespace) -> int:

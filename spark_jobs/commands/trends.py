@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_period_options,
     add_report_option,
@@ -55,7 +55,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--level", choices=levels, default=SITE)
     add_period_options(command)
     command.add_argument(
-        "--top", type=positive_number, metavar="N", help="only the first N of each report"
+        "--top", type=whole_number(), metavar="N", help="only the first N of each report"
     )
     add_table_option(command)
     add_report_option(command)
@@ -80,12 +80,6 @@ def _trends(args: argparse.Namespace) -> int:
     elif tables:
         print(csv_table(rows))
     return OK
-
-
-def positive_number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number (expected 1 or more)")
-    return int(text)
 
 
 @dataclass(frozen=True)

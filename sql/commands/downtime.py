@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, day_argument, text_table, to_json
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.topology.downtime import (
     ChangedDowntimes,
@@ -22,7 +22,6 @@ from sam_pipeline.sql.topology.downtime import (
     unknown_names,
 )
 from sam_pipeline.sql.topology.moments import (
-    day_argument,
     day_end,
     day_start,
     time_argument,

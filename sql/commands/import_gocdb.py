@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, day_argument, text_table, to_json
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -24,7 +24,6 @@ from sam_pipeline.sql.imports.gocdb_changes import (
 )
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.topology.moments import (
-    day_argument,
     day_end,
     day_start,
     time_argument,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.pruning.partitions import coming_days, make_partitions, partitions
@@ -37,7 +36,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--ahead",
         metavar="DAYS",
-        type=_days_ahead,
+        type=whole_number(0, LONGEST_AHEAD),
         default=AHEAD,
         help=f"create partitions for this many days after today (default {AHEAD})",
     )
@@ -70,9 +69,3 @@ def run_partitions(args: argparse.Namespace) -> int:
         ]
         print(text_table(("partition", "day", "rows", "bytes", ""), lines))
     return OK
-
-
-def _days_ahead(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,3}", text) or int(text) > LONGEST_AHEAD:
-        raise argparse.ArgumentTypeError(f"must be 0 to {LONGEST_AHEAD} days, not {text!r}")
-    return int(text)

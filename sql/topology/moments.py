@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from sam_pipeline.schema.times import format_time, parse_time
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _AGE = re.compile("([1-9][0-9]{0,4})d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
@@ -25,16 +24,6 @@ def time_argument(text: str) -> str:
         return format_time(parse_time(text if seconds else text[: -len(zone)] + ":00" + zone))
     except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def day_argument(text: str) -> date:
-    """A UTC day."""
-    try:
-        if _DAY.fullmatch(text):
-            return date.fromisoformat(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not a date (expected YYYY-MM-DD)")
 
 
 def age_argument(text: str) -> int:

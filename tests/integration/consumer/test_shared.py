@@ -82,7 +82,7 @@ def test_processes_are_numbered_from_one_on(tmp_path: Path, number: str) -> None
     refused = Site(tmp_path / "sam.toml", "", "").run("run", f"--instance={number}")
 
     assert refused.returncode == 64
-    assert "want a number from 1 on" in refused.stderr
+    assert "is not a whole number (expected 1 or more)" in refused.stderr
 
 
 def test_an_ordinary_subscription_is_not_for_several_processes(site: Site) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import date
 from pathlib import Path
 from urllib.parse import unquote
@@ -10,7 +9,6 @@ from urllib.parse import unquote
 import pytest
 
 from sam_pipeline.spark_jobs.commands.export import FORMATS, covered_months
-from sam_pipeline.spark_jobs.commands.trends import positive_number
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
 from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.formats import WRITERS
@@ -77,9 +75,3 @@ def test_csv_quotes_and_joins() -> None:
 
     assert csv_table(rows) == 'name,missed,n,x\n"a ""b"", c",availability unknown,,-1.5'
     assert csv_table([]) == ""
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²"])
-def test_top_is_a_number_from_one_on(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="not a number"):
-        positive_number(text)

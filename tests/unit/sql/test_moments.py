@@ -9,7 +9,7 @@ import pytest
 
 from sam_pipeline.sql.commands.import_gocdb import window_argument
 from sam_pipeline.sql.imports.gocdb_changes import Window
-from sam_pipeline.sql.topology.moments import day_argument, days_of, time_argument
+from sam_pipeline.sql.topology.moments import days_of, time_argument
 
 TODAY = date(2026, 11, 20)
 
@@ -44,12 +44,6 @@ def test_a_time_has_a_zone_and_becomes_utc(text: str, time: str) -> None:
 def test_ambiguous_times_are_refused(text: str, message: str) -> None:
     with pytest.raises(ArgumentTypeError, match=message):
         time_argument(text)
-
-
-@pytest.mark.parametrize("text", ["2026-11-31", "20261120", "2026-11-20Z", "٢٠٢٦-11-20", ""])
-def test_a_day_must_be_in_the_calendar(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="is not a date"):
-        day_argument(text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import date
 
 import pytest
 
@@ -65,3 +66,27 @@ def test_times_and_dates_have_a_json_form() -> None:
         "at": "2026-11-20T12:30:00Z",
         "day": "2026-11-20",
     }
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²", "10", "9" * 5000, ""])
+def test_an_argument_that_is_not_a_whole_number_in_its_range_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"whole number \(expected 1 to 9\)"):
+        command.whole_number(1, 9)(text)
+
+
+def test_a_whole_number_may_have_no_upper_limit() -> None:
+    assert command.whole_number()("123456789012") == 123456789012
+    with pytest.raises(argparse.ArgumentTypeError, match="expected 1 or more"):
+        command.whole_number()(str(2**63))
+
+
+def test_a_day_is_an_argument() -> None:
+    assert command.day_argument("2026-11-01") == date(2026, 11, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-11-31", "20261120", "2026-11-20Z", "٢٠٢٦-11-20", "2026-W01-1", ""]
+)
+def test_an_argument_that_is_not_a_day_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a date"):
+        command.day_argument(text)
