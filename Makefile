@@ -38,7 +38,7 @@ docs: $(VENV)/.tested ## write the generated tables of docs/
 	$(BIN)/python -m docs.tables
 
 test: test-services lint ## formatter, linter, types, then all tests, against real servers
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 check: lint ## formatter, linter, types and unit tests, in less than a minute
 	$(BIN)/python -m pytest -q -n 2 tests/unit
