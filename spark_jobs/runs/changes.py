@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -23,18 +22,34 @@ INPUTS = {
 """The parts of a run's input: the reason if one changed, and what that means."""
 OTHERWISE = ("computed differently", "none of these: please report it")
 
-Figures = dict[tuple[str, ...], tuple[Any, ...]]
-
 
 def note_changes(connection: Connection, old: int, new: int) -> int:
-    """Write a row for each figure that differs between two runs of a day; how many there are."""
-    # The same inputs give the same figures, or the program has changed.
-    reason = _reason(connection, old, new) or OTHERWISE[0]
-    rows = [
-        {"run_id": new, "level": level, "reason": reason, **change}
-        for level in WITH_FIGURES
-        for change in _differences(connection, level, old, new)
+    """Write a row for each figure that differs between two runs of a day, and count the rows."""
+    statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
+    old_inputs, new_inputs = (
+        connection.execute(statement, {"run_id": run_id}).mappings().one() for run_id in (old, new)
+    )
+    reasons = [
+        reason for name, (reason, _) in INPUTS.items() if old_inputs[name] != new_inputs[name]
     ]
+    # The same inputs give the same figures, unless the program has changed.
+    reason = ", ".join(reasons) or OTHERWISE[0]
+    rows = []
+    for level in WITH_FIGURES:
+        before, after = (_figures(connection, level, run_id) for run_id in (old, new))
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key):
+                names = json.dumps(dict(zip(NAMES[level], key, strict=True)), ensure_ascii=False)
+                rows.append(
+                    {
+                        "run_id": new,
+                        "level": level,
+                        "names": names,
+                        "old": _as_json(before.get(key)),
+                        "new": _as_json(after.get(key)),
+                        "reason": reason,
+                    }
+                )
     if rows:
         connection.execute(
             text(
@@ -46,35 +61,14 @@ def note_changes(connection: Connection, old: int, new: int) -> int:
     return len(rows)
 
 
-def _reason(connection: Connection, old: int, new: int) -> str:
-    """Which inputs of the two runs differ, in words."""
-    statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
-    runs = (connection.execute(statement, {"run_id": run_id}) for run_id in (old, new))
-    before, after = (run.mappings().one() for run in runs)
-    changed = [name for name in INPUTS if before[name] != after[name]]
-    return ", ".join(INPUTS[name][0] for name in changed)
-
-
-def _differences(
-    connection: Connection, level: str, old: int, new: int
-) -> Iterator[dict[str, str | None]]:
-    names = NAMES[level]
-    before, after = (_figures(connection, level, run) for run in (old, new))
-    for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key):
-            yield {
-                "names": json.dumps(dict(zip(names, key, strict=True)), ensure_ascii=False),
-                "old": _told(before.get(key)),
-                "new": _told(after.get(key)),
-            }
-
-
-def _figures(connection: Connection, level: str, run_id: int) -> Figures:
+def _figures(
+    connection: Connection, level: str, run_id: int
+) -> dict[tuple[str, ...], tuple[Any, ...]]:
     names = NAMES[level]
     statement = f"SELECT {', '.join((*names, *FIGURES))} FROM {level}_figure WHERE run_id = :run_id"
-    found = connection.execute(text(statement), {"run_id": run_id})
-    return {tuple(row[: len(names)]): tuple(row[len(names) :]) for row in found}
+    rows = connection.execute(text(statement), {"run_id": run_id})
+    return {tuple(row[: len(names)]): tuple(row[len(names) :]) for row in rows}
 
 
-def _told(figures: tuple[Any, ...] | None) -> str | None:
+def _as_json(figures: tuple[Any, ...] | None) -> str | None:
     return None if figures is None else to_json(dict(zip(FIGURES, figures, strict=True)))

@@ -64,62 +64,44 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
     They were never computed, were still open then, or have changed since. Days before the horizon
     stay as they are.
     """
-    changed = _changed_days(connection)
+    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
+    changed = {as_day(day): change_no for day, change_no in rows}
     if not changed:
         return []
-    first = max(min(changed), horizon(connection) or date.min)
-    computed = _computed_days(connection, report)
-    return [
-        day
-        for day in Period(first, today - _ONE_DAY).days()
-        if day not in computed
-        or computed[day].was_open
-        or (day in changed and computed[day].is_older_than(changed[day]))
-    ]
-
-
-def periods(days: Iterable[date]) -> list[Period]:
-    """Days in order, as runs of days that follow one another."""
-    found: list[Period] = []
-    for day in days:
-        if found and found[-1].last + _ONE_DAY == day:
-            found[-1] = Period(found[-1].first, day)
-        else:
-            found.append(Period(day, day))
-    return found
-
-
-def horizon(connection: Connection) -> date | None:
-    """The first day whose results are all there, once some were pruned."""
-    found = connection.scalar(text("SELECT day FROM report_horizon"))
-    return None if found is None else as_day(found)
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """A day that was computed; `change_no` is the newest change that its last run has seen.
-
-    Of a sealed day that is the candidate, if there is one.
-    """
-
-    was_open: bool
-    change_no: int
-
-    def is_older_than(self, change_no: int | None) -> bool:
-        return change_no is None or change_no > self.change_no
-
-
-def _changed_days(connection: Connection) -> dict[date, int | None]:
-    found = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
-    return {as_day(day): change_no for day, change_no in found}
-
-
-def _computed_days(connection: Connection, report: str) -> dict[date, _Computed]:
-    found = connection.execute(
+    rows = connection.execute(
         text(
             "SELECT day, until, change_no FROM report_run"
             " WHERE report = :report AND state IN ('published', 'candidate') ORDER BY run_id"
         ),
         {"report": report},
     )
-    return {as_day(row[0]): _Computed(row[1] is not None, row[2]) for row in found}
+    # The candidate of a sealed day is newer than its published run.
+    computed = {as_day(day): (until, change_no) for day, until, change_no in rows}
+
+    def is_due(day: date) -> bool:
+        if day not in computed:
+            return True
+        until, seen_no = computed[day]
+        if until is not None or day not in changed:
+            return until is not None
+        return changed[day] is None or changed[day] > seen_no
+
+    first = max(min(changed), horizon(connection) or date.min)
+    return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
+
+
+def periods(days: Iterable[date]) -> list[Period]:
+    """Days in order, as runs of days that follow one another."""
+    periods: list[Period] = []
+    for day in days:
+        if periods and periods[-1].last + _ONE_DAY == day:
+            periods[-1] = Period(periods[-1].first, day)
+        else:
+            periods.append(Period(day, day))
+    return periods
+
+
+def horizon(connection: Connection) -> date | None:
+    """The first day whose results are all there; None if none were pruned."""
+    day = connection.scalar(text("SELECT day FROM report_horizon"))
+    return None if day is None else as_day(day)

@@ -1,9 +1,9 @@
-"""The record of a run, from its first line to its publication.
+"""The record of a run, from its beginning to its publication.
 
-A run writes its rows under its own number, which no view shows. Publishing is one transaction: the
-record is finished, the differences to the report before are noted, and the views turn to the new
-run. Whatever fails before leaves the old report whole. The run of a sealed day is finished and
-compared in the same way, but then the views stay: it is the day's candidate (spark_jobs.runs.seal).
+A run writes its rows under its own number, which no view shows. Publishing is one transaction: it
+finishes the record, notes the differences from the report before, and switches the views to the new
+run. A failure before that leaves the old report whole. The run of a sealed day is finished and
+compared in the same way, but the views stay: it is the day's candidate (spark_jobs.runs.seal).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.errors import AnotherRun
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import moment
-from sam_pipeline.spark_jobs.rules.groups import GroupFigure, Member, group_figures
+from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import note_changes
@@ -72,8 +72,8 @@ _TURN = (
 class DayFacts:
     """What a run read for one day.
 
-    `results_ignored` counts by the reason why they don't count; `newest_result` is the last
-    result_id of all; `downtimes` and `exclusions` are those that touch the day, also the ones that
+    `results_ignored` counts results by the reason why they do not count; `newest_result` is the
+    last result_id of all; `downtimes` and `exclusions` are all that touch the day, even if they
     change nothing.
     """
 
@@ -94,9 +94,9 @@ class DayFacts:
 
 @dataclass(frozen=True)
 class Published:
-    """What publishing did: `changes` figures differ from those before.
+    """How many figures a publication changed.
 
-    Of `sealed_days` days nothing was published: `candidates` figures would differ.
+    On `sealed_days` days nothing was published, and `candidates` figures would change.
     """
 
     changes: int = 0
@@ -107,10 +107,10 @@ class Published:
 def begin(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], change_no: int, now: int
 ) -> list[int]:
-    """Record that a run of each day begins; the numbers of the runs.
+    """Record the beginning of a run for each day, and return the numbers of the runs.
 
-    `change_no` is the newest change that was there before anything was read.
-    Also sweeps the rows of runs that no view has shown since an earlier run.
+    Also deletes the rows of runs that no view shows any more. `change_no` is the newest change that
+    was there before anything was read.
     """
     with writing(engine) as connection:
         for table in REPORT_TABLES:
@@ -212,33 +212,34 @@ def _publish(
 
 def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
     """Group figures of a day, from the site figures that Spark wrote (rule 13)."""
+    if not members:
+        return
     statement = f"SELECT site, {', '.join(SECONDS)} FROM site_figure WHERE run_id = :run_id"
-    found = connection.execute(text(statement), {"run_id": run_id})
-    of_site = {row[0]: Seconds(*row[1:]) for row in found}
-    seconds_of = {each: of_site.get(each.site, Seconds()) for each in members}
-    rows = [{"run_id": run_id, **asdict(each)} for each in members]
-    figures = [_group_row(connection, run_id, f) for f in group_figures(members, seconds_of)]
-    if rows:
-        connection.execute(_insert("group_site", rows[0]), rows)
-        connection.execute(_insert("group_figure", figures[0]), figures)
-
-
-def _group_row(connection: Connection, run_id: int, figure: GroupFigure) -> dict[str, object]:
-    def stored(value: Fraction | None) -> object:
-        told = rounded(value)
-        # SQLite's driver knows no decimals.
-        return float(told) if told is not None and _is_sqlite(connection) else told
-
-    return {
-        "run_id": run_id,
-        **asdict(figure),
-        "availability": stored(figure.availability),
-        "reliability": stored(figure.reliability),
+    sites = {
+        row[0]: Seconds(*row[1:]) for row in connection.execute(text(statement), {"run_id": run_id})
     }
+
+    def stored(value: Fraction | None) -> object:
+        figure = rounded(value)
+        # SQLite's driver does not take decimals.
+        return float(figure) if figure is not None and _is_sqlite(connection) else figure
+
+    rows = [{"run_id": run_id, **asdict(member)} for member in members]
+    figures = [
+        {
+            "run_id": run_id,
+            **asdict(group),
+            "availability": stored(group.availability),
+            "reliability": stored(group.reliability),
+        }
+        for group in group_figures(members, {m: sites[m.site] for m in members if m.site in sites})
+    ]
+    connection.execute(_insert("group_site", rows[0]), rows)
+    connection.execute(_insert("group_figure", figures[0]), figures)
 
 
 def who() -> str:
-    """The login that runs this."""
+    """The login of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -246,12 +247,12 @@ def who() -> str:
 
 
 def _as_json(values: Sequence[Downtime | Exclusion]) -> str:
-    return json.dumps([asdict(each) for each in values], ensure_ascii=False)
+    return json.dumps([asdict(value) for value in values], ensure_ascii=False)
 
 
 def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClause:
-    places = ", ".join(f":{name}" for name in row)
-    return text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places}){ending}")
+    values = ", ".join(f":{name}" for name in row)
+    return text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}){ending}")
 
 
 def stored_time(connection: Connection, second: int) -> int | str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 
 from sqlalchemy import Connection, text
 
@@ -46,7 +46,7 @@ _SEAL = (
 
 @dataclass(frozen=True)
 class Seal:
-    """A sealed month, and what waits for its next seal."""
+    """A sealed month, and the candidates for its next seal."""
 
     report: str
     month: str
@@ -57,52 +57,51 @@ class Seal:
     @property
     def figures(self) -> int:
         """How many figures the candidates would change."""
-        return sum(each.figures for each in self.candidates)
+        return sum(candidate.figures for candidate in self.candidates)
 
     @property
     def reasons(self) -> list[str]:
-        return sorted({reason for each in self.candidates for reason in each.reasons})
+        return sorted({r for candidate in self.candidates for r in candidate.reasons})
 
 
 def seal(
     connection: Connection, report: str | None, month: Period, who: str, now: int
 ) -> list[Seal]:
-    """Freeze the published figures of a month, of one report or of all; the seals.
+    """Freeze the published figures of a month, for one report or all of them.
 
-    If it is sealed already its candidates are published: they are those of the seal given back.
-    The caller holds run_lock: no run may publish meanwhile.
+    If the month is sealed already, its candidates are published; the returned seal has them. The
+    caller holds run_lock, so that no run publishes meanwhile.
 
     Raises:
         ReportUsage: nothing is published, or days were never computed, or only while they were
-            open. Then of none of the reports anything is sealed.
+            open. Then no report is sealed.
     """
     reports = published_reports(connection, report, month)
     if not reports:
         raise ReportUsage(f"nothing is published for {month}: `sam-report run` computes it")
-    problems = [each for name in reports for each in _problems(connection, name, month)]
+    problems = [line for name in reports for line in _problems(connection, name, month)]
     if problems:
         raise ReportUsage("\n".join(problems))
     name_of_month = f"{month.first:%Y-%m}"
     done = []
     for name in reports:
-        found = candidates(connection, name, month)
+        published = candidates(connection, name, month)
         key = {
             "report": name,
-            "first": month.first.isoformat(),
-            "last": month.last.isoformat(),
+            **month.bounds,
             "month": name_of_month,
             "who": who,
             "now": stored_time(connection, now),
         }
         for statement in (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL):
             connection.execute(text(statement), key)
-        done.append(Seal(name, name_of_month, who, moment(now), found))
+        done.append(Seal(name, name_of_month, who, moment(now), published))
     return done
 
 
 def seals(connection: Connection) -> list[Seal]:
-    """All sealed months, with what waits for their next seal."""
-    found = connection.execute(
+    """All sealed months, with the candidates for their next seal."""
+    rows = connection.execute(
         text("SELECT report, month, who, sealed_at FROM report_seal ORDER BY month, report")
     )
     return [
@@ -113,43 +112,34 @@ def seals(connection: Connection) -> list[Seal]:
             as_moment(sealed_at),
             candidates(connection, report, month_of(as_day(f"{month}-01"))),
         )
-        for report, month, who, sealed_at in found.all()
+        for report, month, who, sealed_at in rows.all()
     ]
 
 
 def waiting(connection: Connection, report: str | None, period: Period) -> list[str]:
-    """A line for each report whose sealed days of the period would have other figures now."""
+    """A line for each report with sealed days in the period whose figures would change now."""
     by_report: dict[str, list[Candidate]] = {}
-    for each in candidates(connection, report, period):
-        if each.figures:
-            by_report.setdefault(each.report, []).append(each)
+    for candidate in candidates(connection, report, period):
+        if candidate.figures:
+            by_report.setdefault(candidate.report, []).append(candidate)
     return [
-        f"{name}: sealed; since then {sum(each.figures for each in found)} figures of"
-        f" {len(found)} days would change: `sam-report seal --list` says why"
-        for name, found in by_report.items()
+        f"{name}: sealed; since then {sum(candidate.figures for candidate in changed)} figures of"
+        f" {len(changed)} days would change: `sam-report seal --list` says why"
+        for name, changed in by_report.items()
     ]
 
 
 def _problems(connection: Connection, report: str, month: Period) -> list[str]:
-    found = connection.execute(
+    """The days that were never computed, or only while they were open."""
+    rows = connection.execute(
         text(f"SELECT day, until FROM report_run WHERE {_OF_MONTH} AND state = 'published'"),
-        {
-            "report": report,
-            "first": month.first.isoformat(),
-            "last": month.last.isoformat(),
-        },
+        {"report": report, **month.bounds},
     )
-    was_open = {as_day(day): until is not None for day, until in found}
+    was_open = {as_day(day): until is not None for day, until in rows}
     never = [day for day in month.days() if day not in was_open]
+    still_open = [day for day in sorted(was_open) if was_open[day]]
     return [
-        f"{report}: {_told(days)} {words}: `sam-report run` computes it"
-        for days, words in (
-            (never, "never computed"),
-            ([day for day in sorted(was_open) if was_open[day]], "computed while still open"),
-        )
+        f"{report}: {', '.join(map(str, days))} {problem}: `sam-report run` computes it"
+        for days, problem in ((never, "never computed"), (still_open, "computed while still open"))
         if days
     ]
-
-
-def _told(days: Sequence[date]) -> str:
-    return ", ".join(map(str, days))

@@ -1,4 +1,4 @@
-"""The figures of a period: seconds added up, divided once, held against the targets."""
+"""The figures of a period, from seconds added up and divided once, and the targets they miss."""
 
 from __future__ import annotations
 
@@ -62,52 +62,50 @@ class Figure:
         return Fraction(100 * self.sites_known, self.sites_expected)
 
     def misses(self, targets: Targets) -> list[Miss]:
-        """The targets this figure misses; what is undefined misses none."""
-        lower = [
-            Miss("availability", self.availability, targets.availability)
-            if self.availability is not None and self.availability < targets.availability
-            else None,
-            Miss("reliability", self.reliability, targets.reliability)
-            if self.reliability is not None and self.reliability < targets.reliability
-            else None,
-            Miss("coverage", self.coverage, targets.coverage)
-            if self.coverage is not None and self.coverage < targets.coverage
-            else None,
-        ]
-        too_unknown = self.unknown is not None and self.unknown > targets.unknown
-        higher = (
-            Miss("unknown", self.unknown or Fraction(), targets.unknown) if too_unknown else None
+        """The targets this figure misses; an undefined value misses none."""
+        lower = (
+            ("availability", self.availability, targets.availability),
+            ("reliability", self.reliability, targets.reliability),
+            ("coverage", self.coverage, targets.coverage),
         )
-        return [miss for miss in (*lower, higher) if miss]
+        misses = [
+            Miss(what, value, target)
+            for what, value, target in lower
+            if value is not None and value < target
+        ]
+        if self.unknown is not None and self.unknown > targets.unknown:
+            misses.append(Miss("unknown", self.unknown, targets.unknown))
+        return misses
 
 
 def period_figures(connection: Connection, report: str, level: str, period: Period) -> list[Figure]:
     """The figures of every thing of a level over the period (availability rules 12 and 13)."""
     if level == GROUP:
-        return _groups(connection, report, period)
-    found = totals(connection, report, level, period)
-    return sorted(
-        (_figure(each.names, each.seconds, each.days, each.until) for each in found),
-        key=lambda figure: figure.names,
+        sites = list(day_figures(connection, report, SITE, period))
+        return list(map(group_total, group_means(day_members(connection, report, period), sites)))
+    figures = (
+        _figure(total.names, total.seconds, total.days, total.until)
+        for total in totals(connection, report, level, period)
     )
+    return sorted(figures, key=lambda figure: figure.names)
 
 
 def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
     """One figure for each thing, ordered by its names."""
     by_names: dict[Names, list[DayFigure]] = {}
-    for each in days:
-        by_names.setdefault(each.names, []).append(each)
+    for day in days:
+        by_names.setdefault(day.names, []).append(day)
     for names in sorted(by_names):
         own = by_names[names]
-        until = max((each.until for each in own if each.until is not None), default=None)
-        yield _figure(names, sum((each.seconds for each in own), Seconds()), len(own), until)
+        until = max((day.until for day in own if day.until is not None), default=None)
+        yield _figure(names, sum((day.seconds for day in own), Seconds()), len(own), until)
 
 
 def group_means(
     members: Iterable[tuple[date, Member]], sites: Iterable[DayFigure]
 ) -> list[GroupFigure]:
-    """Groups over several days: of each site the days on which it was a member, its last weight."""
-    seconds_on = {(each.day, each.names[0]): each.seconds for each in sites}
+    """Groups over several days: a site counts on its days as a member, with its last weight."""
+    seconds_on = {(figure.day, figure.names[0]): figure.seconds for figure in sites}
     newest: dict[tuple[str, str, str], Member] = {}
     totals: dict[tuple[str, str, str], Seconds] = {}
     for day, member in members:
@@ -130,8 +128,3 @@ def group_total(group: GroupFigure) -> Figure:
 
 def _figure(names: Names, total: Seconds, days: int, until: int | None) -> Figure:
     return Figure(names, total.availability, total.reliability, total, days, until)
-
-
-def _groups(connection: Connection, report: str, period: Period) -> list[Figure]:
-    sites = list(day_figures(connection, report, SITE, period))
-    return list(map(group_total, group_means(day_members(connection, report, period), sites)))
