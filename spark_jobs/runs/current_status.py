@@ -1,12 +1,11 @@
-"""The newest status of everything, and which expected instances are silent. Without Spark."""
+"""The newest status of everything, and the expected instances that are silent, without Spark."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
-from datetime import date
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
@@ -20,18 +19,18 @@ from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.runs.published import second_of
 
-# Where results are believed until the next one, silence is what a report no longer looks back to.
+# For results that are valid until the next one: a report does not look back further.
 SILENT_AFTER_S = 2 * DAY_S
 
 _Instance = tuple[str, str, str, str]
 """site, flavour, host, metric"""
 
-# What is worst comes first.
+# The worst comes first.
 HARM = ("CRITICAL", "UNKNOWN", "WARNING", "OK")
 _MAX_SUMMARY = 80
 
 _COLUMNS = "site, service_flavour, host_name, metric_name, vo, status, since, measured_at"
-# By the hosts: else the database would build the status of everything to find a site's.
+# Selected by host: otherwise the database would build all statuses to find those of a site.
 _OF_HOSTS = f"SELECT {_COLUMNS}, summary FROM current_status WHERE host_name IN :hosts"
 _OF_ALL = f"SELECT {_COLUMNS}, '' FROM current_status"
 _NEWEST_PROFILES = (
@@ -40,11 +39,14 @@ _NEWEST_PROFILES = (
     " GROUP BY report) AS n ON n.report = r.report AND n.day = r.day"
     " WHERE r.state = 'published' ORDER BY r.report"
 )
+_NO_PROFILE = (
+    "which instances are expected is not known: no profile in [report] of sam.toml, and nothing"
+    " is published"
+)
 
 
-@dataclass(frozen=True)
-class Status:
-    """The newest status of a metric of an endpoint, as one VO sees it; no site: in no topology."""
+class Status(NamedTuple):
+    """The newest status of a metric of an endpoint for one VO; no site: not in the topology."""
 
     site: str
     service_flavour: str
@@ -59,10 +61,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Silent:
-    """An expected instance without a status, or with one too old to be believed.
-
-    `reports` are those that expect it, `last` is its newest status.
-    """
+    """An instance that `reports` expect, whose newest status `last` is missing or has expired."""
 
     site: str
     service_flavour: str
@@ -83,13 +82,12 @@ class SiteNow:
     counts: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", Counter(each.status for each in self.statuses))
+        object.__setattr__(self, "counts", Counter(status.status for status in self.statuses))
 
 
 def published_profiles(connection: Connection) -> list[Profile]:
     """The profile of each report's newest published day."""
-    found = connection.execute(text(_NEWEST_PROFILES))
-    return [recorded_profile(row[1]) for row in found]
+    return [recorded_profile(row[1]) for row in connection.execute(text(_NEWEST_PROFILES))]
 
 
 def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile]:
@@ -98,102 +96,139 @@ def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile
     Raises:
         ReportUsage: none has that name.
     """
-    chosen = [each for each in profiles if name in (None, each.name)]
+    chosen = [profile for profile in profiles if name in (None, profile.name)]
     if name is not None and not chosen:
-        near = did_you_mean_or_list(name, [each.name for each in profiles])
+        near = did_you_mean_or_list(name, [profile.name for profile in profiles])
         raise ReportUsage(f"no report {name}: {near}")
     return chosen
 
 
 def read_site(connection: Connection, site: str, profiles: Sequence[Profile], now: int) -> SiteNow:
-    """A site's statuses and silences.
+    """The statuses and the silent instances of a site.
 
     Raises:
-        ReportUsage: the topology has never heard of it.
+        ReportUsage: the topology never had the site.
     """
-    topology = memberships(connection, _today(now), site)
+    day = moment(now).date()
+    topology = memberships(connection, Period(day, day), site)
     if not topology:
-        _require_site(connection, site)
-    hosts = sorted({each.host_name for each in topology})
+        known = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
+        if site not in known:
+            raise ReportUsage(f"no site {site}: {did_you_mean_or_list(site, known)}")
+    hosts = sorted({membership.host_name for membership in topology})
     statement = text(_OF_HOSTS).bindparams(bindparam("hosts", expanding=True))
-    found = connection.execute(statement, {"hosts": hosts}) if hosts else ()
-    statuses = [each for each in map(_status, found) if each.site == site]
+    rows = connection.execute(statement, {"hosts": hosts}) if hosts else ()
+    statuses = [status for status in map(_status, rows) if status.site == site]
     return _site_now(site, now, statuses, topology, profiles)
 
 
 def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) -> list[SiteNow]:
-    """All sites, without their summaries; those with the most harm come first."""
-    by_site: dict[str, list[Status]] = {}
-    for each in map(_status, connection.execute(text(_OF_ALL))):
-        by_site.setdefault(each.site, []).append(each)
-    topology: dict[str, list[Membership]] = {}
-    for membership in memberships(connection, _today(now)):
-        topology.setdefault(membership.site, []).append(membership)
+    """All sites without summaries, the most harmed ones first."""
+    statuses: dict[str, list[Status]] = defaultdict(list)
+    for status in map(_status, connection.execute(text(_OF_ALL))):
+        statuses[status.site].append(status)
+    day = moment(now).date()
+    topology: dict[str, list[Membership]] = defaultdict(list)
+    for membership in memberships(connection, Period(day, day)):
+        topology[membership.site].append(membership)
     sites = [
-        _site_now(site, now, by_site.get(site, []), topology.get(site, []), profiles)
-        for site in sorted({*by_site, *topology})
+        _site_now(site, now, statuses[site], topology[site], profiles)
+        for site in sorted({*statuses, *topology})
     ]
-    return sorted(sites, key=_by_harm)
+
+    def harm(site: SiteNow) -> tuple[object, ...]:
+        critical, *others = (-site.counts.get(name, 0) for name in HARM[:-1])
+        return (critical, -len(site.silent), *others, site.site)
+
+    return sorted(sites, key=harm)
 
 
 def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
-    """The site as a table, then the silent ones."""
-    return "\n".join(_site_lines(now, profiles))
+    """A site's statuses as a table, then the silent instances."""
+    counts = [f"{now.counts[name]} {name}" for name in HARM if now.counts.get(name)]
+    if now.silent:
+        counts.append(f"{len(now.silent)} silent")
+    lines = [f"{now.site}, now: {', '.join(counts) or 'nothing was ever measured'}"]
+    if now.statuses:
+        columns = ["status", "for", "measured", "flavour", "host", "metric", "vo", "summary"]
+        rows: list[list[object]] = [
+            [
+                status.status,
+                duration(max(0, now.at - status.since)),
+                f"{duration(max(0, now.at - status.measured))} ago",
+                status.service_flavour,
+                status.host_name,
+                status.metric_name,
+                status.vo,
+                one_line(status.summary, _MAX_SUMMARY),
+            ]
+            for status in now.statuses
+        ]
+        lines += ["", command.text_table(columns, rows)]
+    if now.silent:
+        lines += ["", "silent: expected, but without a result that is still valid"]
+    for silent in now.silent:
+        last = "no result at all"
+        if silent.last is not None:
+            age = duration(max(0, now.at - silent.last.measured))
+            last = f"last {silent.last.status} {age} ago"
+        lines.append(
+            f"  {silent.service_flavour} {silent.host_name} {silent.metric_name}: {last}"
+            f" (expected by {', '.join(silent.reports)})"
+        )
+    if not profiles:
+        lines += ["", _NO_PROFILE]
+    return "\n".join(lines)
 
 
 def sites_text(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> str:
     """A line for each site."""
     rows = [
-        [each.site or "(no site)", *(each.counts.get(name, 0) for name in HARM), len(each.silent)]
-        for each in sites
+        [site.site or "(no site)", *(site.counts.get(name, 0) for name in HARM), len(site.silent)]
+        for site in sites
     ]
     table = command.text_table(["site", *HARM, "silent"], rows)
     return table if profiles else f"{table}\n\n{_NO_PROFILE}"
 
 
 def site_json(now: SiteNow) -> dict[str, Any]:
-    """Everything of a site."""
+    """Everything about a site."""
     return {
         **summary_json(now),
-        "statuses": [_status_json(each) for each in now.statuses],
+        "statuses": [
+            {
+                "service_flavour": status.service_flavour,
+                "host_name": status.host_name,
+                "metric_name": status.metric_name,
+                "vo": status.vo,
+                "status": status.status,
+                "since": moment(status.since),
+                "measured_at": moment(status.measured),
+                "summary": status.summary,
+            }
+            for status in now.statuses
+        ],
         "silent_instances": [
             {
-                "service_flavour": each.service_flavour,
-                "host_name": each.host_name,
-                "metric_name": each.metric_name,
-                "reports": list(each.reports),
-                "measured_at": None if each.last is None else moment(each.last.measured),
+                "service_flavour": silent.service_flavour,
+                "host_name": silent.host_name,
+                "metric_name": silent.metric_name,
+                "reports": list(silent.reports),
+                "measured_at": None if silent.last is None else moment(silent.last.measured),
             }
-            for each in now.silent
+            for silent in now.silent
         ],
     }
 
 
 def summary_json(now: SiteNow) -> dict[str, Any]:
-    """How many statuses of each kind a site has."""
+    """The number of a site's statuses of each kind."""
     return {
         "site": now.site,
         "now": moment(now.at),
         **{name.lower(): now.counts.get(name, 0) for name in HARM},
         "silent": len(now.silent),
     }
-
-
-_NO_PROFILE = (
-    "which instances are expected is not known: no profile in [report] of sam.toml, and nothing"
-    " is published"
-)
-
-
-def _today(now: int) -> Period:
-    day = moment(now).date()
-    return Period(day, day)
-
-
-def _require_site(connection: Connection, site: str) -> None:
-    known = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
-    if site not in known:
-        raise ReportUsage(f"no site {site}: {did_you_mean_or_list(site, known)}")
 
 
 def _status(row: Any) -> Status:
@@ -209,100 +244,24 @@ def _site_now(
     topology: Sequence[Membership],
     profiles: Sequence[Profile],
 ) -> SiteNow:
-    ordered = sorted(statuses, key=lambda each: (HARM.index(each.status), astuple(each)[1:5]))
-    return SiteNow(site, now, ordered, list(_silent(statuses, topology, profiles, now)))
-
-
-def _silent(
-    statuses: Iterable[Status],
-    topology: Sequence[Membership],
-    profiles: Sequence[Profile],
-    now: int,
-) -> Iterator[Silent]:
-    by_names: dict[_Instance, list[Status]] = {}
-    for each in statuses:
-        names = (each.site, each.service_flavour, each.host_name, each.metric_name)
-        by_names.setdefault(names, []).append(each)
-    found: dict[_Instance, tuple[list[str], Status | None]] = {}
+    statuses_of: dict[tuple[str, ...], list[Status]] = defaultdict(list)
+    for status in statuses:
+        statuses_of[status[:4]].append(status)
+    silent: dict[_Instance, tuple[list[str], Status | None]] = {}
     for profile in profiles:
-        for names in _expected(topology, profile, moment(now).date(), now):
-            last = _newest(by_names.get(names, ()), profile)
-            believed = profile.validity(names[3]) or SILENT_AFTER_S
-            if last is None or last.measured + believed <= now:
-                reports, seen = found.get(names, ([], None))
-                found[names] = ([*reports, profile.name], seen or last)
-    for names, (reports, last) in sorted(found.items(), key=lambda item: item[0]):
-        yield Silent(*names, reports=reports, last=last)
-
-
-def _expected(
-    topology: Sequence[Membership], profile: Profile, day: date, now: int
-) -> Iterator[_Instance]:
-    for each in expect(day, topology, (), (), profile, now).endpoints:
-        for metric in profile.metrics_of(each.service_flavour):
-            yield each.site, each.service_flavour, each.host_name, metric
-
-
-def _newest(statuses: Iterable[Status], profile: Profile) -> Status | None:
-    """Of those that count in the profile (availability rule 2)."""
-    own = [each for each in statuses if profile.vo in (None, each.vo)]
-    return max(own, key=lambda each: each.measured, default=None)
-
-
-def _by_harm(now: SiteNow) -> tuple[object, ...]:
-    bad = [-now.counts.get(name, 0) for name in HARM[:-1]]
-    return (bad[0], -len(now.silent), *bad[1:], now.site)
-
-
-def _site_lines(now: SiteNow, profiles: Sequence[Profile]) -> Iterator[str]:
-    counts = [f"{now.counts[name]} {name}" for name in HARM if now.counts.get(name)]
-    silent = [f"{len(now.silent)} silent"] if now.silent else []
-    yield f"{now.site}, now: {', '.join([*counts, *silent]) or 'nothing was ever measured'}"
-    if now.statuses:
-        yield ""
-        yield command.text_table(
-            ["status", "for", "measured", "flavour", "host", "metric", "vo", "summary"],
-            [_cells(each, now.at) for each in now.statuses],
-        )
-    if now.silent:
-        yield ""
-        yield "silent: expected, and without a result that is believed"
-        yield from (f"  {_silent_words(each, now.at)}" for each in now.silent)
-    if not profiles:
-        yield ""
-        yield _NO_PROFILE
-
-
-def _cells(status: Status, at: int) -> list[object]:
-    return [
-        status.status,
-        duration(max(0, at - status.since)),
-        f"{duration(max(0, at - status.measured))} ago",
-        status.service_flavour,
-        status.host_name,
-        status.metric_name,
-        status.vo,
-        one_line(status.summary, _MAX_SUMMARY),
-    ]
-
-
-def _silent_words(silent: Silent, at: int) -> str:
-    names = f"{silent.service_flavour} {silent.host_name} {silent.metric_name}"
-    expected = f"(expected by {', '.join(silent.reports)})"
-    if silent.last is None:
-        return f"{names}: no result at all {expected}"
-    age = duration(max(0, at - silent.last.measured))
-    return f"{names}: last {silent.last.status} {age} ago {expected}"
-
-
-def _status_json(status: Status) -> dict[str, Any]:
-    return {
-        "service_flavour": status.service_flavour,
-        "host_name": status.host_name,
-        "metric_name": status.metric_name,
-        "vo": status.vo,
-        "status": status.status,
-        "since": moment(status.since),
-        "measured_at": moment(status.measured),
-        "summary": status.summary,
-    }
+        for endpoint in expect(moment(now).date(), topology, (), (), profile, now).endpoints:
+            for metric in profile.metrics_of(endpoint.service_flavour):
+                names = (*endpoint, metric)
+                # Only results of the profile's VO count (availability rule 2).
+                own = [s for s in statuses_of.get(names, ()) if profile.vo in (None, s.vo)]
+                last = max(own, key=lambda status: status.measured, default=None)
+                valid_s = profile.validity(metric) or SILENT_AFTER_S
+                if last is None or last.measured + valid_s <= now:
+                    reports, known = silent.get(names, ([], None))
+                    silent[names] = ([*reports, profile.name], known or last)
+    return SiteNow(
+        site,
+        now,
+        sorted(statuses, key=lambda status: (HARM.index(status.status), status[1:5])),
+        [Silent(*names, *silent[names]) for names in sorted(silent)],
+    )

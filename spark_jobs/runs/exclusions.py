@@ -1,13 +1,12 @@
-"""Exclusions (availability rule 7): entered, taken back, listed.
+"""Exclusions (availability rule 7): add, remove and list them.
 
-The database marks the days that one touches, so that the next `sam-report run --due` obeys.
+The database marks the days they touch, so that the next `sam-report run --due` computes these.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -36,7 +35,7 @@ _REMOVE = text(
 
 @dataclass(frozen=True)
 class ExclusionEntry:
-    """An exclusion as it was entered, and perhaps taken back."""
+    """An exclusion as it was added, and possibly removed."""
 
     exclusion: Exclusion
     added_at: datetime
@@ -45,7 +44,7 @@ class ExclusionEntry:
 
 
 def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
-    """Enter it, from now on in force; its id (the one it has is not looked at)."""
+    """Add it, in force from now on, and return its id; the one in `exclusion` is ignored."""
     row = {
         **asdict(exclusion),
         "start": stored_time(connection, exclusion.start),
@@ -57,12 +56,12 @@ def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
 
 
 def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exclusion:
-    """Take one back; it stays on record.
+    """Remove an exclusion, which stays on record.
 
     Raises:
-        ReportUsage: there is none of that id, or it was taken back before.
+        ReportUsage: there is none with that id, or it was removed before.
     """
-    known = {each.exclusion.exclusion_id: each for each in entries(connection)}
+    known = {entry.exclusion.exclusion_id: entry for entry in entries(connection)}
     if exclusion_id not in known:
         raise ReportUsage(f"no exclusion {exclusion_id}: `sam-report exclusion list` shows them")
     row = {"exclusion_id": exclusion_id, "now": stored_time(connection, now), "who": who}
@@ -73,22 +72,25 @@ def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exc
 
 
 def entries(connection: Connection) -> list[ExclusionEntry]:
-    """Everything that was ever entered, by start."""
-    found = connection.execute(
+    """All exclusions that were ever added, ordered by start."""
+    rows = connection.execute(
         text(
             f"SELECT {_COLUMNS}, added_at, removed_at, removed_by FROM exclusion_history"
             " ORDER BY start_s, exclusion_id"
         )
     )
-    return [_entry(tuple(row)) for row in found]
+    return [
+        ExclusionEntry(
+            Exclusion(*row[:11]),
+            as_moment(row.added_at),
+            None if row.removed_at is None else as_moment(row.removed_at),
+            row.removed_by,
+        )
+        for row in rows
+    ]
 
 
 def frozen_before(connection: Connection, exclusion: Exclusion) -> date | None:
-    """Its days before this one stay as they are, as results were pruned; none: they don't."""
-    kept = horizon(connection)
-    return kept if kept is not None and exclusion.start < day_start(kept) else None
-
-
-def _entry(row: tuple[Any, ...]) -> ExclusionEntry:
-    removed_at = None if row[12] is None else as_moment(row[12])
-    return ExclusionEntry(Exclusion(*row[:11]), as_moment(row[11]), removed_at, row[13])
+    """The day before which its days stay as they are, as results were pruned; None if none do."""
+    first = horizon(connection)
+    return first if first is not None and exclusion.start < day_start(first) else None

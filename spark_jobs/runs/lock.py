@@ -1,7 +1,7 @@
 """One run of a report at a time: a second one waits, and then computes only what is left to do.
 
-PostgreSQL holds the locks for a session that does nothing else; beside an SQLite file there is a
-file for all reports. Both are free again when their holder dies, however it dies.
+On PostgreSQL a session that does nothing else holds the locks; beside an SQLite file there is one
+lock file for all reports. Both are released when their holder dies, however it dies.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy import Engine, TextClause, text
 
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
@@ -21,12 +22,12 @@ from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.errors import DATABASE_ERRORS, translated
 
-# Each try is short, so that an interrupt is heard at once.
+# Each attempt is short, so that an interrupt takes effect at once.
 _PAUSE_S = 0.5
 
 _KEY = "hashtextextended('sam report ' || :report, 0)"
 _TRY = text(f"SELECT pg_try_advisory_lock({_KEY})")
-# The time only if it is the same login's, or ours to see.
+# The time is null unless the session is of the same login, or we may see it.
 _HOLDER = text(f"""
     SELECT format('process %s of %s', a.pid, a.usename), a.backend_start
     FROM pg_locks AS l
@@ -38,58 +39,62 @@ _HOLDER = text(f"""
 
 
 @contextmanager
-def run_lock(engine: Engine, reports: Iterable[str], tell: Callable[[str], None]) -> Iterator[None]:
-    """Nobody else computes or seals these reports meanwhile.
+def run_lock(engine: Engine, reports: Iterable[str], warn: Callable[[str], None]) -> Iterator[None]:
+    """Nobody else computes or seals these reports during the block.
 
-    Whoever has to wait tells so once, with who is at it.
+    If it has to wait, it says so once, and who holds the lock.
 
     Raises:
-        DatabaseAway: it can't be asked.
+        DatabaseAway: the database cannot be reached.
     """
     lock = _file_lock if engine.dialect.name == "sqlite" else _session_lock
-    # In order: of two that want the same ones, none waits for the other half-way.
-    with lock(engine, sorted(set(reports)), tell):
+    # In order: of two that want the same locks, neither waits for the other half-way.
+    with lock(engine, sorted(set(reports)), warn):
         yield
 
 
 @contextmanager
 def _session_lock(
-    engine: Engine, reports: Iterable[str], tell: Callable[[str], None]
+    engine: Engine, reports: Iterable[str], warn: Callable[[str], None]
 ) -> Iterator[None]:
     try:
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        # Never given to anybody else: its end is the end of the locks.
+        # It never returns to the pool: its end is the end of the locks.
         connection.detach()
     except DATABASE_ERRORS as error:
         raise translated(error, name_of(engine)) from error
+
+    def first(statement: TextClause, report: str) -> tuple[Any, ...]:
+        try:
+            return tuple(connection.execute(statement, {"report": report}).first() or ())
+        except DATABASE_ERRORS as error:
+            raise translated(error, name_of(engine)) from error
+
+    def is_ours(report: str) -> bool:
+        return bool(first(_TRY, report)[0])
+
+    def holder(report: str) -> str:
+        process, since = first(_HOLDER, report) or ("", None)
+        return f"{process}, since {format_time(since)}" if since else process
+
     with connection:
         for report in reports:
-            _take(connection, report, tell)
+            _wait(report, partial(is_ours, report), partial(holder, report), warn)
         yield
-
-
-def _take(connection: Connection, report: str, tell: Callable[[str], None]) -> None:
-    def is_ours() -> bool:
-        return bool(_first(connection, _TRY, report)[0])
-
-    def told() -> None:
-        holder, since = _first(connection, _HOLDER, report) or ("", None)
-        when = f", since {format_time(since)}" if since else ""
-        tell(_words(report, f"{holder}{when}"))
-
-    _wait(is_ours, told)
 
 
 @contextmanager
 def _file_lock(
-    engine: Engine, reports: Iterable[str], tell: Callable[[str], None]
+    engine: Engine, reports: Iterable[str], warn: Callable[[str], None]
 ) -> Iterator[None]:
     path = f"{engine.get_execution_options()['sam_file']}-report.lock"
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _wait(
+            ", ".join(reports),
             lambda: flock_at_once(file),
-            lambda: tell(_words(", ".join(reports), os.pread(file, 200, 0).decode())),
+            lambda: os.pread(file, 200, 0).decode(),
+            warn,
         )
         os.ftruncate(file, 0)
         now = format_time(datetime.now(UTC))
@@ -99,22 +104,14 @@ def _file_lock(
         os.close(file)
 
 
-def _wait(is_ours: Callable[[], bool], tell: Callable[[], None]) -> None:
-    if is_ours():
+def _wait(
+    report: str, lock: Callable[[], bool], holder: Callable[[], str], warn: Callable[[str], None]
+) -> None:
+    """Try to lock until it succeeds; warn once, with the holder if it is known."""
+    if lock():
         return
-    tell()
-    while not is_ours():
+    by = holder()
+    known = f" ({by})" if by else ""
+    warn(f"report {report}: another run is under way{known}: waiting until it has ended")
+    while not lock():
         time.sleep(_PAUSE_S)
-
-
-def _first(connection: Connection, statement: TextClause, report: str) -> tuple[Any, ...]:
-    """The first row of the answer, or nothing."""
-    try:
-        return tuple(connection.execute(statement, {"report": report}).first() or ())
-    except DATABASE_ERRORS as error:
-        raise translated(error, name_of(connection.engine)) from error
-
-
-def _words(report: str, holder: str) -> str:
-    at_it = f" ({holder})" if holder else ""
-    return f"report {report}: another run is under way{at_it}: waiting until it has ended"

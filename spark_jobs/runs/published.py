@@ -1,4 +1,4 @@
-"""Reads published figures and timelines back, without Spark."""
+"""Reads published figures and timelines, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.schema.times import parse_time
+from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
-# Of a long answer, how many rows are in memory at a time.
+# How many rows of a large result are in memory at a time.
 _BATCH_ROWS = 10_000
 
 # The epoch second of a time that a view gives as text or timestamptz.
@@ -33,7 +33,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class DayFigure:
-    """The seconds of one thing on one day; `until` where the day was still open."""
+    """The seconds of one thing on one day; `until` is set if the day was still open."""
 
     day: date
     names: Names
@@ -43,7 +43,7 @@ class DayFigure:
 
 @dataclass(frozen=True)
 class Total:
-    """The seconds of one thing on all its days together; `until` where one was still open."""
+    """The seconds of one thing over all its days; `until` is set if one was still open."""
 
     names: Names
     seconds: Seconds
@@ -53,7 +53,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Trend:
-    """How often a thing changed within its days, and the first and last change of them all."""
+    """How often a thing changed within its days, with the first and the last change."""
 
     names: Names
     changes: int
@@ -65,7 +65,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Segment:
-    """A status held in [start, end), epoch seconds."""
+    """A status in [start, end), epoch seconds."""
 
     day: date
     level: str
@@ -79,8 +79,8 @@ class Segment:
 class Run:
     """The published run of a day.
 
-    It has read results up to `newest_result`, and these downtimes and exclusions: the ones that
-    touched the day, also those that changed nothing.
+    It read results up to `newest_result`; `downtimes` and `exclusions` are all that touched the
+    day, even if they changed nothing.
     """
 
     run_id: int
@@ -114,7 +114,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The newest run of a sealed day: how many published figures it would change, and why."""
+    """The newest run of a sealed day; `figures` is how many published figures it would change."""
 
     report: str
     day: date
@@ -124,40 +124,58 @@ class Candidate:
 
 
 def published_reports(connection: Connection, name: str | None, period: Period) -> list[str]:
-    """The reports with figures for some day of the period; all of them, or just `name`.
+    """The reports with figures for some day of the period: all of them, or only `name`.
 
     Raises:
         ReportUsage: no report has that name, on any day.
     """
-    found = connection.scalars(
+    reports = connection.scalars(
         text(
             "SELECT DISTINCT report FROM report_run"
             " WHERE state = 'published' AND day BETWEEN :first AND :last ORDER BY report"
         ),
-        _bounds(period),
+        period.bounds,
     ).all()
     if name is None:
-        return list(found)
+        return list(reports)
     known = connection.scalars(text("SELECT DISTINCT report FROM report_run ORDER BY report")).all()
     if name not in known:
         raise ReportUsage(f"no report {name}: there are {', '.join(known) or 'none'}")
-    return [report for report in found if report == name]
+    return [report for report in reports if report == name]
 
 
 def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
-    """The runs behind the figures, a day each."""
+    """The runs behind the figures, one for each day."""
     columns = (
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
         " software_version, who, profile, newest_result, downtimes, exclusions"
     )
-    found = connection.execute(
+    rows = connection.execute(
         text(
             f"SELECT {columns} FROM report_run WHERE report = :report AND state = 'published'"
             " AND day BETWEEN :first AND :last ORDER BY day"
         ),
-        {"report": report, **_bounds(period)},
+        {"report": report, **period.bounds},
     )
-    return [_run(tuple(row)) for row in found]
+    return [
+        Run(
+            run_id=row.run_id,
+            day=as_day(row.day),
+            finished_at="" if row.finished_at is None else format_time(as_moment(row.finished_at)),
+            until=_second_or_none(row.until),
+            results_read=row.results_read or 0,
+            results_ignored=json.loads(row.results_ignored or "{}"),
+            instances=row.instances or 0,
+            input_digest=row.input_digest or "",
+            software_version=row.software_version or "",
+            who=row.who or "",
+            profile=recorded_profile(row.profile),
+            newest_result=row.newest_result,
+            downtimes=[Downtime(**downtime) for downtime in json.loads(row.downtimes)],
+            exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
+        )
+        for row in rows
+    ]
 
 
 def until_of(runs: Iterable[Run]) -> int | None:
@@ -172,20 +190,20 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
 
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
-    """What waits for the next seal of the months of the period; of all reports, or just one."""
-    found = connection.execute(
+    """The candidates for the next seal of the period's months, of all reports or of one."""
+    rows = connection.execute(
         text(
             "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
             " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
             " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
             " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
         ),
-        {"report": report, **_bounds(period)},
+        {"report": report, **period.bounds},
     )
     # All changes of one run have the same reason: the inputs that differ.
     return [
         Candidate(row[0], as_day(row[1]), row[2], row[4], row[3].split(", ") if row[3] else [])
-        for row in found
+        for row in rows
     ]
 
 
@@ -194,15 +212,15 @@ def day_figures(
 ) -> Iterator[DayFigure]:
     """The stored seconds of every thing of a level, day by day."""
     names = NAMES[level]
-    found = connection.execute(
+    rows = connection.execute(
         text(
             f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
             f" WHERE report = :report AND day BETWEEN :first AND :last"
             f" ORDER BY day, {', '.join(names)}"
         ),
-        {"report": report, **_bounds(period)},
+        {"report": report, **period.bounds},
     )
-    for row in found:
+    for row in rows:
         end = 2 + len(names)
         seconds = Seconds(*row[end:])
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
@@ -212,47 +230,56 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
     """The seconds of every thing of a level, added up by the database, ordered by names."""
     names = NAMES[level]
     sums = ", ".join(f"sum({name})" for name in SECONDS)
-    if level == METRIC:  # figures are stored of the others
+    if level == METRIC:  # which has no stored figures
         source, until, condition = "status_trend", "NULL", " AND level = 'metric'"
     else:
         source, until, condition = f"{level}_availability", "max(until)", ""
-    found = connection.execute(
+    rows = connection.execute(
         text(
             f"SELECT count(*), {until}, {sums}, {', '.join(names)} FROM {source}"
             f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
             f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
         ),
-        {"report": report, **_bounds(period)},
+        {"report": report, **period.bounds},
         execution_options={"yield_per": _BATCH_ROWS},
     )
-    return (_total(tuple(row)) for row in found)
+    return (_total(tuple(row)) for row in rows)
 
 
 def trends(connection: Connection, report: str, level: str, period: Period) -> Iterator[Trend]:
     """How often every thing of a level changed its status."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
     names = NAMES[level]
-    found = connection.execute(
+    rows = connection.execute(
         text(
             f"SELECT count(*), min(first_change), max(last_change), {sums}, {', '.join(names)}"
             " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
             f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
         ),
-        {"report": report, "level": level, **_bounds(period)},
+        {"report": report, "level": level, **period.bounds},
         execution_options={"yield_per": _BATCH_ROWS},
     )
-    return (_trend(tuple(row)) for row in found)
+    end = 4 + len(SECONDS)
+    for row in rows:
+        yield Trend(
+            names=tuple(row[end:]),
+            changes=int(row[3]),
+            first_change=_second_or_none(row[1]),
+            last_change=_second_or_none(row[2]),
+            days=row[0],
+            seconds=Seconds(*map(int, row[4:end])),
+        )
 
 
 def group_site_totals(
     connection: Connection, report: str, period: Period, top: tuple[str, str]
 ) -> Iterator[Total]:
-    """The same of sites on the days they were in a group; the names begin with the group's.
+    """The totals of sites in each group, on their days as members; the group's names come first.
 
-    Days on which a site was in none are those of the group `top`, its type and name.
+    The days on which a site was in no group belong to the group `top`, a type and a name.
     """
     sums = ", ".join(f"sum(s.{name})" for name in SECONDS)
-    found = connection.execute(
+    rows = connection.execute(
         text(
             f"SELECT count(*), max(s.until), {sums}, coalesce(g.group_type, :top_type),"
             " coalesce(g.group_name, :top_name), s.site FROM site_availability AS s"
@@ -261,23 +288,23 @@ def group_site_totals(
             " WHERE s.report = :report AND s.day BETWEEN :first AND :last"
             " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
         ),
-        {"report": report, "top_type": top[0], "top_name": top[1], **_bounds(period)},
+        {"report": report, "top_type": top[0], "top_name": top[1], **period.bounds},
     )
-    return (_total(tuple(row)) for row in found)
+    return (_total(tuple(row)) for row in rows)
 
 
 def day_members(
     connection: Connection, report: str, period: Period
 ) -> Iterator[tuple[date, Member]]:
-    """The sites that counted in each group, day by day."""
-    found = connection.execute(
+    """The sites that were in each group, day by day."""
+    rows = connection.execute(
         text(
             "SELECT day, group_type, group_name, site, weight FROM report_group_site"
             " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
         ),
-        {"report": report, **_bounds(period)},
+        {"report": report, **period.bounds},
     )
-    return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in found)
+    return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in rows)
 
 
 def timeline(
@@ -311,7 +338,7 @@ def timeline(
             f"{''.join(f' AND {condition}' for condition in conditions)}"
             f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
         ),
-        {"report": report, "site": site, "level": level, **_bounds(period)},
+        {"report": report, "site": site, "level": level, **period.bounds},
         execution_options={"yield_per": _BATCH_ROWS},
     )
     for day, of_level, *rest in rows:
@@ -321,27 +348,8 @@ def timeline(
 
 
 def as_moment(value: str | datetime) -> datetime:
-    """A time as a view gives it: text on SQLite."""
+    """A time read from a view, which is text on SQLite."""
     return parse_time(value) if isinstance(value, str) else value
-
-
-def _run(row: tuple[Any, ...]) -> Run:
-    return Run(
-        run_id=row[0],
-        day=as_day(row[1]),
-        finished_at=_told(row[2]),
-        until=_second_or_none(row[3]),
-        results_read=row[4] or 0,
-        results_ignored=json.loads(row[5] or "{}"),
-        instances=row[6] or 0,
-        input_digest=row[7] or "",
-        software_version=row[8] or "",
-        who=row[9] or "",
-        profile=recorded_profile(row[10]),
-        newest_result=row[11],
-        downtimes=[Downtime(**each) for each in json.loads(row[12])],
-        exclusions=[Exclusion(**each) for each in json.loads(row[13])],
-    )
 
 
 def _total(row: tuple[Any, ...]) -> Total:
@@ -349,32 +357,10 @@ def _total(row: tuple[Any, ...]) -> Total:
     return Total(row[end:], Seconds(*map(int, row[2:end])), row[0], _second_or_none(row[1]))
 
 
-def _trend(row: tuple[Any, ...]) -> Trend:
-    end = 4 + len(SECONDS)
-    return Trend(
-        names=row[end:],
-        changes=int(row[3]),
-        first_change=_second_or_none(row[1]),
-        last_change=_second_or_none(row[2]),
-        days=row[0],
-        seconds=Seconds(*map(int, row[4:end])),
-    )
-
-
-def _bounds(period: Period) -> dict[str, str]:
-    return {"first": period.first.isoformat(), "last": period.last.isoformat()}
-
-
 def second_of(value: str | datetime) -> int:
-    """The epoch second of a time as a view gives it: text on SQLite, a datetime on PostgreSQL."""
+    """The epoch second of a time read from a view."""
     return int(as_moment(value).timestamp())
 
 
 def _second_or_none(value: str | datetime | None) -> int | None:
     return None if value is None else second_of(value)
-
-
-def _told(value: str | datetime | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%SZ")
