@@ -10,6 +10,7 @@ from sam_pipeline.schema.net.resolver import Resolver
 
 MAX_ANSWER_BYTES = 65536
 END = b"\r\n\r\n"
+LOGIN = b"proxy-authenticate"
 
 
 def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
@@ -51,44 +52,25 @@ def _pass_through(channel: Channel, proxy: Proxy, broker: Broker) -> None:
     lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
     try:
         channel.send("\r\n".join([*lines, "", ""]).encode())
-        head, end, rest = _answer(channel).partition(END)
+        answer = b""
+        while END not in answer and len(answer) < MAX_ANSWER_BYTES:
+            data = channel.receive()
+            if not data:
+                break
+            answer += data
+        head, end, rest = answer.partition(END)
     except OSError as error:
         raise OSError(f"{proxy}: {words_of(error)}") from error
-    status, reason = _status(head)
+    line, *fields = head.split(b"\r\n")
+    version, _, rest_of_line = line.decode("latin-1").partition(" ")
+    code, _, reason = rest_of_line.partition(" ")
+    is_http = version.startswith("HTTP/1.") and len(code) == 3 and code.isdecimal()
+    status = int(code) if is_http else 0
     if not end or not status:
-        raise OSError(f"{proxy}: its answer to CONNECT is no HTTP")
+        raise OSError(f"{proxy}: its answer to CONNECT is not HTTP")
     if not 200 <= status < 300:
-        raise OSError(proxy.refusal(status, reason, _header(head, b"proxy-authenticate")))
+        pairs = (field.partition(b":") for field in fields)
+        wanted = [v.strip().decode("latin-1") for k, _, v in pairs if k.strip().lower() == LOGIN]
+        raise OSError(proxy.refusal(status, reason, ", ".join(wanted)))
     if rest:  # a broker never speaks first
         raise OSError(f"{proxy}: it sends more than its answer to CONNECT")
-
-
-def _answer(channel: Channel) -> bytes:
-    """What came up to the end of the headers; less when it closed, or sends without end."""
-    answer = b""
-    while END not in answer and len(answer) < MAX_ANSWER_BYTES:
-        data = channel.receive()
-        if not data:
-            break
-        answer += data
-    return answer
-
-
-def _status(head: bytes) -> tuple[int, str]:
-    """Status and reason of the answer; status 0 where it is no HTTP."""
-    line = head.split(b"\r\n", 1)[0].decode("latin-1")
-    version, _, rest = line.partition(" ")
-    code, _, reason = rest.partition(" ")
-    if not version.startswith("HTTP/1.") or len(code) != 3 or not code.isdecimal():
-        return 0, ""
-    return int(code), reason
-
-
-def _header(head: bytes, name: bytes) -> str:
-    """All values of a header, with commas."""
-    values = []
-    for line in head.split(b"\r\n")[1:]:
-        found, _, value = line.partition(b":")
-        if found.strip().lower() == name:
-            values.append(value.strip().decode("latin-1"))
-    return ", ".join(values)

@@ -144,35 +144,27 @@ class ActiveMQRest(OneByOne):
 
 def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
     kind, name = destination_of(message)
-    form = _form(message)
+    if not message.body:
+        raise CannotTravel("nothing to send: the body is empty")
+    try:
+        text = message.body.decode()
+    except UnicodeDecodeError:
+        raise CannotTravel("the body is not UTF-8 text, a form carries nothing else") from None
+    if "\0" in text:
+        raise CannotTravel("the body holds a NUL, a form carries text only")
+    fields = [("body", text)]
+    for header, value in travelling_headers(message).items():
+        if header not in _SERVLETS and not header.startswith("JMS"):
+            fields.append((header, value))
+    form = "&".join(
+        f"{quote_plus(field)}={quote_plus(value, safe=_UNESCAPED, errors='replace')}"
+        for field, value in fields
+    ).encode()
     if len(form) > MAX_FORM_BYTES:
         raise CannotTravel(
             f"a form of {len(form)} bytes is too long, the servlet takes {MAX_FORM_BYTES}"
         )
     return HttpRequest("POST", _target(broker, name, kind, client_id), FORM, form)
-
-
-def _form(message: Message) -> bytes:
-    fields = [("body", _text_of(message.body))]
-    for header, value in travelling_headers(message).items():
-        if header not in _SERVLETS and not header.startswith("JMS"):
-            fields.append((header, value))
-    return "&".join(
-        f"{quote_plus(field)}={quote_plus(value, safe=_UNESCAPED, errors='replace')}"
-        for field, value in fields
-    ).encode()
-
-
-def _text_of(body: bytes) -> str:
-    if not body:
-        raise CannotTravel("nothing to send: the body is empty")
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        raise CannotTravel("the body is no UTF-8 text, a form carries nothing else") from None
-    if "\0" in text:
-        raise CannotTravel("the body holds a NUL, a form carries text only")
-    return text
 
 
 def _target(broker: Broker, name: str, kind: str, client_id: str) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.rest.http import HttpAnswer, HttpRequest, HttpSession
+from sam_pipeline.publisher.brokers.rest.http import HttpRequest, HttpSession
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
@@ -93,7 +93,10 @@ class Ams:
         by_topic: dict[str, list[AmsMessage]] = {}
         for position, message in enumerate(messages):
             try:
-                topic = self._acceptable_topic(message)
+                topic = _topic_of(message)
+                refusal = self._refused.get(topic) or self._refused.get(message.message_id)
+                if refusal:
+                    raise CannotTravel(refusal)
                 by_topic.setdefault(topic, []).append(_item(position, message))
             except CannotTravel as error:
                 raise MessageRejected(self._address, position, str(error)) from error
@@ -108,22 +111,21 @@ class Ams:
     def close(self) -> None:
         self._session.close()
 
-    def _acceptable_topic(self, message: Message) -> str:
-        topic = _topic_of(message)
-        words = self._refused.get(topic) or self._refused.get(message.message_id)
-        if words:
-            raise CannotTravel(words)
-        return topic
-
     def _publish(
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
     ) -> Iterator[int]:
         """The positions of those that got an id; who did not is among the refused."""
         answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
         if answer.status == 200:
-            self._check_ids(answer, len(batch))
+            try:
+                ids = json.loads(answer.body)["messageIds"]
+            except (ValueError, TypeError, KeyError, RecursionError):
+                ids = []
+            if not isinstance(ids, list) or len(ids) != len(batch) or not all(ids):
+                reason = f"answered 200 without an id for each of {len(batch)} messages"
+                raise BrokerUnavailable(self._address, reason)
             yield from (item.position for item in batch)
-        elif _is_about_the_topic(answer):
+        elif answer.status == 403 or (answer.status == 404 and "topic" in answer.words.lower()):
             self._refused[topic] = f"topic {topic}: {answer}"
             self._refused.update((item.message_id, self._refused[topic]) for item in batch)
         elif answer.status not in (400, 413):
@@ -134,19 +136,6 @@ class Ams:
             middle = len(batch) // 2
             yield from self._publish(topic, batch[:middle], deadline)
             yield from self._publish(topic, batch[middle:], deadline)
-
-    def _check_ids(self, answer: HttpAnswer, count: int) -> None:
-        try:
-            ids = json.loads(answer.body)["messageIds"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            ids = []
-        if not isinstance(ids, list) or len(ids) != count or not all(ids):
-            words = f"answered 200 without an id for each of {count} messages"
-            raise BrokerUnavailable(self._address, words)
-
-
-def _is_about_the_topic(answer: HttpAnswer) -> bool:
-    return answer.status == 403 or (answer.status == 404 and "topic" in answer.words.lower())
 
 
 def _topic_of(message: Message) -> str:

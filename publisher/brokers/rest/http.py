@@ -96,14 +96,23 @@ class HttpSession:
         Raises:
             BrokerUnavailable: no answer, or one that any request would get, in words.
         """
-        channel = self._ready_channel(deadline)
+        if self._channel is not None and _was_closed(self._channel):
+            self.close()
+        if self._channel is None:
+            self._channel = open_channel(self._address, self._config, deadline)
+        channel = self._channel
+        channel.deadline = deadline
         try:
-            answer = self._ask(channel, request)
+            answer = self._exchange(channel, request)
         except (OSError, HTTPException) as error:
             self.close()
-            way = f"{channel.proxy}: " if channel.proxy else ""
-            words = f"{way}{_words_of_failure(error)}"
-            raise BrokerUnavailable(self._address, words) from error
+            reason = one_line(words_of(error), MAX_WORDS)
+            if isinstance(error, ConnectionError):
+                reason = f"it closed the connection before it answered ({reason})"
+            elif isinstance(error, HTTPException):
+                reason = f"no HTTP, or cut: {reason}"
+            via = f"{channel.proxy}: " if channel.proxy else ""
+            raise BrokerUnavailable(self._address, f"{via}{reason}") from error
         except BaseException:
             self.close()  # half an answer would be taken for the next one
             raise
@@ -115,15 +124,7 @@ class HttpSession:
             self._channel.close()
             self._channel = None
 
-    def _ready_channel(self, deadline: Deadline) -> Channel:
-        if self._channel is not None and _was_closed(self._channel):
-            self.close()
-        if self._channel is None:
-            self._channel = open_channel(self._address, self._config, deadline)
-        self._channel.deadline = deadline
-        return self._channel
-
-    def _ask(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
+    def _exchange(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
         broker = self._address.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
         taken = False
@@ -132,10 +133,24 @@ class HttpSession:
             taken = True
         # It needs no more of a socket than what a channel offers.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
-            answer = _whole(response)
+            response.begin()
+            refused = response.status >= 400
+            try:
+                body = response.read(MAX_ANSWER_BYTES + 1)
+            except OSError:
+                if not refused:
+                    raise
+                # It refused before it read all that we sent: the reset may overtake the body.
+                response.will_close, body = True, b""
+            if len(body) > MAX_ANSWER_BYTES:
+                raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
+            cut = response.length  # http.client says nothing where the size is given to `read`
+            if cut and not refused:
+                raise HTTPException(f"{cut} bytes are missing")
             if response.will_close or not taken:
                 self.close()
-        return answer
+        fields = {name.lower(): value for name, value in response.getheaders()}
+        return HttpAnswer(response.status, response.reason, fields, body)
 
     def _refuse(self, answer: HttpAnswer, channel: Channel) -> None:
         words = str(answer)
@@ -152,24 +167,6 @@ class HttpSession:
             place = one_line(answer.headers.get("location", "nowhere"), MAX_WORDS)
             words = f"{answer} (it sends us to {place})"
         raise BrokerUnavailable(self._address, words)
-
-
-def _whole(response: HTTPResponse) -> HttpAnswer:
-    response.begin()
-    try:
-        body = response.read(MAX_ANSWER_BYTES + 1)
-    except OSError:
-        if response.status < 400:
-            raise
-        # A refusal before it read all that we sent: the reset may overtake the words.
-        response.will_close, body = True, b""
-    if len(body) > MAX_ANSWER_BYTES:
-        raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
-    cut = response.length  # http.client says nothing where the size is given to `read`
-    if cut and response.status < 400:
-        raise HTTPException(f"{cut} bytes are missing")
-    headers = {name.lower(): value for name, value in response.getheaders()}
-    return HttpAnswer(response.status, response.reason, headers, body)
 
 
 def encoded(
@@ -222,13 +219,6 @@ def _was_closed(channel: Channel) -> bool:
     except OSError:
         return True
     return True
-
-
-def _words_of_failure(error: Exception) -> str:
-    words = one_line(words_of(error), MAX_WORDS)
-    if isinstance(error, ConnectionError):
-        return f"it closed the connection before it answered ({words})"
-    return f"no HTTP, or cut: {words}" if isinstance(error, HTTPException) else words
 
 
 def _of_json(text: str) -> str:

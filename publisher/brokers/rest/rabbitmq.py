@@ -7,14 +7,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import (
-    HttpAnswer,
     HttpRequest,
     HttpSession,
     login_headers,
@@ -117,12 +115,18 @@ class RabbitMQApi(OneByOne):
         if answer.status in (400, 403, 413) and not _OF_THE_BROKER.search(answer.words):
             raise CannotTravel(str(answer))
         if answer.status != 200:
-            raise BrokerUnavailable(self._address, _unexpected(answer))
+            hint = " (the virtual host, or the exchange)" if answer.status == 404 else ""
+            raise BrokerUnavailable(self._address, f"{answer}{hint}")
         found = self._parsed(answer.body)
         if not isinstance(found, dict) or "routed" not in found:
             raise BrokerUnavailable(self._address, "its answer is not that of the API")
         if not found["routed"]:
-            raise CannotTravel(_dropped(self._address.broker, message))
+            kind, name = destination_of(message)
+            missing = f"there is no queue {name}"
+            if kind != QUEUE:
+                _, exchange = _places(self._address.broker)
+                missing = f"no queue is bound to {exchange} with the key {name}"
+            raise CannotTravel(f"{missing}, so RabbitMQ dropped it")
 
     def _read_back(self, path: str, message: Message, deadline: Deadline) -> None:
         """Raises BrokerUnavailable where the message does not come as it went."""
@@ -130,7 +134,9 @@ class RabbitMQApi(OneByOne):
         patience = Deadline.after(deadline.remaining() * READING)
         while not patience.expired:
             for item in self._ask("POST", f"{path}/get", wish, deadline) or ():
-                if _id_of(item) == message.message_id:
+                # The API writes properties and headers that are empty as empty lists.
+                headers = dict(dict(item["properties"]).get("headers") or {})
+                if headers.get(MESSAGE_ID) == message.message_id:
                     if base64.b64decode(item["payload"]) == message.body:
                         return
                     raise BrokerUnavailable(self._address, "the check message came back changed")
@@ -156,50 +162,23 @@ def _publish(broker: Broker, message: Message) -> HttpRequest:
     vhost, exchange = _places(broker)
     if kind == QUEUE:
         exchange = DEFAULT_EXCHANGE
-    payload, encoding = _payload(message.body)
+    headers = travelling_headers(message)
+    content_type = headers.pop(CONTENT_TYPE, None)
+    properties: dict[str, object] = {"delivery_mode": PERSISTENT, "headers": headers}
+    if content_type:
+        properties["content_type"] = content_type
+    try:
+        payload, encoding = message.body.decode(), "string"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(message.body).decode(), "base64"
     document = {
-        "properties": _properties(message),
+        "properties": properties,
         "routing_key": key,
         "payload": payload,
         "payload_encoding": encoding,
     }
     body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
     return HttpRequest("POST", f"/api/exchanges/{vhost}/{exchange}/publish", JSON, body)
-
-
-def _properties(message: Message) -> Mapping[str, object]:
-    headers = travelling_headers(message)
-    content_type = headers.pop(CONTENT_TYPE, None)
-    properties: dict[str, object] = {"delivery_mode": PERSISTENT, "headers": headers}
-    if content_type:
-        properties["content_type"] = content_type
-    return properties
-
-
-def _payload(body: bytes) -> tuple[str, str]:
-    try:
-        return body.decode(), "string"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
-
-
-def _dropped(broker: Broker, message: Message) -> str:
-    kind, name = destination_of(message)
-    if kind == QUEUE:
-        return f"there is no queue {name}, so RabbitMQ dropped it"
-    _, exchange = _places(broker)
-    return f"no queue is bound to {exchange} with the key {name}, so RabbitMQ dropped it"
-
-
-def _id_of(item: Any) -> object:
-    """The API writes properties and headers that are empty as empty lists."""
-    headers = dict(dict(item["properties"]).get("headers") or {})
-    return headers.get(MESSAGE_ID)
-
-
-def _unexpected(answer: HttpAnswer) -> str:
-    hint = " (the virtual host, or the exchange)" if answer.status == 404 else ""
-    return f"{answer}{hint}"
 
 
 def _places(broker: Broker) -> tuple[str, str]:

@@ -50,7 +50,13 @@ def send_headers(message: Message) -> dict[str, str]:
     if "\0" in "".join(headers.values()):  # ends a frame
         headers = {name: value.replace("\0", "") for name, value in headers.items()}
     headers["persistent"] = "true"
-    if not _is_text(message.body):
+    # With a length ActiveMQ makes it a BytesMessage: text goes without one.
+    try:
+        message.body.decode()
+        is_text = b"\0" not in message.body
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
         headers[CONTENT_LENGTH] = str(len(message.body))
     return headers
 
@@ -62,14 +68,3 @@ def _all_travel(names: tuple[str, ...]) -> bool:
 
 def _travels(name: str) -> bool:
     return is_header_name(name) and not belongs_to_broker(name)
-
-
-def _is_text(body: bytes) -> bool:
-    """Whether the body may go without a length, with which ActiveMQ makes it a BytesMessage."""
-    if b"\0" in body:
-        return False
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

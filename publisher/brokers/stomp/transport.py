@@ -9,7 +9,7 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.headers import RECEIPT, TRANSACTION, send_headers
 from sam_pipeline.publisher.brokers.stomp.session import FORBIDDEN, PublishingSession, judged, says
 from sam_pipeline.publisher.brokers.transport import nothing_else
-from sam_pipeline.publisher.errors import MessageRejected, PublishError
+from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -25,7 +25,7 @@ ENOUGH_REFUSALS = 3
 UNDER_WAY = 500
 """Messages that are sent and not confirmed: more are not quicker, and after a break in doubt."""
 FEWER = 10
-"""A break makes so many times fewer of them, until the message that is to blame is alone."""
+"""A break divides it by this, until the message that is to blame is alone."""
 
 # ActiveMQ syncs its disk for each receipt: a window of them is seven times slower there.
 PER_RECEIPT = {"ActiveMQ": 100}
@@ -60,11 +60,15 @@ class StompTransport:
         self.meanwhile = nothing_else
         self._receipts = map(str, itertools.count(1))
         self._forbidden: dict[str, list[str]] = {}
-        """By destination, the words of the broker that refused us there."""
+        """By destination, the reasons the broker gave for refusing us there."""
         self._session = PublishingSession(address, config, deadline)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        self._refuse_what_is_forbidden(messages)
+        # Each refusal costs connections: after a few of a destination there is no more to ask.
+        for position, message in enumerate(messages if self._forbidden else ()):
+            reasons = self._forbidden.get(message.headers[DESTINATION], [])
+            if len(reasons) >= ENOUGH_REFUSALS:
+                raise MessageRejected(self._address, position, reasons[-1])
         yield from self._confirmed(messages, range(len(messages)), UNDER_WAY, deadline)
 
     def close(self) -> None:
@@ -73,39 +77,35 @@ class StompTransport:
     def _confirmed(
         self, messages: Sequence[Message], positions: Sequence[int], most: int, deadline: Deadline
     ) -> Iterator[int]:
-        """The positions as they are confirmed; at most so many messages are in doubt at a time."""
+        """The positions as they are confirmed; at most `most` messages are in doubt at a time."""
         size = min(most, PER_RECEIPT.get(self._session.server.partition("/")[0], 1))
         units = (positions[start : start + size] for start in range(0, len(positions), size))
+        window = most // size
         while True:
             waiting: dict[str, Unit] = {}
+            """By receipt, the units that are under way on this connection."""
             try:
-                yield from self._until_it_ends(messages, units, waiting, most // size, deadline)
-                return
+                while True:
+                    if len(waiting) <= window // 2:  # few large writes, no idle broker
+                        fresh = itertools.islice(units, window - len(waiting))
+                        self._launch(messages, fresh, waiting, deadline)
+                    if not waiting:
+                        return
+                    for receipt in self._session.receipts(deadline, self.meanwhile):
+                        yield from waiting.pop(receipt, ())
             except SessionLost as loss:
                 doubtful = [position for unit in waiting.values() for position in unit]
                 if most == 1 or (loss.by_error and len(doubtful) == 1):
-                    raise self._judged(messages, doubtful[0], loss, deadline) from loss
+                    error = judged(self._address, doubtful[0], loss)
+                    if isinstance(error, MessageRejected):
+                        self._reopen(deadline)  # for the other messages
+                        if says(FORBIDDEN, error.reason):
+                            destination = messages[doubtful[0]].headers[DESTINATION]
+                            self._forbidden.setdefault(destination, []).append(error.reason)
+                    raise error from loss
             # Perhaps for one of them, and the broker's words may be lost with the connection.
             self._reopen(deadline)
             yield from self._confirmed(messages, doubtful, max(1, most // FEWER), deadline)
-
-    def _until_it_ends(
-        self,
-        messages: Sequence[Message],
-        units: Iterator[Unit],
-        waiting: dict[str, Unit],
-        most: int,
-        deadline: Deadline,
-    ) -> Iterator[int]:
-        """The same on this connection; `waiting` has, by receipt, the units that are under way."""
-        while True:
-            if len(waiting) <= most // 2:  # few large writes, and the broker is never idle
-                fresh = itertools.islice(units, most - len(waiting))
-                self._launch(messages, fresh, waiting, deadline)
-            if not waiting:
-                return
-            for receipt in self._session.receipts(deadline, self.meanwhile):
-                yield from waiting.pop(receipt, ())
 
     def _launch(
         self,
@@ -126,25 +126,6 @@ class StompTransport:
                     self._session.send(b"".join(frames), deadline)
                     frames, size = [], 0
         self._session.send(b"".join(frames), deadline)
-
-    def _judged(
-        self, messages: Sequence[Message], position: int, loss: SessionLost, deadline: Deadline
-    ) -> PublishError:
-        """The same, with a connection for the other messages if it is the message's fault."""
-        error = judged(self._address, position, loss)
-        if isinstance(error, MessageRejected):
-            self._reopen(deadline)
-            if says(FORBIDDEN, error.reason):
-                destination = messages[position].headers[DESTINATION]
-                self._forbidden.setdefault(destination, []).append(error.reason)
-        return error
-
-    def _refuse_what_is_forbidden(self, messages: Sequence[Message]) -> None:
-        """Each refusal costs connections: after a few of a destination there is no more to ask."""
-        for position, message in enumerate(messages if self._forbidden else ()):
-            words = self._forbidden.get(message.headers[DESTINATION], [])
-            if len(words) >= ENOUGH_REFUSALS:
-                raise MessageRejected(self._address, position, words[-1])
 
     def _reopen(self, deadline: Deadline) -> None:
         self._session.drop()

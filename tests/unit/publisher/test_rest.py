@@ -178,7 +178,7 @@ def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> Non
     ("message", "words"),
     [
         (message_to(body=b""), "nothing to send: the body is empty"),
-        (message_to(body=b"\xff"), "the body is no UTF-8 text"),
+        (message_to(body=b"\xff"), "the body is not UTF-8 text"),
         (message_to(body=b"a\0b"), "the body holds a NUL"),
         (message_to(body=b"x" * 200_000), "bytes is too long, the servlet takes 200000"),
         (message_to("/exchange/a/b"), "'/exchange/a/b' is no /topic/NAME and no /queue/NAME"),
