@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, to_json
@@ -26,15 +25,7 @@ differs, nor a setting on the server's command line. Exit 78 if there is a probl
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "check",
-        parents=[common],
-        help="report every problem of schema, rights and settings, each with the command that"
-        " solves it; exit 78 if there is one",
-        description="Report every problem of schema, rights and settings.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_check)
 
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.catalogue import ClassView, class_views
 
+EXAMPLES = "example:\n  sam-db classes --json"
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "classes",
-        parents=[common],
-        help="list the message classes: views that take inserts, their columns and problems",
-        description="List the message classes, which are views that take inserts.",
-        epilog="example:\n  sam-db classes --json",
-    )
+
+def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_classes)
 
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_version, require_current, wanted_version
 
+EXAMPLES = "example:\n  sam-db current --json"
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "current",
-        parents=[common],
-        help="print the schema's version; exit 78 if it is not this program's",
-        description="Print the schema's version; exit 78 if it is not this program's.",
-        epilog="example:\n  sam-db current --json",
-    )
+
+def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_current)
 
 

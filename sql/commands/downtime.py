@@ -8,10 +8,15 @@ import logging
 import os
 import secrets
 from datetime import UTC, datetime
-from typing import Any
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.program.command import OK, day_argument, text_table, to_json
+from sam_pipeline.schema.program.command import (
+    OK,
+    common_options,
+    day_argument,
+    text_table,
+    to_json,
+)
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.topology.downtime import (
     ChangedDowntimes,
@@ -21,12 +26,7 @@ from sam_pipeline.sql.topology.downtime import (
     list_downtimes,
     unknown_names,
 )
-from sam_pipeline.sql.topology.moments import (
-    day_end,
-    day_start,
-    time_argument,
-    wire_now,
-)
+from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
 from sam_pipeline.sql.topology.view_rows import Row, source_of
 
 EXAMPLES = """\
@@ -56,27 +56,19 @@ NAMES = {
 logger = logging.getLogger(__name__)
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `downtime` and its actions."""
-    group = commands.add_parser(
-        "downtime",
-        parents=[common],
-        help="announce, cancel and list downtimes by hand",
-        description="Announce, cancel and list downtimes by hand, in the past too.",
-        epilog=EXAMPLES,
-    )
+def add_options(group: argparse.ArgumentParser) -> None:
     actions = group.add_subparsers(metavar="ACTION", required=True)
-    parsers = {
-        name: actions.add_parser(
-            name, parents=[common], help=summary, description=f"{summary}.", epilog=EXAMPLES
+    common = [common_options()]
+    add, cancel, listing = (
+        actions.add_parser(
+            name, parents=common, help=summary, description=f"{summary}.", epilog=EXAMPLES
         )
         for name, summary in (
             ("add", "announce a downtime, or move a known one (--id)"),
             ("cancel", "make downtimes never count, or end them early (--end)"),
             ("list", "list current and future downtimes, or those of some days"),
         )
-    }
-    add, cancel, listing = parsers.values()
+    )
 
     add.add_argument("--site", required=True, metavar="S")
     add.add_argument("--host", metavar="H", help="default: the whole site")

@@ -6,9 +6,8 @@ import argparse
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from sam_pipeline.schema.program.command import BAD_DATA, OK, CommandParser, to_json
+from sam_pipeline.schema.program.command import BAD_DATA, OK, common_options, to_json, whole_number
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped
 from sam_pipeline.schema.records.classes import (
@@ -18,7 +17,7 @@ from sam_pipeline.schema.records.classes import (
     SITE_GROUP,
     MessageClass,
 )
-from sam_pipeline.sql.commands import import_gocdb as gocdb_command
+from sam_pipeline.sql.commands import import_gocdb
 from sam_pipeline.sql.database.config import state_directory
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
@@ -52,22 +51,14 @@ TABLE_NAMES = ", ".join(message_class.name for message_class in TABLES)
 DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `import` and its subcommands."""
-    group = commands.add_parser(
-        "import",
-        parents=[common],
-        help="load records and tables from files",
-        description="Load records and tables from files.",
-        epilog=EXAMPLES,
-    )
+def add_options(group: argparse.ArgumentParser) -> None:
     actions = group.add_subparsers(metavar="WHAT", required=True)
 
-    def add(name: str, summary: str, description: str) -> CommandParser:
-        parser: CommandParser = actions.add_parser(
-            name, parents=[common], help=summary, description=description, epilog=EXAMPLES
+    def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
+        common = [common_options()]
+        return actions.add_parser(
+            name, parents=common, help=summary, description=description, epilog=EXAMPLES
         )
-        return parser
 
     records = add("records", "metric results, or records of any class", RECORDS)
     records.add_argument("files", metavar="FILE", nargs="+", help="- is standard input")
@@ -80,7 +71,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     records.add_argument(
         "--age-limit",
-        type=_days,
+        type=whole_number(1, 99_999),
         metavar="DAYS",
         help="refuse older results (default: those before the year 2000)",
     )
@@ -113,7 +104,10 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         "--keep-going", action="store_true", help="load the good lines, list the bad ones"
     )
     table.set_defaults(handler=run_csv)
-    gocdb_command.add_command(actions, common)
+
+    summary = "exports of GOCDB: endpoints, groups of sites, downtimes"
+    gocdb = add("gocdb", summary, "Make topology and downtimes match an export of GOCDB.")
+    import_gocdb.add_options(gocdb)
 
 
 def run_records(args: argparse.Namespace) -> int:
@@ -125,7 +119,7 @@ def run_records(args: argparse.Namespace) -> int:
             engine,
             Catalogue(engine),
             args.message_class,
-            limits_of_history(datetime.now(UTC), args.age_limit),
+            limits_of_history(datetime.now(UTC), args.age_limit and timedelta(days=args.age_limit)),
             Progress(unit="records"),
             state_directory(),
             restart=args.restart,
@@ -179,12 +173,6 @@ def run_csv(args: argparse.Namespace) -> int:
         outcome = rows if done.rows or args.keep_going else "nothing was imported"
         print(f"{table.name}: {grouped(len(done.bad))} of {lines} lines are bad; {outcome}")
     return BAD_DATA if done.bad else OK
-
-
-def _days(text: str) -> timedelta:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, like 5000")
-    return timedelta(days=int(text))
 
 
 def _table_class(text: str) -> MessageClass:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
@@ -23,12 +22,7 @@ from sam_pipeline.sql.imports.gocdb_changes import (
     topology_changes,
 )
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.topology.moments import (
-    day_end,
-    day_start,
-    time_argument,
-    wire_now,
-)
+from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
 from sam_pipeline.sql.topology.view_rows import Row, insert_rows, stored_rows
 
 EXAMPLES = """\
@@ -57,15 +51,8 @@ class Exports:
     downtimes: list[Row] | None
 
 
-def add_command(actions: Any, common: argparse.ArgumentParser) -> None:
-    """Add `gocdb` to the imports."""
-    command = actions.add_parser(
-        "gocdb",
-        parents=[common],
-        help="exports of GOCDB: endpoints, groups of sites, downtimes",
-        description="Make topology and downtimes match an export of GOCDB.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     for name, summary in (
         ("endpoints", "from get_service_endpoint"),
         ("groups", "from get_site or get_site_list: the NGIs of sites, and their scope tags"),

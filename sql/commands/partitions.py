@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.sql.database.engine import name_of, reading
@@ -24,15 +23,7 @@ work. Row counts are estimates of the last ANALYZE or VACUUM; bytes include inde
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `partitions`."""
-    command = commands.add_parser(
-        "partitions",
-        parents=[common],
-        help="show the day partitions of PostgreSQL, and create those of the coming days",
-        description="Show the day partitions of PostgreSQL, and create those of the coming days.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--ahead",
         metavar="DAYS",

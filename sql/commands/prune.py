@@ -6,7 +6,6 @@ import argparse
 import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.program.progress import Progress
@@ -38,16 +37,7 @@ run` refuses to compute them again. If a prune is interrupted, the next one comp
 logger = logging.getLogger(__name__)
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `prune`."""
-    summary = "remove whole days of old results, details, audit rows and dead letters"
-    command = commands.add_parser(
-        "prune",
-        parents=[common],
-        help=summary,
-        description=f"{summary.capitalize()}.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     for name, (_, kept) in KINDS.items():
         command.add_argument(
             f"--keep-{name.replace('_', '-')}",

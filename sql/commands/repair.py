@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.checks.repair import repair
@@ -23,14 +22,7 @@ Exit 77 if the user may not act as the schema's owner, 78 if a problem remains.
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "repair",
-        parents=[common],
-        help="create missing and altered views, functions, triggers and grants again",
-        description="Create missing and altered views, functions, triggers and grants again.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_repair)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.database.config import load_database
@@ -25,15 +24,7 @@ No database is asked: without --from it is the whole schema. What it prints is o
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `sql`."""
-    command = commands.add_parser(
-        "sql",
-        parents=[common],
-        help="print what `upgrade` does, for a DBA",
-        description="Print what `upgrade` does, for a DBA.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     what = command.add_mutually_exclusive_group()
     what.add_argument(
         "--from",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.sql.database.config import load_database
@@ -19,15 +18,7 @@ On PostgreSQL it also creates the roles and grants them their rights, as far as 
 """
 
 
-def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "upgrade",
-        parents=[common],
-        help="bring the schema to this program's version; creates the SQLite file",
-        description="Bring the schema to this program's version, in one transaction; creates the"
-        " SQLite file.",
-        epilog=EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_upgrade)
 
 
