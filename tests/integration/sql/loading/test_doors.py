@@ -1,6 +1,6 @@
 """The same rows by whichever door, and into either database: the same is there afterwards.
 
-`pytest --hypothesis-profile=soak tests/integration/sql/test_doors.py` looks much longer.
+`pytest --hypothesis-profile=soak tests/integration/sql/loading/test_doors.py` looks much longer.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from tests.services.systemd import Systemd
 from tests.support.builders import metric_message
 
 SOON_S = 10.0
-DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from tests.services import missing
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[4] / "deploy"
 UNITS = ("sam-consume.service", "sam-consume@.service")
 
 
