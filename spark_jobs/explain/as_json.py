@@ -7,7 +7,7 @@ from typing import Any
 
 from sam_pipeline.spark_jobs.explain.causes import Cause, causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
-from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
+from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, arithmetic
 from sam_pipeline.spark_jobs.explain.phrases import range_text
 from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult, Result
 from sam_pipeline.spark_jobs.explain.selection import Selection
@@ -15,7 +15,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import NAMES
 from sam_pipeline.spark_jobs.rules.seconds import rounded
-from sam_pipeline.spark_jobs.runs.published import Names, Segment
+from sam_pipeline.spark_jobs.runs.published import Segment
 
 
 def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
@@ -23,15 +23,28 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
     costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
-        "things": [_thing_json(thing) for thing in selection.things(site_day)],
+        "things": [
+            {
+                "level": thing.level,
+                **dict(zip(NAMES[thing.level], thing.names, strict=True)),
+                "availability": rounded(thing.seconds.availability),
+                "reliability": rounded(thing.seconds.reliability),
+                **{f"{status}_s": seconds for status, seconds in asdict(thing.seconds).items()},
+                "arithmetic": arithmetic(thing.seconds),
+                "operation": thing.operation,
+                "segments": list(map(_status_json, thing.segments)),
+                "reasons": list(map(_reason_json, thing.reasons)),
+            }
+            for thing in selection.things(site_day)
+        ],
         "failures": costly.failures,
         "failures_without_effect": without_effect.failures,
         "downtimes": [
-            {**_announcement_json(each), "counts": site_day.run.counts(each)}
-            for each in site_day.downtimes
+            {**announcement_json(downtime), "counts": site_day.run.counts(downtime)}
+            for downtime in site_day.downtimes
         ],
-        "exclusions": [_announcement_json(each) for each in site_day.exclusions],
-        "ignored_results": [_ignored_json(each) for each in site_day.ignored],
+        "exclusions": list(map(announcement_json, site_day.exclusions)),
+        "ignored_results": list(map(_ignored_json, site_day.ignored)),
     }
 
 
@@ -40,32 +53,18 @@ def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
     costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
-        "causes": [_cause_json(cause) for cause in costly.causes],
-        "causes_without_effect": [_cause_json(cause) for cause in without_effect.causes],
+        "causes": list(map(_cause_json, costly.causes)),
+        "causes_without_effect": list(map(_cause_json, without_effect.causes)),
     }
 
 
 def about_json(site_day: SiteDay) -> dict[str, Any]:
-    """Which report, site and day it is about."""
+    """The report, the site and the day, and how far an open day goes."""
     return {
         "report": site_day.report,
         "site": site_day.site,
         "day": site_day.run.day,
         "until": None if site_day.run.until is None else moment(site_day.run.until),
-    }
-
-
-def _thing_json(thing: Thing) -> dict[str, Any]:
-    return {
-        "level": thing.level,
-        **_names_json(thing.level, thing.names),
-        "availability": rounded(thing.seconds.availability),
-        "reliability": rounded(thing.seconds.reliability),
-        **{f"{status}_s": seconds for status, seconds in asdict(thing.seconds).items()},
-        "arithmetic": arithmetic(thing.seconds),
-        "operation": thing.operation,
-        "segments": [_segment_json(each) for each in thing.segments],
-        "reasons": [_reason_json(reason) for reason in thing.reasons],
     }
 
 
@@ -89,46 +88,37 @@ def _cause_json(cause: Cause) -> dict[str, Any]:
     }
 
 
-def _names_json(level: str, names: Names) -> dict[str, str]:
-    return dict(zip(NAMES[level], names, strict=True))
-
-
-def _segment_json(segment: Segment) -> dict[str, Any]:
-    return {
-        "start": moment(segment.start),
-        "end": moment(segment.end),
-        "status": segment.status,
-    }
-
-
 def _reason_json(reason: Reason) -> dict[str, Any]:
     return {
-        "start": moment(reason.start),
-        "end": moment(reason.end),
-        "status": reason.status,
+        **_status_json(reason),
         "because": [
-            {"level": each.level, **_names_json(each.level, each.names), **_segment_json(each)}
-            for each in reason.deciding
+            {
+                "level": segment.level,
+                **dict(zip(NAMES[segment.level], segment.names, strict=True)),
+                **_status_json(segment),
+            }
+            for segment in reason.deciding
         ],
-        "downtimes": [_announcement_json(each) for each in reason.downtimes],
-        "exclusions": [_announcement_json(each) for each in reason.exclusions],
-        "metrics": [_evidence_json(each) for each in reason.evidence],
+        "downtimes": list(map(announcement_json, reason.downtimes)),
+        "exclusions": list(map(announcement_json, reason.exclusions)),
+        "metrics": [
+            {
+                "metric_name": evidence.metric_name,
+                **_status_json(evidence),
+                "decides": evidence.decides,
+                "results": list(map(_result_json, evidence.results)),
+                "last_result": None if evidence.last is None else _result_json(evidence.last),
+                "validity_s": evidence.validity_s,
+                "exclusions": list(map(announcement_json, evidence.exclusions)),
+                "ignored_results": list(map(_ignored_json, evidence.ignored)),
+            }
+            for evidence in reason.evidence
+        ],
     }
 
 
-def _evidence_json(evidence: Evidence) -> dict[str, Any]:
-    return {
-        "metric_name": evidence.metric_name,
-        "start": moment(evidence.start),
-        "end": moment(evidence.end),
-        "status": evidence.status,
-        "decides": evidence.decides,
-        "results": [_result_json(result) for result in evidence.results],
-        "last_result": None if evidence.last is None else _result_json(evidence.last),
-        "validity_s": evidence.validity_s,
-        "exclusions": [_announcement_json(each) for each in evidence.exclusions],
-        "ignored_results": [_ignored_json(each) for each in evidence.ignored],
-    }
+def _status_json(span: Segment | Reason | Evidence) -> dict[str, Any]:
+    return {"start": moment(span.start), "end": moment(span.end), "status": span.status}
 
 
 def _result_json(result: Result) -> dict[str, Any]:
@@ -164,7 +154,8 @@ def _ignored_json(ignored: Ignored) -> dict[str, Any]:
     }
 
 
-def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
+def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
+    """A downtime or an exclusion with the moments of its start and end."""
     document = asdict(announcement)
     start, end = document.pop("start"), document.pop("end")
     return {**document, "start_time": moment(start), "end_time": moment(end)}

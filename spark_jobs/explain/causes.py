@@ -103,6 +103,11 @@ class Cause:
         return len({failure.host_name for failure in self.failures})
 
     @property
+    def where(self) -> str:
+        """Its host, or the number of its endpoints."""
+        return self.example.host_name if self.endpoints == 1 else f"{self.endpoints} endpoints"
+
+    @property
     def example(self) -> Failure:
         """The newest failure with a message to look up."""
         return max(self.failures, key=lambda each: (each.message_id != "", each.at, each.host_name))
@@ -177,22 +182,19 @@ def masked(text: str, host_name: str = "") -> str:
     own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
 
     def mask(piece: re.Match[str]) -> str:
-        if piece.lastgroup == "code":
-            return piece.group()
-        return MASK if piece.lastgroup == "date" else _masked_word(piece.group(), own)
+        word = piece.group()
+        if piece.lastgroup != "word":
+            return word if piece.lastgroup == "code" else MASK
+        bare = word.rstrip(".:!?")
+        ending = word[len(bare) :]
+        if _NUMBER.fullmatch(bare) or (_IPV6.fullmatch(bare) and _has_digit(bare)):
+            return MASK + ending
+        # Of a path, an address or a URL the parts, between separators.
+        parts = _SEPARATOR.split(bare)
+        parts[::2] = (_masked_part(part, own) for part in parts[::2])
+        return _TEMPORARY.sub(rf"\1{MASK}", "".join(parts)) + ending
 
     return one_line(_REPEATED.sub(MASK, _PIECE.sub(mask, line)), _MAX_TEXT)
-
-
-def _masked_word(word: str, own: set[str]) -> str:
-    """A word, or the parts of a path, an address, a URL."""
-    bare = word.rstrip(".:!?")
-    ending = word[len(bare) :]
-    if _NUMBER.fullmatch(bare) or (_IPV6.fullmatch(bare) and _has_digit(bare)):
-        return MASK + ending
-    parts = _SEPARATOR.split(bare)
-    masked_parts = (part if at % 2 else _masked_part(part, own) for at, part in enumerate(parts))
-    return _TEMPORARY.sub(rf"\1{MASK}", "".join(masked_parts)) + ending
 
 
 def _masked_part(part: str, own: set[str]) -> str:

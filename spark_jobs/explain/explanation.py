@@ -175,40 +175,36 @@ def _thing(
         [operation] = [f.flavours_operation for f in profile.functions if f.name == names[1]]
     else:
         operation = profile.functions_operation
-    counting = [
-        each
-        for each in downtimes
-        if level == ENDPOINT and results.run.counts(each) and each.covers(*names)
-    ]
-    of_site = [each for each in exclusions if level == SITE and each.kind == GROUP]
     reasons = []
     for segment in segments:
-        if segment.status != FINE:
-            in_downtime = counting if segment.status == "DOWNTIME" else ()
-            excluded = of_site if segment.status == "UNKNOWN" else ()
-            reasons.append(_reason(segment, timelines, results, in_downtime, excluded))
+        start, end, status = segment.start, segment.end, segment.status
+        if status == FINE:
+            continue
+        in_downtime = [
+            downtime
+            for downtime in downtimes
+            if (level, status) == (ENDPOINT, "DOWNTIME")
+            and results.run.counts(downtime)
+            and downtime.covers(*names)
+            and downtime.touches(start, end)
+        ]
+        excluded = [
+            exclusion
+            for exclusion in exclusions
+            if (level, status, exclusion.kind) == (SITE, "UNKNOWN", GROUP)
+            and exclusion.touches(start, end)
+        ]
+        # What overwrites a fold leaves nothing to its children.
+        covered = [(each.start, each.end) for each in (*in_downtime, *excluded)]
+        deciding = timelines.deciding(segment, covered)
+        evidence = []
+        if level == ENDPOINT:
+            children = timelines.children(segment)
+            metrics = [*deciding, *(child for child in children if child not in deciding)]
+            evidence = [
+                evidence_of(metric, results, decides=metric in deciding)
+                for metric in metrics
+                if metric.status != FINE
+            ]
+        reasons.append(Reason(start, end, status, deciding, evidence, in_downtime, excluded))
     return Thing(level, names, seconds_of(segments), segments, operation, reasons)
-
-
-def _reason(
-    segment: Segment,
-    timelines: Timelines,
-    results: CountedResults,
-    downtimes: Iterable[Downtime],
-    exclusions: Iterable[Exclusion],
-) -> Reason:
-    start, end = segment.start, segment.end
-    downtimes = [each for each in downtimes if each.touches(start, end)]
-    exclusions = [each for each in exclusions if each.touches(start, end)]
-    # What overwrites a fold leaves nothing to its children.
-    covered = [(each.start, each.end) for each in downtimes]
-    covered += [(each.start, each.end) for each in exclusions]
-    deciding = timelines.deciding(segment, covered)
-    evidence = []
-    if segment.level == ENDPOINT:
-        metrics = [each for each in timelines.children(segment) if each.status != FINE]
-        deciders = [each for each in deciding if each.status != FINE]
-        others = [each for each in metrics if each not in deciding]
-        evidence = [evidence_of(each, results, decides=True) for each in deciders]
-        evidence += [evidence_of(each, results, decides=False) for each in others]
-    return Reason(start, end, segment.status, deciding, evidence, downtimes, exclusions)

@@ -37,40 +37,36 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
     excluded monitoring host do not exist.
     """
     costly = costly_spans(timelines, results.run.exclusions)
-    return [
-        failure
-        for segment in _not_ok(timelines)
-        for failure in _failures(segment, results, costly.get(segment.names, ()))
-    ]
+    failed = []
+    for segment in _not_ok(timelines):
+        instance = instance_of(segment)
+        if segment.status == "EXCLUDED":
+            for result in results.between(instance, segment.start, segment.end):
+                if result.status != FINE:
+                    failed.append(_failure(instance, result, costs=False))
+            continue
+        spans = costly.get(segment.names, ())
+        behind = [] if segment.status == "MISSING" else results.behind(segment)
+        for at, result in enumerate(behind):
+            later = (each.measured for each in behind[at + 1 :] if each.measured > result.measured)
+            start, end = max(result.measured, segment.start), next(later, segment.end)
+            failed.append(_failure(instance, result, costs=_touches(spans, start, end)))
+        if not behind:
+            text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
+            costs = _touches(spans, segment.start, segment.end)
+            failed.append(Failure(*instance, segment.status, segment.start, text, "", costs))
+    return failed
+
+
+def _touches(spans: Sequence[Span], start: int, end: int) -> bool:
+    """Whether [start, end) touches one of the spans, which are sorted and disjoint."""
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    return first < len(spans) and spans[first][0] < end
 
 
 def _not_ok(timelines: Timelines) -> Iterator[Segment]:
     for key in timelines.of_level(METRIC):
         yield from (segment for segment in timelines.of[key] if segment.status != FINE)
-
-
-def _failures(
-    segment: Segment, results: CountedResults, costly: Sequence[Span]
-) -> Iterator[Failure]:
-    def costs(start: int, end: int) -> bool:
-        first = bisect_right(costly, start, key=lambda span: span[1])
-        return first < len(costly) and costly[first][0] < end
-
-    instance = instance_of(segment)
-    if segment.status == "EXCLUDED":
-        for result in results.between(instance, segment.start, segment.end):
-            if result.status != FINE:
-                yield _failure(instance, result, costs=False)
-        return
-    behind = [] if segment.status == "MISSING" else results.behind(segment)
-    for at, result in enumerate(behind):
-        later = (each.measured for each in behind[at + 1 :] if each.measured > result.measured)
-        start, end = max(result.measured, segment.start), next(later, segment.end)
-        yield _failure(instance, result, costs=costs(start, end))
-    if not behind:
-        text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
-        is_costly = costs(segment.start, segment.end)
-        yield Failure(*instance, segment.status, segment.start, text, "", is_costly)
 
 
 def _failure(instance: Instance, result: Result, *, costs: bool) -> Failure:

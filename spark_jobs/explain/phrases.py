@@ -21,11 +21,10 @@ def cause_text(cause: Cause) -> str:
     """A cause on one line, with an example to look up."""
     example = cause.example
     message = f" ({example.message_id})" if example.message_id else ""
-    where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
     moments = f"{clock_text(cause.first)}-{clock_text(cause.last)}"
     return (
         f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
-        f" at {where}: {cause.text or '(no text)'};"
+        f" at {cause.where}: {cause.text or '(no text)'};"
         f" e.g. {example.host_name} {time_text(example.at)}{message}"
     )
 

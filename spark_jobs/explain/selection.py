@@ -67,8 +67,19 @@ def read_site_days(
     """
     period = Period(day, day)
     reports = published_reports(connection, report, period)
-    days = [_site_day(connection, name, selection, period) for name in reports]
-    days = [site_day for site_day in days if site_day.things]
+    days = []
+    for name in reports:
+        [run] = published_runs(connection, name, period)
+        segments = list(timeline(connection, name, period, site=selection.site))
+        instances = {
+            instance_of(segment)
+            for segment in segments
+            if segment.level == METRIC and selection.has(segment.names)
+        }
+        results = read_results(connection, [run], instances)
+        site_day = explain_site(name, selection.site, run, segments, results)
+        if site_day.things:
+            days.append(site_day)
     if reports and not days:
         sites = {
             segment.names[0]
@@ -83,31 +94,15 @@ def read_site_days(
         if any(selection.has(thing.names) for thing in site_day.of_level(ENDPOINT))
     ]
     if days and not selected:
-        raise ReportUsage(_no_endpoint(selection, days[0]))
+        endpoints = [thing.names[1:] for thing in days[0].of_level(ENDPOINT)]
+        flavour, host = selection.service_flavour, selection.host_name
+        if host is None:
+            known = {known_flavour for known_flavour, _ in endpoints}
+        elif flavour is None:
+            known = {known_host for _, known_host in endpoints}
+        else:
+            known = set(map(" ".join, endpoints))
+        name = " ".join(filter(None, (flavour, host)))
+        near = did_you_mean_or_list(name, known)
+        raise ReportUsage(f"no endpoint {name} at {selection.site} on {day}: {near}")
     return selected
-
-
-def _site_day(connection: Connection, report: str, selection: Selection, period: Period) -> SiteDay:
-    [run] = published_runs(connection, report, period)
-    segments = list(timeline(connection, report, period, site=selection.site))
-    instances = {
-        instance_of(segment)
-        for segment in segments
-        if segment.level == METRIC and selection.has(segment.names)
-    }
-    results = read_results(connection, [run], instances)
-    return explain_site(report, selection.site, run, segments, results)
-
-
-def _no_endpoint(selection: Selection, site_day: SiteDay) -> str:
-    endpoints = [thing.names[1:] for thing in site_day.of_level(ENDPOINT)]
-    flavour, host = selection.service_flavour, selection.host_name
-    if host is None:
-        known = {each[0] for each in endpoints}
-    elif flavour is None:
-        known = {each[1] for each in endpoints}
-    else:
-        known = {" ".join(each) for each in endpoints}
-    name = " ".join(filter(None, (flavour, host)))
-    near = did_you_mean_or_list(name, known)
-    return f"no endpoint {name} at {site_day.site} on {site_day.run.day}: {near}"

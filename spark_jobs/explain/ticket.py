@@ -36,21 +36,41 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     The causes get the lines that the rest leaves; what is left out is counted.
     """
     [site] = site_day.of_level(SITE)
+    run, seconds = site_day.run, site.seconds
+    flavour, host = selection.service_flavour, selection.host_name
+    until = "" if run.until is None else f" until {time_text(run.until)}"
+    figure = Figure(site.names, seconds.availability, seconds.reliability, seconds)
+    misses = list(map(str, figure.misses(run.profile.targets)))
+    head = [
+        f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}",
+        _figure(site),
+        f"targets missed: {'; '.join(misses)}" if misses else "targets met",
+    ]
+    if flavour is not None or host is not None:
+        parts = [
+            f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}"
+            for thing in selection.things(site_day)
+            if thing.level not in (SITE, FUNCTION)
+        ]
+        head += _cut(parts, _MAX_FIGURES)
     segments = [
-        f"{span_text(each.start, each.end)} {each.status}: {way_down(each, site_day)}"
-        for each in site.reasons
+        f"{span_text(reason.start, reason.end)} {reason.status}: {way_down(reason, site_day)}"
+        for reason in site.reasons
     ]
     announced = [
-        f"{'' if site_day.run.counts(each) else 'does not count: '}{downtime_text(each)}"
-        for each in site_day.downtimes
+        f"{'' if run.counts(downtime) else 'does not count: '}{downtime_text(downtime)}"
+        for downtime in site_day.downtimes
     ]
     announced += map(exclusion_text, site_day.exclusions)
-    head = [
-        *_figures(site, site_day, selection),
-        *_titled("not OK:", segments, _MAX_SEGMENTS),
-        *_titled("announced and excluded:", announced, _MAX_ANNOUNCED),
-    ]
-    footer = ["", "more:", *_command(site_day, selection)]
+    head += _titled("not OK:", segments, _MAX_SEGMENTS)
+    head += _titled("announced and excluded:", announced, _MAX_ANNOUNCED)
+    footer = ["", "more:", " "]
+    for argument in explain_command(site_day.report, site_day.site, run.day, flavour, host):
+        # The command goes over several lines where it is long.
+        if footer[-1] != " " and len(footer[-1]) + len(argument) > MAX_LENGTH - 4:
+            footer[-1] += " \\"
+            footer.append(" ")
+        footer[-1] += f" {argument}"
     costly, without_effect = causes_by_effect(selection.failures(site_day))
     # The second title, if any, has its place: it is the count of all other failures.
     reserved = 2 if without_effect.causes else 0
@@ -61,26 +81,6 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     for line in (*head, *body, *footer):
         indent = line[: len(line) - len(line.lstrip(" "))]
         lines.append(indent + one_line(line, MAX_LENGTH - len(indent)))
-    return lines
-
-
-def _figures(site: Thing, site_day: SiteDay, selection: Selection) -> list[str]:
-    run, seconds = site_day.run, site.seconds
-    until = "" if run.until is None else f" until {time_text(run.until)}"
-    figure = Figure(site.names, seconds.availability, seconds.reliability, seconds)
-    misses = list(map(str, figure.misses(run.profile.targets)))
-    lines = [
-        f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}",
-        _figure(site),
-        f"targets missed: {'; '.join(misses)}" if misses else "targets met",
-    ]
-    if selection.service_flavour is not None or selection.host_name is not None:
-        parts = [
-            f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}"
-            for thing in selection.things(site_day)
-            if thing.level not in (SITE, FUNCTION)
-        ]
-        lines += _cut(parts, _MAX_FIGURES)
     return lines
 
 
@@ -106,11 +106,10 @@ def _causes(cause_list: CauseList, room: int, *, at_least: int) -> list[str]:
     lines = ["", f"{cause_list}{':' if shown else ''}"]
     for cause in shown:
         example = cause.example
-        where = example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
         moments = f"{clock_text(cause.first)} to {clock_text(cause.last)}"
         what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name}"
         lines += [
-            f"  {what}, {moments} at {where}",
+            f"  {what}, {moments} at {cause.where}",
             f"      {cause.text or '(no text)'}",
             f"      e.g. {example.host_name} {time_text(example.at)} {example.message_id}",
         ]
@@ -128,17 +127,3 @@ def _cut(lines: Sequence[str], at_most: int) -> list[str]:
     if len(lines) <= at_most:
         return list(lines)
     return [*lines[: at_most - 1], f"… and {len(lines) - at_most + 1} more"]
-
-
-def _command(site_day: SiteDay, selection: Selection) -> list[str]:
-    """The command line, over several lines where it is long."""
-    lines = [""]
-    flavour, host = selection.service_flavour, selection.host_name
-    for argument in explain_command(
-        site_day.report, site_day.site, site_day.run.day, flavour, host
-    ):
-        if lines[-1] and len(lines[-1]) + len(argument) > MAX_LENGTH - 6:
-            lines[-1] += " \\"
-            lines.append("")
-        lines[-1] += f" {argument}" if lines[-1] else argument
-    return [f"  {line}" for line in lines]
