@@ -33,7 +33,14 @@ def parse_time(text: str) -> datetime:
     try:
         year, month, day, hour, minute, second = (int(part) for part in iso.groups()[:6])
         local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
-        return local - _offset(iso.group(7))
+        zone = iso.group(7)
+        if zone is None or zone in "Zz":
+            return local
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        if hours > 23 or minutes > 59:
+            raise ValueError(f"its offset {zone} is out of range")
+        offset = timedelta(hours=hours, minutes=minutes)
+        return local + offset if zone[0] == "-" else local - offset
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
 
@@ -55,13 +62,3 @@ def parse_day(text: str) -> date:
 def format_time(moment: datetime) -> str:
     """`2026-11-20T12:00:00Z`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
-
-
-def _offset(zone: str | None) -> timedelta:
-    if zone is None or zone in "Zz":
-        return timedelta(0)
-    hours, minutes = int(zone[1:3]), int(zone[-2:])
-    if hours > 23 or minutes > 59:
-        raise ValueError(f"its offset {zone} is out of range")
-    size = timedelta(hours=hours, minutes=minutes)
-    return -size if zone[0] == "-" else size

@@ -18,7 +18,6 @@ from sam_pipeline.schema.records.text import (
     NO_RENAMES,
     BadRecord,
     Reading,
-    Record,
     read_wlcg,
     too_many,
 )
@@ -111,7 +110,11 @@ def decode(
                 bad.append(Refused(number, error.reason, error.text, record.raw))
                 continue
             for row in normalised:
-                values = _by_column(row, column_of)
+                try:
+                    values = {column_of[key]: value for key, value in row.items()}
+                except KeyError:  # in another case, or without a column
+                    columns_of_row = ((_column(key, column_of), row[key]) for key in row)
+                    values = {column: value for column, value in columns_of_row if column}
                 rows.append(Row(number, record.raw, values))
             if len(rows) > limits.max_records:  # a record is a row for each flavour it lists
                 raise too_many(limits.max_records)
@@ -134,11 +137,3 @@ def _columns(columns: tuple[str, ...]) -> dict[str, str]:
 
 def _column(key: str, column_of: Mapping[str, str]) -> str | None:
     return column_of.get(key) or column_of.get(key.lower())
-
-
-def _by_column(row: Record, column_of: Mapping[str, str]) -> Record:
-    try:
-        return {column_of[key]: value for key, value in row.items()}
-    except KeyError:
-        columns = ((_column(key, column_of), value) for key, value in row.items())
-        return {column: value for column, value in columns if column}

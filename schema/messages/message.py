@@ -36,7 +36,14 @@ class Message(NamedTuple):
     @property
     def message_id(self) -> str:
         """The publisher's id; for a foreign writer's message a hash of class and body."""
-        return self.headers.get(MESSAGE_ID) or self._digest()
+        message_id = self.headers.get(MESSAGE_ID)
+        if message_id:
+            return message_id
+        from hashlib import sha256  # for foreign messages only
+
+        digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
+        digest.update(b"\0" + self.body)
+        return f"sha256:{digest.hexdigest()}"
 
     @property
     def record_count(self) -> int | None:
@@ -52,13 +59,6 @@ class Message(NamedTuple):
         if self.message_class or not name:
             return self
         return Message({**self.headers, CLASS: name}, self.body)
-
-    def _digest(self) -> str:
-        from hashlib import sha256  # for foreign messages only
-
-        digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
-        digest.update(b"\0" + self.body)
-        return f"sha256:{digest.hexdigest()}"
 
 
 @lru_cache(maxsize=100)

@@ -81,42 +81,38 @@ def _refuse_constant(name: str) -> None:
 def _read_item(
     item: Any, number: int, raw: bytes, renames: Mapping[str, str], nested_as_text: bool
 ) -> ReadRecord | BadRecord:
-    try:
-        return ReadRecord(_fields(item, renames, nested_as_text), raw, number)
-    except Malformed as problem:
-        return BadRecord(problem.reason, f"item {number} {problem}", raw, number)
-
-
-def _fields(item: Any, renames: Mapping[str, str], nested_as_text: bool) -> Record:
-    if not isinstance(item, _Pairs):
-        raise Malformed("not-json", "is not an object")
     fields: Record = {}
     names = set()
-    for key, value in item:
-        name = key.lower()
-        if name in renames:
-            key = renames[name]
+    try:
+        if not isinstance(item, _Pairs):
+            raise Malformed("not-json", "is not an object")
+        for key, value in item:
             name = key.lower()
-        if name in names:
-            raise Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
-        names.add(name)
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        if nested_as_text and isinstance(value, list):
-            value = _dump(value, b"").decode()
-        if not isinstance(value, str):
-            raise Malformed("nested", f"has a nested value of {key[:60]!r}")
-        if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
-            if _SURROGATE.search(f"{key}{value}"):
-                raise Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
-            if "\0" in f"{key}{value}":
-                raise Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")
-        fields[key] = value
-    if not fields:
-        raise Malformed("empty", "has no key")
-    return fields
+            if name in renames:
+                key = renames[name]
+                name = key.lower()
+            if name in names:
+                raise Malformed("duplicate-key", f"has the key {key[:60]!r} twice")
+            names.add(name)
+            if value is None:
+                continue
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            if nested_as_text and isinstance(value, list):
+                value = _dump(value, b"").decode()
+            if not isinstance(value, str):
+                raise Malformed("nested", f"has a nested value of {key[:60]!r}")
+            if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
+                if _SURROGATE.search(f"{key}{value}"):
+                    raise Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
+                if "\0" in f"{key}{value}":
+                    raise Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")
+            fields[key] = value
+        if not fields:
+            raise Malformed("empty", "has no key")
+    except Malformed as problem:
+        return BadRecord(problem.reason, f"item {number} {problem}", raw, number)
+    return ReadRecord(fields, raw, number)
 
 
 def _dump(item: Any, body: bytes) -> bytes:

@@ -20,7 +20,6 @@ from sam_pipeline.schema.records.classes import (
     METRIC_OUTPUT,
     SITE_GROUP,
     TIME_KEYS,
-    MessageClass,
     Names,
     built_in,
 )
@@ -82,21 +81,33 @@ def normalise(
         MessageRefused: it lists more flavours than a message may hold records.
     """
     message_class = built_in(class_name)
+    record: Record = {}
     if message_class is None:
-        record = {}
         for key, value in fields.items():
             value = value.strip(BLANKS)
             kind = times.get(key.lower()) or (MOMENT if key.lower() in _TIMES else None)
             if value:
                 record[key] = _time(key, value, kind) if kind else value
         return [record]
-    record = _spelled(fields, message_class)
+    spelling = _SPELLINGS[message_class.name]
+    for name, value in fields.items():
+        value = value.strip(BLANKS)
+        if not value.isprintable():  # a quick test that nearly all values pass
+            value = _tidy(name, value)
+        if value:
+            record[spelling[name] or name] = value
     for key in TIME_KEYS:
         if key in record:
             record[key] = _time(key, record[key])
     if message_class is METRIC_OUTPUT:
         _complete(record, headers)
-        _check_age(record, now, limits)
+        earliest, latest = window(now, limits)
+        when = record.get("timestamp", earliest)
+        if when < earliest:  # times in our own format compare as texts
+            raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
+        if when > latest:
+            text = f"timestamp {when} is in the future: here it is {format_time(now)}"
+            raise RecordRefused("in-the-future", text)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
     if message_class is SITE_GROUP:
@@ -127,19 +138,6 @@ def host_of_uri(uri: str) -> str:
     """The host part of `[scheme://]host[:port][/path]`."""
     match = re.match(_URI, uri)
     return match.group(1).strip("[]") if match else ""
-
-
-def _spelled(fields: Mapping[str, str], message_class: MessageClass) -> Record:
-    """The values that are not empty, without blanks around them, by the keys of the class."""
-    spelling = _SPELLINGS[message_class.name]
-    record: Record = {}
-    for name, value in fields.items():
-        value = value.strip(BLANKS)
-        if not value.isprintable():  # a quick test that nearly all values pass
-            value = _tidy(name, value)
-        if value:
-            record[spelling[name] or name] = value
-    return record
 
 
 def _tidy(name: str, value: str) -> str:
@@ -188,19 +186,6 @@ def _complete(record: Record, headers: Mapping[str, str]) -> None:
         host = _tidy(name, headers[name].strip(BLANKS)) if name else ""
         if host := host or record.get("gatheredAt", ""):
             record["monitoringHost"] = host
-
-
-def _check_age(record: Record, now: datetime, limits: Limits) -> None:
-    when = record.get("timestamp")
-    if when is None:
-        return
-    earliest, latest = window(now, limits)
-    # Times in our own format compare as texts.
-    if when < earliest:
-        raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
-    if when > latest:
-        text = f"timestamp {when} is in the future: here it is {format_time(now)}"
-        raise RecordRefused("in-the-future", text)
 
 
 @lru_cache(maxsize=10)  # one `now` serves a whole batch

@@ -49,27 +49,27 @@ def read_nstream(
     Raises:
         MessageRefused: more than `max_records`.
     """
-    reading = read_json(
-        body, renames={**KEYS, **renames}, max_records=max_records, nested_as_text=True
-    )
     needs_flavour = message_class is not None and FLAVOUR in message_class.required
-    return [
-        _as_ours(record, needs_flavour) if isinstance(record, ReadRecord) else record
-        for record in reading
-    ]
-
-
-def _as_ours(record: ReadRecord, needs_flavour: bool) -> ReadRecord | BadRecord:
-    fields = dict(record.fields)
-    flavours = _listed(fields.get(FLAVOUR, "")) or _listed(fields.pop(TAGS, ""))
-    if flavours:
-        fields[FLAVOUR] = ",".join(flavours)
-    elif needs_flavour and not fields.get("serviceType"):
-        text = f"item {record.line} names no service flavour (expected in {TAGS} or {FLAVOUR})"
-        return BadRecord("missing-key", text, record.raw, record.line)
-    if DETAILS in fields:  # Nagios passes many lines as one
-        fields[DETAILS] = re.sub(_ESCAPED_LINE_END, "\n", fields[DETAILS])
-    return record._replace(fields=fields)
+    reading: Reading = []
+    for record in read_json(
+        body, renames={**KEYS, **renames}, max_records=max_records, nested_as_text=True
+    ):
+        if isinstance(record, ReadRecord):
+            fields = dict(record.fields)
+            flavours = _listed(fields.get(FLAVOUR, "")) or _listed(fields.pop(TAGS, ""))
+            if flavours:
+                fields[FLAVOUR] = ",".join(flavours)
+            elif needs_flavour and not fields.get("serviceType"):
+                text = (
+                    f"item {record.line} has no service flavour (expected in {TAGS} or {FLAVOUR})"
+                )
+                reading.append(BadRecord("missing-key", text, record.raw, record.line))
+                continue
+            if DETAILS in fields:  # Nagios passes many lines as one
+                fields[DETAILS] = re.sub(_ESCAPED_LINE_END, "\n", fields[DETAILS])
+            record = record._replace(fields=fields)
+        reading.append(record)
+    return reading
 
 
 def _listed(text: str) -> list[str]:

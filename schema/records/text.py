@@ -7,7 +7,7 @@ Reading splits a body into records and a record into keys; what the values mean 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Union
 
@@ -122,7 +122,12 @@ def write_wlcg(record: Mapping[str, str]) -> str:
             values[key] = value
     summary = values.get(SUMMARY, "")
     if len(summary) > SUMMARY_LENGTH or "\n" in summary:
-        _shorten_summary(values)
+        whole = values.pop(SUMMARY).strip(f"{BLANKS}\n")
+        short = whole.split("\n", 1)[0][:SUMMARY_LENGTH].strip(BLANKS)
+        if short:
+            values[SUMMARY] = short
+        if short != whole:
+            values[DETAILS] = f"{whole}\n{values[DETAILS]}" if DETAILS in values else whole
     details = values.pop(DETAILS, "")
     lines = [f"{key}: {values.pop(key)}" for key in WRITE_ORDER if key in values]
     lines += [f"{key}: {value}" for key, value in values.items()]
@@ -161,13 +166,17 @@ def _chunks(
 ) -> list[tuple[bytes, bytes]]:
     """The text of each record and its `EOT` line; inside details not every such line ends it."""
     chunks = []
-    begin = looked_at = 0
+    begin = looked_at = end = 0
     in_details = False
-    for start, end in _end_lines(body):
+    while (at := body.find(_END, end)) >= 0:
+        start = body.rfind(b"\n", end, at) + 1 or end
+        end = body.find(b"\n", at) + 1 or len(body)
+        line = body[start:end]
+        if line != _END_LINE and _lines(line)[0].rstrip() != END:
+            continue
         if not record_starts(body, end, columns):
-            in_details = in_details or any(
-                spelling[_key(line)] == DETAILS for line in _lines(body[looked_at:start])
-            )
+            keys = map(_key, _lines(body[looked_at:start]))
+            in_details = in_details or any(spelling[key] == DETAILS for key in keys)
             looked_at = start
             if in_details:
                 continue
@@ -181,17 +190,6 @@ def _chunks(
     if len(chunks) > max_records:
         raise too_many(max_records)
     return chunks
-
-
-def _end_lines(body: bytes) -> Iterator[tuple[int, int]]:
-    """The start and end of each `EOT` line."""
-    end = 0
-    while (at := body.find(_END, end)) >= 0:
-        start = body.rfind(b"\n", end, at) + 1 or end
-        end = body.find(b"\n", at) + 1 or len(body)
-        line = body[start:end]
-        if line == _END_LINE or _lines(line)[0].rstrip() == END:
-            yield start, end
 
 
 def record_starts(body: bytes, at: int, columns: tuple[str, ...]) -> bool:
@@ -291,12 +289,3 @@ def _fields(lines: list[str], spelling: Names) -> Record:
     if not fields:
         raise Malformed("empty", "a record without a key")
     return fields
-
-
-def _shorten_summary(values: Record) -> None:
-    whole = values.pop(SUMMARY).strip(f"{BLANKS}\n")
-    short = whole.split("\n", 1)[0][:SUMMARY_LENGTH].strip(BLANKS)
-    if short:
-        values[SUMMARY] = short
-    if short != whole:
-        values[DETAILS] = f"{whole}\n{values[DETAILS]}" if DETAILS in values else whole
