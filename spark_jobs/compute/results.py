@@ -76,14 +76,39 @@ class ReportResults:
     def stretches(self, profile: Profile) -> DataFrame:
         """The stretches of the period and the last results before it (spark_jobs.compute.rows)."""
         thresholds = profile.thresholds
-        if thresholds not in self._read:
-            names = sorted({threshold.metric_name for threshold in thresholds})
-            parameters = {**self._parameters, "names": json.dumps(names)}
-            slices = [{**part, **parameters} for part in self._slices(thresholds)]
-            stretches = self._storage.stretches(self._reader(thresholds), slices)
-            named = stretches.join(F.broadcast(self._instances), on="instance_id")
-            day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int").alias("day")
-            self._read[thresholds] = self._persist(named.select(day, "*").drop("instance_id"))
+        if thresholds in self._read:
+            return self._read[thresholds]
+        dialect, compiled = self._storage.dialect, self._storage.compiled
+        hosts = self._of_excluded_hosts
+        exists = f"{_READ} AND NOT ({hosts})" if hosts else _READ
+        results = f"FROM report_result AS r WHERE {WINDOW[dialect]} AND {exists}"
+        judged = f"performance_data IS NOT NULL AND metric_name IN (SELECT {VALUES[dialect]})"
+        plain = f"{results} AND NOT ({judged})" if thresholds else results
+        last = (
+            f"SELECT {_PACKED} {results} AND r.instance_id = i.instance_id"
+            f" ORDER BY {_TIME[dialect]} DESC, status_code DESC LIMIT 1"
+        )
+        with reading(self._storage.engine) as connection:
+            alone = list(connection.scalars(text(_ALONE)))
+        reader = SliceReader(
+            plain=compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
+            count=compiled(f"SELECT count(*) {plain}"),
+            last=compiled(
+                f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
+                " WHERE i.instance_id % :parts = :part"
+            ),
+            judged=compiled(f"SELECT {_JUDGED} {results} AND {judged}") if thresholds else None,
+            thresholds=thresholds,
+            alone=alone,
+            apart_s=self._apart_s,
+        )
+        names = sorted({threshold.metric_name for threshold in thresholds})
+        parameters = {**self._parameters, "names": json.dumps(names)}
+        slices = [{**part, **parameters} for part in self._slices(thresholds)]
+        stretches = self._storage.stretches(reader, slices)
+        named = stretches.join(F.broadcast(self._instances), on="instance_id")
+        day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int").alias("day")
+        self._read[thresholds] = self._persist(named.select(day, "*").drop("instance_id"))
         return self._read[thresholds]
 
     def excluded(self) -> dict[int, int]:
@@ -124,30 +149,3 @@ class ReportResults:
             return slices
         before = {"start": start - DAY_S, "end": start, "parts": cores}
         return [*slices, *({**before, "part": part} for part in range(cores))]
-
-    def _reader(self, thresholds: Sequence[Threshold]) -> SliceReader:
-        dialect, compiled = self._storage.dialect, self._storage.compiled
-        exists = (
-            f"{_READ} AND NOT ({self._of_excluded_hosts})" if self._of_excluded_hosts else _READ
-        )
-        results = f"FROM report_result AS r WHERE {WINDOW[dialect]} AND {exists}"
-        judged = f"performance_data IS NOT NULL AND metric_name IN (SELECT {VALUES[dialect]})"
-        plain = f"{results} AND NOT ({judged})" if thresholds else results
-        last = (
-            f"SELECT {_PACKED} {results} AND r.instance_id = i.instance_id"
-            f" ORDER BY {_TIME[dialect]} DESC, status_code DESC LIMIT 1"
-        )
-        with reading(self._storage.engine) as connection:
-            alone = list(connection.scalars(text(_ALONE)))
-        return SliceReader(
-            plain=compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
-            count=compiled(f"SELECT count(*) {plain}"),
-            last=compiled(
-                f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
-                " WHERE i.instance_id % :parts = :part"
-            ),
-            judged=compiled(f"SELECT {_JUDGED} {results} AND {judged}") if thresholds else None,
-            thresholds=thresholds,
-            alone=alone,
-            apart_s=self._apart_s,
-        )

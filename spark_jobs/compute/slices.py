@@ -86,25 +86,22 @@ class SliceReader:
         parts = min(count // MAX_RESULTS + 1, end - start)
         edges = [start + (end - start) * number // parts for number in range(parts + 1)]
         for low, high in pairwise(edges):
-            results = self._results(database, {**parameters, "start": low, "end": high})
+            part = {**parameters, "start": low, "end": high}
+            fetch = _fetched if isinstance(database, sqlite3.Connection) else _copied
+            results = fetch(database, self.plain, part)
+            if self.judged is not None:
+                from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
+
+                judged = [
+                    (number, second * 8 + STATUSES.index(verdict_of(self.thresholds, *row).status))
+                    for number, second, *row in _rows(database, self.judged, part)
+                ]
+                columns = np.array(judged, np.int64).reshape(-1, 2)
+                results = Results(
+                    np.concatenate([results.instance_id, columns[:, 0]]),
+                    np.concatenate([results.packed, columns[:, 1]]),
+                )
             yield from _batches(stretches(results, alone, self.apart_s))
-
-    def _results(self, database: Any, parameters: Mapping[str, Any]) -> Results:
-        fetch = _fetched if isinstance(database, sqlite3.Connection) else _copied
-        plain = fetch(database, self.plain, parameters)
-        if self.judged is None:
-            return plain
-        from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-
-        judged = [
-            (instance_id, second * 8 + STATUSES.index(verdict_of(self.thresholds, *result).status))
-            for instance_id, second, *result in _rows(database, self.judged, parameters)
-        ]
-        columns = np.array(judged, np.int64).reshape(-1, 2)
-        return Results(
-            np.concatenate([plain.instance_id, columns[:, 0]]),
-            np.concatenate([plain.packed, columns[:, 1]]),
-        )
 
 
 def _copied(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:

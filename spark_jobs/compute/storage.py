@@ -102,7 +102,12 @@ class Storage:
                 values = ", ".join(f":{column}" for column in columns)
                 statement = text(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({values})")
                 for part in batch.to_batches(max_chunksize=BATCH_ROWS):
-                    connection.execute(statement, list(map(_without_decimals, part.to_pylist())))
+                    # SQLite's driver does not take decimals.
+                    values_of = [
+                        {k: float(v) if isinstance(v, Decimal) else v for k, v in row.items()}
+                        for row in part.to_pylist()
+                    ]
+                    connection.execute(statement, values_of)
         return int(rows.num_rows)
 
     def segments_of(self, run_ids: Iterable[int]) -> int:
@@ -127,11 +132,6 @@ def persisting() -> Iterator[Persist]:
     finally:
         for frame in frames:
             frame.unpersist()
-
-
-def _without_decimals(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for SQLite, whose driver does not take decimals."""
-    return {name: float(v) if isinstance(v, Decimal) else v for name, v in row.items()}
 
 
 def _arrow_schema(columns: str) -> pa.Schema:

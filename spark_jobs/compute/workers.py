@@ -42,9 +42,12 @@ class TaskError(Exception):
 def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> Work:
     """Read the rows of a statement, once for each batch."""
 
+    # PostgreSQL sends all rows at once unless the cursor has a name.
+    options = {} if "sqlite" in connection else {"name": "sam_report"}
+
     def read(batches: Batches) -> Batches:
         for _ in batches:
-            with _opened(connection) as database, closing(_cursor(database)) as cursor:
+            with _opened(connection) as database, closing(database.cursor(**options)) as cursor:
                 cursor.execute(statement)
                 while rows := cursor.fetchmany(BATCH_ROWS):
                     columns = zip(zip(*rows, strict=True), schema.types, strict=True)
@@ -112,7 +115,14 @@ def _opened(connection: Connection) -> Iterator[Any]:
         TaskError: any error of the driver.
     """
     try:
-        with closing(_connect(connection)) as database:
+        if "sqlite" in connection:
+            path = quote(connection["sqlite"])
+            database: Any = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+        else:
+            import psycopg2
+
+            database = psycopg2.connect(**connection)
+        with closing(database):
             yield database
     except Exception as error:
         from sam_pipeline.sql.errors import DATABASE_ERRORS, message_of  # slow to import
@@ -120,21 +130,3 @@ def _opened(connection: Connection) -> Iterator[Any]:
         if isinstance(error, DATABASE_ERRORS):
             raise TaskError(message_of(error)) from None
         raise
-
-
-def _connect(connection: Connection) -> Any:
-    if "sqlite" in connection:
-        path = quote(connection["sqlite"])
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-    import psycopg2
-
-    return psycopg2.connect(**connection)
-
-
-def _cursor(database: Any) -> Any:
-    """A cursor that fetches rows in portions, so that they never fill the memory."""
-    if isinstance(database, sqlite3.Connection):
-        return database.cursor()
-    cursor = database.cursor(name="sam_report")
-    cursor.itersize = BATCH_ROWS
-    return cursor

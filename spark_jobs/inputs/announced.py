@@ -14,6 +14,10 @@ from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
 MONITORING_HOST = "monitoring-host"
 EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
+EXCLUSION_COLUMNS = (
+    "exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_s,"
+    " end_s, reason, who"
+)
 
 # Conditions on time that use the index: on a timestamp in PostgreSQL, on seconds in SQLite.
 WINDOW = {
@@ -182,8 +186,7 @@ def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
     """The exclusions that touch the period or the day before, whose statuses are carried over."""
     rows = connection.execute(
         text(
-            "SELECT exclusion_id, kind, monitoring_host, metric_name, site, service_flavour,"
-            " host_name, start_s, end_s, reason, who FROM report_exclusion"
+            f"SELECT {EXCLUSION_COLUMNS} FROM report_exclusion"
             " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
         ),
         {"start": period.start - DAY_S, "end": period.end},

@@ -197,11 +197,7 @@ def site_json(now: SiteNow) -> dict[str, Any]:
         **summary_json(now),
         "statuses": [
             {
-                "service_flavour": status.service_flavour,
-                "host_name": status.host_name,
-                "metric_name": status.metric_name,
-                "vo": status.vo,
-                "status": status.status,
+                **dict(zip(Status._fields[1:6], status[1:6], strict=True)),
                 "since": moment(status.since),
                 "measured_at": moment(status.measured),
                 "summary": status.summary,

@@ -11,16 +11,12 @@ from datetime import date, datetime
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusion
 from sam_pipeline.spark_jobs.rules.days import day_start
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
 
-_COLUMNS = (
-    "exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_s,"
-    " end_s, reason, who"
-)
 _INSERT = text(
     "INSERT INTO exclusion (kind, monitoring_host, metric_name, site, service_flavour, host_name,"
     " start_time, end_time, reason, who, added_at)"
@@ -75,7 +71,7 @@ def entries(connection: Connection) -> list[ExclusionEntry]:
     """All exclusions that were ever added, ordered by start."""
     rows = connection.execute(
         text(
-            f"SELECT {_COLUMNS}, added_at, removed_at, removed_by FROM exclusion_history"
+            f"SELECT {EXCLUSION_COLUMNS}, added_at, removed_at, removed_by FROM exclusion_history"
             " ORDER BY start_s, exclusion_id"
         )
     )

@@ -150,13 +150,11 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
         "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
         " software_version, who, profile, newest_result, downtimes, exclusions"
     )
-    rows = connection.execute(
-        text(
-            f"SELECT {columns} FROM report_run WHERE report = :report AND state = 'published'"
-            " AND day BETWEEN :first AND :last ORDER BY day"
-        ),
-        {"report": report, **period.bounds},
+    statement = (
+        f"SELECT {columns} FROM report_run WHERE report = :report AND state = 'published'"
+        " AND day BETWEEN :first AND :last ORDER BY day"
     )
+    rows = _rows(connection, statement, report, period)
     return [
         Run(
             run_id=row.run_id,
@@ -191,15 +189,13 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
     """The candidates for the next seal of the period's months, of all reports or of one."""
-    rows = connection.execute(
-        text(
-            "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
-            " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
-            " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
-            " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
-        ),
-        {"report": report, **period.bounds},
+    statement = (
+        "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
+        " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
+        " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
+        " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
     )
+    rows = _rows(connection, statement, report, period)
     # All changes of one run have the same reason: the inputs that differ.
     return [
         Candidate(row[0], as_day(row[1]), row[2], row[4], row[3].split(", ") if row[3] else [])
@@ -212,14 +208,12 @@ def day_figures(
 ) -> Iterator[DayFigure]:
     """The stored seconds of every thing of a level, day by day."""
     names = NAMES[level]
-    rows = connection.execute(
-        text(
-            f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
-            f" WHERE report = :report AND day BETWEEN :first AND :last"
-            f" ORDER BY day, {', '.join(names)}"
-        ),
-        {"report": report, **period.bounds},
+    statement = (
+        f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
+        f" WHERE report = :report AND day BETWEEN :first AND :last"
+        f" ORDER BY day, {', '.join(names)}"
     )
+    rows = _rows(connection, statement, report, period)
     for row in rows:
         end = 2 + len(names)
         seconds = Seconds(*row[end:])
@@ -234,15 +228,12 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
         source, until, condition = "status_trend", "NULL", " AND level = 'metric'"
     else:
         source, until, condition = f"{level}_availability", "max(until)", ""
-    rows = connection.execute(
-        text(
-            f"SELECT count(*), {until}, {sums}, {', '.join(names)} FROM {source}"
-            f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
-            f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
-        ),
-        {"report": report, **period.bounds},
-        execution_options={"yield_per": _BATCH_ROWS},
+    statement = (
+        f"SELECT count(*), {until}, {sums}, {', '.join(names)} FROM {source}"
+        f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
+        f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
+    rows = _rows(connection, statement, report, period)
     return (_total(tuple(row)) for row in rows)
 
 
@@ -250,15 +241,12 @@ def trends(connection: Connection, report: str, level: str, period: Period) -> I
     """How often every thing of a level changed its status."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
     names = NAMES[level]
-    rows = connection.execute(
-        text(
-            f"SELECT count(*), min(first_change), max(last_change), {sums}, {', '.join(names)}"
-            " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
-            f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
-        ),
-        {"report": report, "level": level, **period.bounds},
-        execution_options={"yield_per": _BATCH_ROWS},
+    statement = (
+        f"SELECT count(*), min(first_change), max(last_change), {sums}, {', '.join(names)}"
+        " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
+        f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
+    rows = _rows(connection, statement, report, period, level=level)
     end = 4 + len(SECONDS)
     for row in rows:
         yield Trend(
@@ -279,17 +267,15 @@ def group_site_totals(
     The days on which a site was in no group belong to the group `top`, a type and a name.
     """
     sums = ", ".join(f"sum(s.{name})" for name in SECONDS)
-    rows = connection.execute(
-        text(
-            f"SELECT count(*), max(s.until), {sums}, coalesce(g.group_type, :top_type),"
-            " coalesce(g.group_name, :top_name), s.site FROM site_availability AS s"
-            " LEFT JOIN report_group_site AS g"
-            " ON g.report = s.report AND g.day = s.day AND g.site = s.site"
-            " WHERE s.report = :report AND s.day BETWEEN :first AND :last"
-            " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
-        ),
-        {"report": report, "top_type": top[0], "top_name": top[1], **period.bounds},
+    statement = (
+        f"SELECT count(*), max(s.until), {sums}, coalesce(g.group_type, :top_type),"
+        " coalesce(g.group_name, :top_name), s.site FROM site_availability AS s"
+        " LEFT JOIN report_group_site AS g"
+        " ON g.report = s.report AND g.day = s.day AND g.site = s.site"
+        " WHERE s.report = :report AND s.day BETWEEN :first AND :last"
+        " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
     )
+    rows = _rows(connection, statement, report, period, top_type=top[0], top_name=top[1])
     return (_total(tuple(row)) for row in rows)
 
 
@@ -297,13 +283,11 @@ def day_members(
     connection: Connection, report: str, period: Period
 ) -> Iterator[tuple[date, Member]]:
     """The sites that were in each group, day by day."""
-    rows = connection.execute(
-        text(
-            "SELECT day, group_type, group_name, site, weight FROM report_group_site"
-            " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
-        ),
-        {"report": report, **period.bounds},
+    statement = (
+        "SELECT day, group_type, group_name, site, weight FROM report_group_site"
+        " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
     )
+    rows = _rows(connection, statement, report, period)
     return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in rows)
 
 
@@ -330,17 +314,14 @@ def timeline(
     if not ok_metrics:
         conditions.append(f"(level <> '{METRIC}' OR status <> 'OK')")
     second = _SECOND[connection.dialect.name]
-    rows = connection.execute(
-        text(
-            f"SELECT day, level, {', '.join(ALL_NAMES)}, {second.format('start_time')},"
-            f" {second.format('end_time')}, status FROM status_timeline"
-            " WHERE report = :report AND day BETWEEN :first AND :last"
-            f"{''.join(f' AND {condition}' for condition in conditions)}"
-            f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
-        ),
-        {"report": report, "site": site, "level": level, **period.bounds},
-        execution_options={"yield_per": _BATCH_ROWS},
+    statement = (
+        f"SELECT day, level, {', '.join(ALL_NAMES)}, {second.format('start_time')},"
+        f" {second.format('end_time')}, status FROM status_timeline"
+        " WHERE report = :report AND day BETWEEN :first AND :last"
+        f"{''.join(f' AND {condition}' for condition in conditions)}"
+        f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
     )
+    rows = _rows(connection, statement, report, period, site=site, level=level)
     for day, of_level, *rest in rows:
         *all_names, start, end, status = rest
         names = tuple(all_names[at] for at in _NAMED[of_level])
@@ -350,6 +331,18 @@ def timeline(
 def as_moment(value: str | datetime) -> datetime:
     """A time read from a view, which is text on SQLite."""
     return parse_time(value) if isinstance(value, str) else value
+
+
+def _rows(
+    connection: Connection,
+    statement: str,
+    report: str | None,
+    period: Period,
+    **parameters: object,
+) -> Iterable[Any]:
+    """The rows of a statement on a report and a period, few of them in memory at a time."""
+    bound = {"report": report, **period.bounds, **parameters}
+    return connection.execute(text(statement), bound, execution_options={"yield_per": _BATCH_ROWS})
 
 
 def _total(row: tuple[Any, ...]) -> Total:

@@ -112,30 +112,73 @@ def begin(
     Also deletes the rows of runs that no view shows any more. `change_no` is the newest change that
     was there before anything was read.
     """
+    run_ids = []
     with writing(engine) as connection:
         for table in REPORT_TABLES:
             connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
-        return [_insert_run(connection, profile, each, change_no, now) for each in facts]
+        for day in facts:
+            topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
+            digests = {
+                "results_digest": day.results_digest,
+                "topology_digest": topology,
+                "downtimes_digest": day.downtimes_digest,
+                "exclusions_digest": day.exclusions_digest,
+                "profile_digest": profile.digest,
+            }
+            row = {
+                "report": profile.name,
+                "day": day.day.isoformat(),
+                "started_at": stored_time(connection, now),
+                "state": "running",
+                "until": None if day.until is None else stored_time(connection, day.until),
+                "results_read": day.results_read,
+                "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
+                "instances": day.instances,
+                **digests,
+                "input_digest": _sha256(*digests.values(), day.day.isoformat(), str(day.until)),
+                "profile": profile.document,
+                "software_version": version("sam-pipeline"),
+                "who": who(),
+                "change_no": change_no,
+                "newest_result": day.newest_result,
+                "downtimes": _as_json(day.downtimes),
+                "exclusions": _as_json(day.exclusions),
+            }
+            insert = _insert("run", row, " RETURNING run_id")
+            run_ids.append(int(connection.execute(insert, row).scalar_one()))
+    return run_ids
 
 
 def publish(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int], now: int
 ) -> Published:
-    """Turn the views to the new runs, all days at once, but for days of sealed months.
+    """Switch the views to the new runs, all days at once; a sealed day gets a candidate instead.
 
     Raises:
         AnotherRun: a later run of the same day took over meanwhile.
     """
+    changes = sealed_days = candidates = 0
     with writing(engine) as connection:
-        done = [
-            _publish(connection, profile.name, each, run_id, now)
-            for each, run_id in zip(facts, run_ids, strict=True)
-        ]
-    return Published(
-        sum(each.changes for each in done),
-        sum(each.sealed_days for each in done),
-        sum(each.candidates for each in done),
-    )
+        for day, run_id in zip(facts, run_ids, strict=True):
+            key = {"report": profile.name, "day": day.day.isoformat(), "run_id": run_id}
+            _write_groups(connection, day.members, run_id)
+            old = connection.scalar(text(_PUBLISHED), key)
+            changed = note_changes(connection, old, run_id) if old is not None else 0
+            sealed = connection.scalar(text(_SEALED), {**key, "month": f"{day.day:%Y-%m}"})
+            state = "published" if sealed is None else "superseded"
+            finished = {**key, "state": state, "now": stored_time(connection, now)}
+            if connection.execute(text(_FINISH), finished).rowcount != 1:
+                raise AnotherRun(f"{profile.name} {day.day}: a later run published first")
+            connection.execute(text(_GIVE_UP), key)
+            if sealed is None:
+                connection.execute(text(_SUPERSEDE), key)
+                connection.execute(text(_TURN.format(table="published_run")), key)
+                changes += changed
+            else:
+                connection.execute(text(_TURN.format(table="candidate_run")), key)
+                sealed_days += 1
+                candidates += changed
+    return Published(changes, sealed_days, candidates)
 
 
 @contextmanager
@@ -148,66 +191,6 @@ def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
             for run_id in run_ids:
                 connection.execute(text(_FAIL), {"run_id": run_id})
         raise
-
-
-def _insert_run(
-    connection: Connection, profile: Profile, facts: DayFacts, change_no: int, now: int
-) -> int:
-    topology = _sha256(facts.topology_digest, *(str(astuple(each)) for each in facts.members))
-    digests = (
-        facts.results_digest,
-        topology,
-        facts.downtimes_digest,
-        facts.exclusions_digest,
-        profile.digest,
-    )
-    row = {
-        "report": profile.name,
-        "day": facts.day.isoformat(),
-        "started_at": stored_time(connection, now),
-        "state": "running",
-        "until": None if facts.until is None else stored_time(connection, facts.until),
-        "results_read": facts.results_read,
-        "results_ignored": json.dumps(facts.results_ignored, sort_keys=True),
-        "instances": facts.instances,
-        "results_digest": facts.results_digest,
-        "topology_digest": topology,
-        "downtimes_digest": facts.downtimes_digest,
-        "profile_digest": profile.digest,
-        "input_digest": _sha256(*digests, facts.day.isoformat(), str(facts.until)),
-        "profile": profile.document,
-        "software_version": version("sam-pipeline"),
-        "who": who(),
-        "change_no": change_no,
-        "exclusions_digest": facts.exclusions_digest,
-        "newest_result": facts.newest_result,
-        "downtimes": _as_json(facts.downtimes),
-        "exclusions": _as_json(facts.exclusions),
-    }
-    run_id: int = connection.execute(_insert("run", row, " RETURNING run_id"), row).scalar_one()
-    return run_id
-
-
-def _publish(
-    connection: Connection, report: str, facts: DayFacts, run_id: int, now: int
-) -> Published:
-    """One day: groups, changes, then the switch; each statement says its part."""
-    key = {"report": report, "day": facts.day.isoformat(), "run_id": run_id}
-    _write_groups(connection, facts.members, run_id)
-    old = connection.scalar(text(_PUBLISHED), key)
-    changes = note_changes(connection, old, run_id) if old is not None else 0
-    sealed = connection.scalar(text(_SEALED), {**key, "month": f"{facts.day:%Y-%m}"}) is not None
-    state = "superseded" if sealed else "published"
-    finished = {**key, "state": state, "now": stored_time(connection, now)}
-    if connection.execute(text(_FINISH), finished).rowcount != 1:
-        raise AnotherRun(f"{report} {facts.day}: a later run published first")
-    connection.execute(text(_GIVE_UP), key)
-    if sealed:
-        connection.execute(text(_TURN.format(table="candidate_run")), key)
-        return Published(sealed_days=1, candidates=changes)
-    connection.execute(text(_SUPERSEDE), key)
-    connection.execute(text(_TURN.format(table="published_run")), key)
-    return Published(changes)
 
 
 def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
