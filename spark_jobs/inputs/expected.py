@@ -82,7 +82,7 @@ class DayExpectation:
 
     def instances(self, profile: Profile) -> int:
         """The number of metric instances that are expected (availability rule 2)."""
-        return sum(len(profile.metrics_of(each.service_flavour)) for each in self.endpoints)
+        return sum(len(profile.metrics_of(e.service_flavour)) for e in self.endpoints)
 
 
 def expect(
@@ -119,7 +119,7 @@ def expect(
     ]
     for downtime, own in touching:
         if profile.counts(downtime.classification, downtime.severity):
-            covers |= {Cover(ENDPOINT, *each, "", downtime.start, downtime.end) for each in own}
+            covers |= {Cover(ENDPOINT, *e, "", downtime.start, downtime.end) for e in own}
     excluded = [
         exclusion
         for exclusion in exclusions
@@ -133,7 +133,7 @@ def expect(
             covers |= {Cover(METRIC, *endpoint, name, *times) for endpoint in own}
         # A site is in the report only if its flavours serve a function (rule 9).
         elif exclusion.kind == GROUP and any(
-            profile.functions_of(each.service_flavour) for each in by_site.get(exclusion.site, ())
+            profile.functions_of(e.service_flavour) for e in by_site.get(exclusion.site, ())
         ):
             covers.add(Cover(SITE, exclusion.site, "", "", "", *times))
     clipped = [
