@@ -75,11 +75,16 @@ def changes_view(connection: Connection, month: Month) -> ChangesView:
     runs = []
     for _, group in groupby(rows, key=lambda row: row[0]):
         of_run = list(group)
-        _, day, finished_at, who, state, reason, *_ = of_run[0]
-        changes = [_change(as_day(day), *row[6:]) for row in of_run[:_MAX_ROWS]]
+        _, stored_day, finished_at, who, state, reason, *_ = of_run[0]
+        day, changes = as_day(stored_day), []
+        for *_, level, names_json, old, new in of_run[:_MAX_ROWS]:
+            names = json.loads(names_json)
+            link = f"{site_page(names['site'])}#{day}" if "site" in names else ""
+            name = " ".join(names.values())
+            changes.append(FigureChange(level, name, link, _percentages(old), _percentages(new)))
         runs.append(
             RunChanges(
-                as_day(day),
+                day,
                 str(finished_at).replace("T", " ")[:19],
                 who or "",
                 state != "published",
@@ -91,14 +96,6 @@ def changes_view(connection: Connection, month: Month) -> ChangesView:
     return ChangesView(
         [run for run in runs if run.is_candidate], [run for run in runs if not run.is_candidate]
     )
-
-
-def _change(
-    day: date, level: str, names_json: str, old: str | None, new: str | None
-) -> FigureChange:
-    names = json.loads(names_json)
-    link = f"{site_page(names['site'])}#{day}" if "site" in names else ""
-    return FigureChange(level, " ".join(names.values()), link, _percentages(old), _percentages(new))
 
 
 def _percentages(figures_json: str | None) -> tuple[str, str]:

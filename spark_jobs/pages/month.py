@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from fractions import Fraction
 
 from sam_pipeline.spark_jobs.pages.verdict import (
     LEGEND,
@@ -132,12 +131,22 @@ def month_view(
     """The matrix of a month, from the figures of each site's days."""
     targets = month.targets
     totals = {site: next(added_up(days)) for site, days in figures.items()}
-    rows = {
-        site: _site_row(month, totals[site], {figure.day: figure for figure in days})
-        for site, days in figures.items()
-    }
+    rows = {}
+    for site, days in figures.items():
+        link, figure_of = site_page(site), {figure.day: figure for figure in days}
+        cells = []
+        for day in month.period.days():
+            figure = figure_of.get(day)
+            shown = one_day(figure) if figure else None
+            # A day that was OK all the time has nothing to explain, so no link.
+            all_ok = figure is None or figure.seconds.ok == figure.seconds.total
+            day_link = "" if all_ok else f"{link}#{day}"
+            cells.append(availability_cell(shown, targets, 0, day_link))
+        rows[site] = SiteRow(site, link, totals_of(totals[site], targets), cells)
     missing = [site for site, total in totals.items() if total.misses(targets)]
-    missing.sort(key=lambda site: _worst_first(totals[site]))
+    availability = {site: total.availability for site, total in totals.items()}
+    # Sites without a figure come last.
+    missing.sort(key=lambda site: (availability[site] is None, availability[site] or 0, site))
     counts = Counter(verdict(total, targets) for total in totals.values())
     kinds = []
     for kind in dict.fromkeys(group.names[0] for group in groups):
@@ -187,22 +196,3 @@ def clock(second: int | None) -> str:
 def one_day(day: DayFigure) -> Figure:
     seconds = day.seconds
     return Figure(day.names, seconds.availability, seconds.reliability, seconds, 1, day.until)
-
-
-def _site_row(month: Month, total: Figure, days: Mapping[date, DayFigure]) -> SiteRow:
-    [site] = total.names
-    link = site_page(site)
-    cells = []
-    for day in month.period.days():
-        # A day that was OK all the time has nothing to explain, so no link.
-        all_ok = day not in days or days[day].seconds.ok == days[day].seconds.total
-        day_link = "" if all_ok else f"{link}#{day}"
-        figure = one_day(days[day]) if day in days else None
-        cells.append(availability_cell(figure, month.targets, 0, day_link))
-    return SiteRow(site, link, totals_of(total, month.targets), cells)
-
-
-def _worst_first(total: Figure) -> tuple[Fraction, str]:
-    """Sorts by availability; sites without one come last."""
-    availability = Fraction(101) if total.availability is None else total.availability
-    return availability, total.names[0]

@@ -29,7 +29,6 @@ from sam_pipeline.spark_jobs.pages.drawing import (
 )
 from sam_pipeline.spark_jobs.pages.month import Day, Month, PeriodTotals, clock, one_day, totals_of
 from sam_pipeline.spark_jobs.pages.verdict import MET, Cell, availability_cell
-from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
@@ -60,26 +59,11 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class CauseRow:
-    """Failures of one cause; `threshold` says what a threshold changed in the example."""
-
-    status: str
-    count: int
-    first: str
-    last: str
-    metric: str
-    endpoint: str
-    text: str
-    threshold: str
-    message_id: str
-
-
-@dataclass(frozen=True)
 class CauseTable:
     """The first causes of a class of failures, and how many more there are."""
 
     title: str
-    rows: Sequence[CauseRow]
+    causes: Sequence[Cause]
     more: int
 
 
@@ -204,11 +188,10 @@ def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
         exclusions = [each for each in exclusions_of(run, names[0], ()) if each.kind == GROUP]
     else:
         return
-    for kind, spans in (
-        (COUNTS, [(each.start, each.end) for each in downtimes if run.counts(each)]),
-        (ANNOUNCED, [(each.start, each.end) for each in downtimes if not run.counts(each)]),
-        (EXCLUDED, [(each.start, each.end) for each in exclusions]),
-    ):
+    counting = [downtime for downtime in downtimes if run.counts(downtime)]
+    others = [downtime for downtime in downtimes if not run.counts(downtime)]
+    for kind, shaded in ((COUNTS, counting), (ANNOUNCED, others), (EXCLUDED, exclusions)):
+        spans = [(each.start, each.end) for each in shaded]
         yield from shade(kind, spans, run.start, run.end)
 
 
@@ -216,25 +199,9 @@ def _cause_tables(cause_lists: Iterable[CauseList], at_most: int) -> list[CauseT
     return [
         CauseTable(
             str(cause_list)[0].upper() + str(cause_list)[1:],
-            [_cause_row(cause) for cause in cause_list.causes[:at_most]],
+            cause_list.causes[:at_most],
             len(cause_list.causes[at_most:]),
         )
         for cause_list in cause_lists
         if cause_list.causes
     ]
-
-
-def _cause_row(cause: Cause) -> CauseRow:
-    host = cause.example.host_name if cause.endpoints == 1 else f"{cause.endpoints} endpoints"
-    first, last = (f"{moment(second):%m-%d %H:%M:%S}" for second in (cause.first, cause.last))
-    return CauseRow(
-        cause.status,
-        cause.count,
-        first,
-        last if last != first else "",
-        cause.metric_name,
-        f"{cause.service_flavour} {host}",
-        cause.example.text,
-        cause.example.threshold,
-        cause.example.message_id,
-    )

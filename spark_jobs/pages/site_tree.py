@@ -13,7 +13,6 @@ A site is read, written and forgotten before the next; the pages that point to o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -40,7 +39,6 @@ from sam_pipeline.spark_jobs.pages.writer import (
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.runs.published import (
-    DayFigure,
     day_figures,
     day_members,
     published_reports,
@@ -80,29 +78,27 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
 
 
 def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
+    profiles = {run.day: run.profile for run in month.runs}
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
     for site, days in figures.items():
-        _write_site_page(connection, month, site, days, files)
+        segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
+        timelines = {
+            day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)
+        }
+        failing = {
+            instance for of_day in timelines.values() for instance in failing_instances(of_day)
+        }
+        results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+        view = site_view(month, days, timelines, results)
+        files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
     members = list(day_members(connection, month.report, month.period))
     totals = group_totals(members, figures)
-    view = month_view(month, figures, totals)
-    for groups, kind in zip(group_views(month, totals, members, figures), view.kinds, strict=True):
+    index = month_view(month, figures, totals)
+    for groups, kind in zip(group_views(month, totals, members, figures), index.kinds, strict=True):
         files.write(f"{month.path}/{kind.link}", "groups.html", view=groups, month=month)
     trend = trends_view(trends(connection, month.report, ENDPOINT, month.period))
     files.write(f"{month.path}/{TRENDS}", "trends.html", view=trend, month=month)
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
-    files.write(f"{month.path}/{INDEX}", "month.html", view=view, month=month)
-    return month_row(view)
-
-
-def _write_site_page(
-    connection: Connection, month: Month, site: str, days: Sequence[DayFigure], files: PageFiles
-) -> None:
-    profiles = {run.day: run.profile for run in month.runs}
-    segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
-    timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)}
-    failing = {each for of_day in timelines.values() for each in failing_instances(of_day)}
-    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
-    view = site_view(month, days, timelines, results)
-    files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
+    files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)
+    return month_row(index)

@@ -14,6 +14,8 @@ from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing import LEGEND as BARS
 from sam_pipeline.spark_jobs.pages.verdict import LEGEND
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,8 +42,14 @@ class PageFiles:
             undefined=StrictUndefined,
         )
         self._environment.globals.update(
-            legend=LEGEND, bars=BARS, shades=SHADES, hours=HOURS, statuses=FOLDED
+            legend=LEGEND,
+            bars=BARS,
+            shades=SHADES,
+            hours=HOURS,
+            statuses=FOLDED,
+            site_page=site_page,
         )
+        self._environment.filters.update(short=short, time=_time)
 
     def write(self, path: str, template: str, **values: Any) -> None:
         """Fill in a template; `up` in it leads back to the directory.
@@ -68,6 +76,10 @@ def site_page(site: str) -> str:
 def group_page(group_type: str) -> str:
     """The page of a kind of groups, seen from the month's index."""
     return f"groups/{slug(group_type)}.html"
+
+
+def _time(second: int | None, form: str) -> str:
+    return "" if second is None else moment(second).strftime(form)
 
 
 def slug(name: str) -> str:
