@@ -111,7 +111,14 @@ class Publisher:
             RecordRefused: it can never be loaded; the others are not concerned.
             NoBrokerTookIt: the messages that were due are kept nowhere.
         """
-        for row in self._rows(record):
+        from datetime import datetime, timezone
+
+        from sam_pipeline.schema.times import format_time
+
+        now = datetime.now(timezone.utc)
+        if self.config.message_class.lower() == "metricoutput":
+            record = {"timestamp": format_time(now), "gatheredAt": this_host(), **record}
+        for row in normalise(record, self.config.message_class, {}, now):
             text = write_wlcg(row)
             size = len(text.encode("utf-8", "replace"))
             if len(self._texts) == MAX_RECORDS or self._size + size > MAX_BYTES:
@@ -137,16 +144,6 @@ class Publisher:
         """
         self._pack()
         self._hand_over(self._deadline())
-
-    def _rows(self, record: Mapping[str, str]) -> list[dict[str, str]]:
-        from datetime import datetime, timezone
-
-        from sam_pipeline.schema.times import format_time
-
-        now = datetime.now(timezone.utc)
-        if self.config.message_class.lower() == "metricoutput":
-            record = {"timestamp": format_time(now), "gatheredAt": this_host(), **record}
-        return normalise(record, self.config.message_class, {}, now)
 
     def _pack(self) -> None:
         if self._texts:
@@ -190,10 +187,10 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = ", ".join(settings.keys() - wanted.keys())
     if unknown:
         raise TypeError(f"no such setting of a publisher: {unknown}")
-    return {name: _as_wanted(value, str(wanted[name])) for name, value in settings.items()}
-
-
-def _as_wanted(value: Any, wanted: str) -> Any:
-    if "Path" in wanted and isinstance(value, str):
-        return Path(value)
-    return tuple(value) if isinstance(value, list) else value
+    checked = dict(settings)
+    for name, value in settings.items():
+        if "Path" in str(wanted[name]) and isinstance(value, str):
+            checked[name] = Path(value)
+        elif isinstance(value, list):
+            checked[name] = tuple(value)
+    return checked

@@ -104,7 +104,9 @@ class Memory:
     def failed(self, address: BrokerAddress, reason: str) -> None:
         """Let it rest: 5 s after the first failure, then twice as long each time, up to 5 min."""
         failures = self._facts.get(_key(address), NOTHING).failures + 1
-        rest_s = min(MAX_REST_S, MIN_REST_S * 2 ** min(failures - 1, 20)) * _jitter()
+        rest_s = min(MAX_REST_S, MIN_REST_S * 2 ** min(failures - 1, 20))
+        # By chance down to half of it, so that a thousand hosts do not come back as one.
+        rest_s *= 0.5 + int.from_bytes(os.urandom(2), "big") / 0x1FFFE
         fact = Fact(0.0, failures, self._clock() + rest_s, reason[:MAX_REASON])
         self._note(_key(address), fact)
 
@@ -114,7 +116,7 @@ class Memory:
             return
         self._changed = False
         try:
-            _write(self._path, _worth_keeping(self._facts, self._clock()))
+            _write(self._path, self._facts, self._clock())
         except OSError as error:
             logger.debug("brokers are not remembered: %s", error)
 
@@ -137,27 +139,17 @@ def _is_no_name(address: BrokerAddress) -> bool:
     return address.ip in ("", address.broker.host)
 
 
-def _jitter() -> float:
-    """Between 0.5 and 1, so that a thousand hosts do not come back as one."""
-    return 0.5 + int.from_bytes(os.urandom(2), "big") / 0x1FFFE
-
-
-def _worth_keeping(facts: Mapping[str, Fact], now: float) -> dict[str, Fact]:
-    """The newest, without what is old or lies in the future."""
-    fresh = [
-        item for item in facts.items() if now - FORGOTTEN_S < item[1].newest <= now + MAX_REST_S
-    ]
-    return dict(sorted(fresh, key=lambda item: item[1].newest)[-MAX_FACTS:])
-
-
 def _read(path: Path) -> dict[str, Fact]:
     try:
         # Neither a symlink nor a pipe that somebody left there leads us elsewhere, or holds us up.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            if not _only_we_write(descriptor):
-                return {}
-            return _facts(file.read(MAX_BYTES))
+            status = os.fstat(descriptor)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                return {}  # an address that somebody else chose would get our password
+            from json import loads
+
+            return {key: _fact(values) for key, values in loads(file.read(MAX_BYTES)).items()}
     except OSError:  # most often: there is none yet
         return {}
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -165,36 +157,26 @@ def _read(path: Path) -> dict[str, Fact]:
         return {}
 
 
-def _only_we_write(descriptor: int) -> bool:
-    """An address that somebody else chose would get our password."""
-    status = os.fstat(descriptor)
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
-
-
-def _facts(content: bytes) -> dict[str, Fact]:
-    from json import loads
-
-    return {key: _fact(found) for key, found in loads(content).items()}
-
-
-def _fact(found: dict[str, Any]) -> Fact:
+def _fact(values: dict[str, Any]) -> Fact:
     fact = Fact(
-        float(found.get("worked_at", 0)),
-        int(found.get("failures", 0)),
-        float(found.get("rests_until", 0)),
-        str(found.get("reason", "")),
+        float(values.get("worked_at", 0)),
+        int(values.get("failures", 0)),
+        float(values.get("rests_until", 0)),
+        str(values.get("reason", "")),
     )
     return fact if all(0 <= number < 1e12 for number in fact[:3]) else NOTHING
 
 
-def _write(path: Path, facts: Mapping[str, Fact]) -> None:
+def _write(path: Path, facts: Mapping[str, Fact], now: float) -> None:
+    """The newest facts, without what is old or lies in the future."""
     from json import dumps
 
     from sam_pipeline.schema.program.replacing import replacing
 
+    fresh = [pair for pair in facts.items() if -MAX_REST_S <= now - pair[1].newest < FORGOTTEN_S]
     document = {
         key: {name: value for name, value in fact._asdict().items() if value}
-        for key, fact in facts.items()
+        for key, fact in sorted(fresh, key=lambda pair: pair[1].newest)[-MAX_FACTS:]
     }
     with replacing(path, 0o600, directory_mode=0o700) as file:
         file.write(dumps(document, indent=1).encode() + b"\n")
