@@ -31,17 +31,13 @@ def stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
     """What all network brokers share; `who` is the client-id."""
     return StompSettings(
         consumer=config.name,
-        subscriptions=_subscriptions(config),
+        subscriptions=tuple(
+            Subscription(wanted.destination, wanted.stamp, config.prefetch, wanted.shared)
+            for wanted in config.network_subscriptions()
+        ),
         client_id=who,
         user=config.user,
         password=lambda: password(config),
         tls_files=TlsFiles(config.ca_file, config.certificate_file, config.key_file),
         heart_beat_s=config.heart_beat_s,
-    )
-
-
-def _subscriptions(config: ConsumerConfig) -> tuple[Subscription, ...]:
-    return tuple(
-        Subscription(each.destination, each.stamp, config.prefetch, each.shared)
-        for each in config.network_subscriptions()
     )

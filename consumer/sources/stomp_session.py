@@ -127,11 +127,25 @@ class ConsumingSession(StompSession):
         """Deliver, ack and keep alive until told to stop; acks given before that are sent."""
         ends_at = time.monotonic() + at_most_s
         while not stop.is_set() and time.monotonic() < ends_at:
-            self._turn()
+            if not self._inbox.has_room:
+                self._heard_at = time.monotonic()  # it is we who do not listen
+                self._sleep([self._acks_due], ROOM_S)
+            elif self._channel.has_arrived():
+                try:
+                    self.receive(Deadline.after(self._reply_s))
+                except TimeoutError as error:  # a part of a TLS record, and no more
+                    raise self.lose(words_of(error)) from error
+            elif not self._acks:  # wait a little for bytes, or for acks to send
+                self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
             if self._loss:
                 raise self._loss
             self._acknowledge()
-            self._keep_alive(time.monotonic())
+            now = time.monotonic()
+            silent_s = now - self._heard_at
+            if self._hear_every_s and silent_s > SILENT_BEATS * self._hear_every_s:
+                raise self.lose(f"no sign of life for {silent_s:.1f} s")
+            if self._send_every_s and now - self._sent_at > self._send_every_s:
+                self._push(b"\n")
         self._acknowledge()
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
@@ -145,19 +159,6 @@ class ConsumingSession(StompSession):
 
     def __del__(self) -> None:
         os.close(self._acks_due)  # only now can no ack come any more
-
-    def _turn(self) -> None:
-        """Read what has arrived, or wait a little for it, for acks to send or for room."""
-        if not self._inbox.has_room:
-            self._heard_at = time.monotonic()  # it is we who do not listen
-            self._sleep([self._acks_due], ROOM_S)
-        elif self._channel.has_arrived():
-            try:
-                self.receive(Deadline.after(self._reply_s))
-            except TimeoutError as error:  # a part of a TLS record, and no more
-                raise self.lose(words_of(error)) from error
-        elif not self._acks:
-            self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
 
     def _sleep(self, files: Sequence[int], timeout_s: float) -> None:
         ready = select.poll()
@@ -201,13 +202,6 @@ class ConsumingSession(StompSession):
             if transaction:
                 frames = [encode("BEGIN", transaction), *frames, encode("COMMIT", transaction)]
             self._push(b"".join(frames))
-
-    def _keep_alive(self, now: float) -> None:
-        silent_s = now - self._heard_at
-        if self._hear_every_s and silent_s > SILENT_BEATS * self._hear_every_s:
-            raise self.lose(f"no sign of life for {silent_s:.1f} s")
-        if self._send_every_s and now - self._sent_at > self._send_every_s:
-            self._push(b"\n")
 
     def _push(self, frames: bytes) -> None:
         self.send(frames, Deadline.after(self._reply_s))

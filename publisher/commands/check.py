@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Optional
 
 from sam_pipeline.publisher.brokers.address import addresses_of
 from sam_pipeline.publisher.brokers.transport import kind_of
@@ -18,7 +17,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.net.broker_url import AMS, SPOOL, Broker
+from sam_pipeline.schema.net.broker_url import AMS, SPOOL
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.program.command import OK, text_table, to_json
@@ -52,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(args: argparse.Namespace) -> int:
-    """Print what was found.
+    """Print all problems, and what was proven of each broker.
 
     Raises:
         ConfigError: all the problems.
@@ -70,30 +69,19 @@ def handle(args: argparse.Namespace) -> int:
         }
         print(to_json({**document, "secrets": config.has_secrets()}))
     else:
-        _tell(config.has_secrets(), trips, notes, problems)
+        secrets = config.has_secrets().items()
+        print(", ".join(f"{name} {'set' if there else 'unset'}" for name, there in secrets))
+        if trips:
+            rows = [(t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}") for t in trips]
+            print(text_table(COLUMNS, rows))
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        if not problems:
+            print("no problem found")
     sys.stdout.flush()  # what was proven stands before what was not
     if problems:
         raise ConfigError(problems)
     return OK
-
-
-def _tell(
-    secrets: Mapping[str, bool],
-    trips: Sequence[RoundTrip],
-    notes: Sequence[str],
-    problems: Sequence[str],
-) -> None:
-    print(", ".join(f"{name} {'set' if there else 'unset'}" for name, there in secrets.items()))
-    if trips:
-        print(text_table(COLUMNS, map(_row, trips)))
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    if not problems:
-        print("no problem found")
-
-
-def _row(trip: RoundTrip) -> tuple[str, ...]:
-    return trip.broker, trip.address, trip.proven or "failed", f"{trip.seconds:.3f}"
 
 
 def _problems(config: PublisherConfig, found: Findings) -> Iterator[str]:
@@ -102,24 +90,26 @@ def _problems(config: PublisherConfig, found: Findings) -> Iterator[str]:
     if not brokers and "brokers" not in found.bad:
         yield f"{found.place('brokers')} is missing: all messages would stay in the spool"
     if any(broker.kind == AMS for broker in brokers) and not found.bad & {"token_file"}:
-        yield from _without_token(config, found)
+        key = found.place("token_file")
+        try:
+            if not config.token():
+                yield f"{key} is missing: brokers of the kind {AMS} need a token"
+        except BrokerUnavailable as error:
+            yield f"{key}: {error.reason}"
     if not found.bad & {"ca_file", "certificate_file", "key_file"}:
         yield from _bad_tls(config, found)
     for broker in brokers:
-        yield from _bad_way(config, broker, found)
+        try:  # a key that is bad by itself is reported already
+            if not found.bad & {"proxy", "proxy_password_file"}:
+                config.proxy_for(broker)
+            if "password_file" not in found.bad:
+                config.login(broker)
+        except BrokerUnavailable as error:
+            yield f"{found.place('brokers')}: {error}"
         if broker.kind == SPOOL and (problem := unusable(Path(broker.path))):
             yield f"{found.place('brokers')}: {problem}"
     if config.spool is not None and (problem := unusable(config.spool)):
         yield f"{found.place('spool')}: {problem}"
-
-
-def _without_token(config: PublisherConfig, found: Findings) -> Iterator[str]:
-    try:
-        if config.token():
-            return
-        yield f"{found.place('token_file')} is missing: brokers of the kind {AMS} need a token"
-    except BrokerUnavailable as error:
-        yield f"{found.place('token_file')}: {error.reason}"
 
 
 def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
@@ -138,41 +128,24 @@ def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
             yield f"{found.place(key)}: {problem}"
 
 
-def _bad_way(config: PublisherConfig, broker: Broker, found: Findings) -> Iterator[str]:
-    """What is wrong with login or proxy of a broker; a bad key is told already."""
-    try:
-        if not found.bad & {"proxy", "proxy_password_file"}:
-            config.proxy_for(broker)
-        if "password_file" not in found.bad:
-            config.login(broker)
-    except BrokerUnavailable as error:
-        yield f"{found.place('brokers')}: {error}"
-
-
 def _notes(config: PublisherConfig, found: Findings) -> Iterator[str]:
     """What works, and is better known."""
     variable = config.scratch_of_spool()
     if variable:
         yield f"{found.place('spool')}: {config.spool} is below ${variable}, it dies with the job"
     for broker in config.broker_list:
-        user, secret = _login(config, broker, found)
+        if broker.kind in (AMS, SPOOL) or "password_file" in found.bad:
+            continue
+        try:
+            user, secret = config.login(broker)
+        except BrokerUnavailable:  # reported as a problem
+            continue
         if user and not secret:
             yield f"{broker}: user {user} has no password (password_file, SAM_PUBLISHER_PASSWORD)"
         elif secret and not broker.tls and not broker.host.startswith(PLAIN_TEXT_IS_FINE):
             yield f"{broker}: the password of {user} travels in plain text"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
         yield f"{found.place('password_file')}: is not used, for there is no user"
-
-
-def _login(
-    config: PublisherConfig, broker: Broker, found: Findings
-) -> tuple[Optional[str], Optional[str]]:
-    if broker.kind in (AMS, SPOOL) or "password_file" in found.bad:
-        return None, None
-    try:
-        return config.login(broker)
-    except BrokerUnavailable:  # told as a problem
-        return None, None
 
 
 def _round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.messages.message import Message
 
 FEW = 10
-"""So many messages get a line each; of more only the totals are told."""
+"""Up to this many messages get a line each; of more only the totals are printed."""
 
 BATCH_BYTES = 4 * 1024 * 1024
 
 
-def publish_and_tell(
+def publish_and_report(
     messages: Iterable[Message],
     config: PublisherConfig,
     args: argparse.Namespace,
@@ -46,7 +46,15 @@ def publish_and_tell(
         NoBrokerTookIt: after what was sent is said.
     """
     if args.dry_run:
-        _preview(messages, config, output or sys.stdout.buffer)
+        # Exactly what the first broker, or else the spool, would get.
+        from sam_pipeline.publisher.brokers.transport import kind_of
+        from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+
+        broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
+        preview = kind_of(broker).preview
+        for message in messages:
+            shown = preview(broker, config, config.addressed(message))
+            (output or sys.stdout.buffer).write(shown)
         return BAD_DATA if refused else OK
     report = Report(config, args.json)
     failure = _publish(iter(messages), config, report)
@@ -99,7 +107,12 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         if self.total <= FEW:
-            yield from map(_line, self._items)
+            for item in self._items:
+                outcome, count = item["outcome"], item["records"]
+                size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
+                what = f"{item['message_id']} ({item['message_class']}, {size})"
+                where = f"{_preposition(outcome)} {item['place']} for {item['destination']}"
+                yield f"{outcome} {what} {where}"
             return
         for (verb, place), (messages, records) in self._totals.items():
             counted = f"{messages} messages ({plural(records, 'record')})"
@@ -107,10 +120,9 @@ class Report:
 
     def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
         """The same and more, for programs."""
-        unwanted = ("size_bytes",)
         return {
             "messages": [
-                {key: value for key, value in item.items() if key not in unwanted}
+                {key: value for key, value in item.items() if key != "size_bytes"}
                 for item in self._items
             ],
             "rejected": self.rejected,
@@ -166,27 +178,6 @@ def _publish(
         deadline = Deadline.after(config.timeout_s - report.elapsed_s)
         report.drained = courier.drain(deadline)
     return None
-
-
-def _preview(messages: Iterable[Message], config: PublisherConfig, output: BinaryIO) -> None:
-    """Exactly what the first broker, or else the spool, would get."""
-    from sam_pipeline.publisher.brokers.transport import kind_of
-    from sam_pipeline.schema.net.broker_url import SPOOL, Broker
-
-    broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
-    preview = kind_of(broker).preview
-    for message in messages:
-        output.write(preview(broker, config, config.addressed(message)))
-
-
-def _line(item: dict[str, Any]) -> str:
-    count = item["records"]
-    size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
-    where = f"{_preposition(item['outcome'])} {item['place']}"
-    return (
-        f"{item['outcome']} {item['message_id']} ({item['message_class']}, {size}) {where}"
-        f" for {item['destination']}"
-    )
 
 
 def _preposition(verb: str) -> str:

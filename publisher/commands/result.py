@@ -6,7 +6,7 @@ import sys
 
 from sam_pipeline.publisher.commands.arguments import add_how, add_optional_keys, add_where
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
-from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.schema.messages.message import pack
 from sam_pipeline.schema.records.normalise import normalise
@@ -49,7 +49,7 @@ def handle(args: argparse.Namespace) -> int:
     record = record_of(args)
     if record.get("detailsData") == "-":
         record["detailsData"] = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip()
-    return publish_and_tell(messages_of(record, config, args), config, args)
+    return publish_and_report(messages_of(record, config, args), config, args)
 
 
 def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespace) -> list[Message]:

@@ -19,7 +19,7 @@ from sam_pipeline.publisher.commands.arguments import (
 )
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.commands.options import record_of as record_of_options
-from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
@@ -91,7 +91,7 @@ def handle(args: argparse.Namespace) -> int:
     try:
         config = config_of(args)
         messages = messages_of(record, config, args)
-        publish_and_tell(messages, config, args, say=logger.info, output=sys.stderr.buffer)
+        publish_and_report(messages, config, args, say=logger.info, output=sys.stderr.buffer)
     except SamError as error:
         logger.error("the result is lost: %s", error)
         return UNKNOWN if args.publish_failure == "unknown" else run.exit_code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import add_how, add_where
 from sam_pipeline.publisher.commands.options import config_of, headers_of
-from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.probe.input import (
@@ -57,30 +57,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def handle(args: argparse.Namespace) -> int:
     config = config_of(args)
     refused: list[RefusedRecord] = []
-    messages = _raw(args, config) if args.raw else _packed(args, config, refused)
+    messages: Iterator[Message]
+    headers = headers_of(args, config)
+    if args.raw:
+        blocks = read_sources(args.files)
+        messages = (raw_message(block, config.message_class, headers) for block in blocks)
+    else:
+        size = 1 if args.one_per_message else MAX_RECORDS
+        records = _records(args, config, refused)
+        messages = pack(records, config.message_class, size, headers=headers)
     if args.files and all(map(os.path.isfile, args.files)):  # a pipe could hold us up
         messages = ReadAhead(messages, BATCH)
-    return publish_and_tell(messages, config, args, refused)
-
-
-def _raw(args: argparse.Namespace, config: PublisherConfig) -> Iterator[Message]:
-    headers = headers_of(args, config)
-    for source in read_sources(args.files):
-        yield raw_message(source, config.message_class, headers)
-
-
-def _packed(
-    args: argparse.Namespace, config: PublisherConfig, refused: list[RefusedRecord]
-) -> Iterator[Message]:
-    size = 1 if args.one_per_message else MAX_RECORDS
-    records = _records(args, config, refused)
-    return pack(records, config.message_class, size, headers=headers_of(args, config))
+    return publish_and_report(messages, config, args, refused)
 
 
 def _records(
     args: argparse.Namespace, config: PublisherConfig, refused: list[RefusedRecord]
 ) -> Iterator[Record]:
-    """The good ones; of the others a person is told at once."""
+    """The good ones; the others are reported on stderr as they are read."""
     now = datetime.now(timezone.utc)
     for block in read_blocks(args.files):
         for item in read_records(block, config.message_class, now):

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from threading import Event
 from typing import Any
 
@@ -108,8 +109,7 @@ def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
 
 
 def _list(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    chosen = elements(queue) if args.limit is None else _first(args.limit, elements(queue))
-    rows = (_facts(read(queue, element)) for element in chosen)
+    rows = (_facts(read(queue, element)) for element in islice(elements(queue), args.limit))
     if args.json:
         _print_array(rows)
         return OK
@@ -179,22 +179,6 @@ def _tell(
 
 
 def _status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    state = _state(config, queue)
-    if args.json:
-        print(to_json(state))
-        return OK
-    oldest = state["oldest"]
-    print(f"spool        {state['path']}")
-    print(f"messages     {state['messages']} of {state['max_messages']}, {state['when_full']}")
-    print(f"bytes        {state['size_bytes']} of {state['max_bytes']}")
-    print(f"oldest       {format_time(oldest) if oldest else '-'}")
-    print(f"locked       {state['locked']}")
-    print(f"quarantined  {state['quarantined']} in {queue.path}.bad")
-    print(f"dropped      {state['dropped']}")
-    return OK
-
-
-def _state(config: PublisherConfig, queue: DirectoryQueue) -> dict[str, Any]:
     count = size_bytes = locked = 0
     oldest = None
     for element in elements(queue):
@@ -202,7 +186,7 @@ def _state(config: PublisherConfig, queue: DirectoryQueue) -> dict[str, Any]:
         count += 1
         size_bytes += element.entry.status.st_size
         locked += element.locked
-    return {
+    state = {
         "path": str(queue.path),
         "messages": count,
         "max_messages": config.spool_max_messages,
@@ -214,6 +198,17 @@ def _state(config: PublisherConfig, queue: DirectoryQueue) -> dict[str, Any]:
         "quarantined": quarantined(queue.path),
         "dropped": CountFile(queue.path, config.state).read().dropped,
     }
+    if args.json:
+        print(to_json(state))
+        return OK
+    print(f"spool        {queue.path}")
+    print(f"messages     {count} of {config.spool_max_messages}, {config.spool_when_full}")
+    print(f"bytes        {size_bytes} of {config.spool_max_bytes}")
+    print(f"oldest       {format_time(oldest) if oldest else '-'}")
+    print(f"locked       {locked}")
+    print(f"quarantined  {state['quarantined']} in {queue.path}.bad")
+    print(f"dropped      {state['dropped']}")
+    return OK
 
 
 def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
@@ -223,7 +218,17 @@ def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQu
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     started = time.monotonic()
     try:
-        result = drain_until(stop, config) if args.loop else _drain_once(config, queue, stop)
+        if args.loop:
+            result = drain_until(stop, config)
+        else:
+            progress = Progress("drained", queue.count() if sys.stderr.isatty() else 0)
+
+            def go_on(totals: DrainTotals) -> bool:
+                progress.show(totals.sent)
+                return not stop.is_set()
+
+            result = drain(config, go_on)
+            progress.end()
     finally:
         signal.signal(signal.SIGTERM, before)
     elapsed_s, left = time.monotonic() - started, queue.count()
@@ -243,22 +248,6 @@ def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQu
     if not result.complete:
         return UNAVAILABLE
     return BAD_DATA if result.rejections or result.set_aside else OK
-
-
-def _drain_once(config: PublisherConfig, queue: DirectoryQueue, stop: Event) -> DrainTotals:
-    progress = Progress("drained", queue.count() if sys.stderr.isatty() else 0)
-
-    def go_on(result: DrainTotals) -> bool:
-        progress.show(result.sent)
-        return not stop.is_set()
-
-    result = drain(config, go_on)
-    progress.end()
-    return result
-
-
-def _first(limit: int, found: Iterator[Element]) -> Iterator[Element]:
-    return (element for _, element in zip(range(limit), found))
 
 
 def _facts(element: Element) -> dict[str, Any]:

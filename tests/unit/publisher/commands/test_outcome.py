@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.commands import run as run_command
-from sam_pipeline.publisher.commands.outcome import publish_and_tell
+from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from tests.support.brokers.fake_broker import FakeBroker
@@ -43,7 +43,7 @@ def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) 
 
     with FakeBroker() as broker:
         config = PublisherConfig(brokers=(broker.url,), timeout_s=0.25, spool=tmp_path / "spool")
-        code = publish_and_tell(read_slowly(), config, args, say=said.append)
+        code = publish_and_report(read_slowly(), config, args, say=said.append)
 
     assert code == 0
     assert said[0].startswith("published ")
