@@ -37,7 +37,7 @@ class SpoolSource:
         self._stamp = stamp
         self._queue = DirectoryQueue(broker.path)
         self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
-        self._held: set[str] = set()
+        self._locked: set[str] = set()
         self._read_once = False
         self._purge_at = 0.0
 
@@ -51,7 +51,7 @@ class SpoolSource:
                 self._read_once = True
                 stop.wait(POLL_S)
         finally:
-            self._take_back(self._held, claims)
+            self._take_back(self._locked, claims)
             claims.close()
 
     def missing(self) -> Sequence[str]:
@@ -61,7 +61,7 @@ class SpoolSource:
         """Remove the elements of these names."""
         for name in tokens:
             self._queue.remove(name)
-            self._held.discard(name)
+            self._locked.discard(name)
 
     def _take_back(self, names: Iterable[str], claims: Claims) -> None:
         """Unlock what was locked and never acked, in this life or in one that was killed."""
@@ -70,41 +70,36 @@ class SpoolSource:
         claims.clear()
 
     def _deliver_all(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
-        if not self._held:
+        if not self._locked:
             claims.clear()
         for name in self._queue.names():
             if stop.is_set():
                 return
-            if name not in self._held:
-                self._deliver(name, inbox, stop, claims)
-
-    def _deliver(self, name: str, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
-        claims.add(name)
-        if not self._queue.lock(name):  # another reader has it, or it is gone
-            claims.withdraw(name)
-            return
-        self._held.add(name)
-        try:
-            message = self._stamp.stamped(self._queue.read(name))
-        except DamagedElement as error:
-            self._put_aside(name, str(error), inbox)
-            return
-        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
-            self._purge(time.monotonic())
-        inbox.put([Delivery(message, self, name)])
-
-    def _put_aside(self, name: str, reason: str, inbox: Inbox) -> None:
-        target = self._queue.quarantine(name, reason)
-        self._held.discard(name)
-        inbox.damaged += 1
-        logger.error("spool %s: %s; moved to %s", self.name, reason, target)
+            if name in self._locked:
+                continue
+            claims.add(name)
+            if not self._queue.lock(name):  # another reader has it, or it is gone
+                claims.withdraw(name)
+                continue
+            self._locked.add(name)
+            try:
+                message = self._stamp.stamped(self._queue.read(name))
+            except DamagedElement as error:
+                target = self._queue.quarantine(name, str(error))
+                self._locked.discard(name)
+                inbox.damaged += 1
+                logger.error("spool %s: %s; moved to %s", self.name, error, target)
+                continue
+            while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
+                self._purge(time.monotonic())
+            inbox.put([Delivery(message, self, name)])
 
     def _purge(self, now: float) -> None:
         if now < self._purge_at:
             return
         self._purge_at = now + PURGE_S
         try:
-            for name in tuple(self._held):  # the database may be away for longer than locks last
+            for name in tuple(self._locked):  # the database may be away for longer than locks last
                 self._queue.refresh(name)
             self._queue.purge()
         except SpoolError as error:  # nothing is lost by it, and reading may still work

@@ -9,6 +9,7 @@ ACTIVEMQ_REST = "activemq-rest"
 RABBITMQ_API = "rabbitmq-api"
 AMS = "ams"
 SPOOL = "spool"
+FORM = "want SCHEME://[USER@]HOST:PORT"
 
 
 class Scheme(NamedTuple):
@@ -76,49 +77,38 @@ def parse_broker(url: str) -> Broker:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"broker URL: {_without_secret(error)}") from None
+        # The message may hold a part of a password, which should not be in a URL at all.
+        message = str(error).partition(" as ")[0]
+        if not message.startswith("Port"):
+            message = FORM
+        raise ValueError(f"broker URL: {message}") from None
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         begin = parts.scheme or ("" if "@" in url else url[:20])
         raise ValueError(f"broker URL begins with {begin!r}, want one of {known}")
     scheme = SCHEMES[parts.scheme]
     if scheme.kind == SPOOL:
-        return _spool(parts.netloc, parts.path)
+        if parts.netloc:
+            first = parts.netloc.rpartition("@")[2]
+            raise ValueError(f"broker URL spool://{first}…: want three slashes, spool:///path")
+        if not parts.path.strip("/"):
+            raise ValueError("broker URL spool:///: names no directory")
+        return Broker(SPOOL, path=unquote(parts.path))
     if parts.password is not None:
         raise ValueError(f"broker URL of {parts.hostname}: a password has no place in it")
     if not parts.hostname:
         raise ValueError("broker URL names no host")
     if "@" in parts.path:  # a password with a slash: the host is none
-        raise ValueError("broker URL: no @ may follow the host, want SCHEME://[USER@]HOST:PORT")
+        raise ValueError(f"broker URL: no @ may follow the host, {FORM}")
     if parts.query or parts.fragment:
         raise ValueError(f"broker URL of {parts.hostname}: no ? or # may follow the path")
-    path = _path(parts.path.rstrip("/"), scheme, parts.hostname)
+    path = parts.path.rstrip("/")
+    if path and not scheme.path:
+        raise ValueError(f"broker URL of {parts.hostname}: nothing may follow the port")
+    if scheme.kind == ACTIVEMQ_REST:
+        path = path or scheme.path
+    elif path.count("/") != scheme.path.count("/"):
+        problem = f"want {scheme.path} after the port, not {path!r}"
+        raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     user = unquote(parts.username) if parts.username else None
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
-
-
-def _without_secret(error: ValueError) -> str:
-    """Its words may hold a part of a password that has no place in a URL."""
-    words = str(error).partition(" as ")[0]
-    return words if words.startswith("Port") else "want SCHEME://[USER@]HOST:PORT"
-
-
-def _path(path: str, scheme: Scheme, host: str) -> str:
-    """The path of a URL of this scheme: none for STOMP, as many parts as its form shows else."""
-    if not scheme.path:
-        if path:
-            raise ValueError(f"broker URL of {host}: nothing may follow the port")
-    elif scheme.kind != ACTIVEMQ_REST and path.count("/") != scheme.path.count("/"):
-        raise ValueError(f"broker URL of {host}: want {scheme.path} after the port, not {path!r}")
-    return path or (scheme.path if scheme.kind == ACTIVEMQ_REST else "")
-
-
-def _spool(netloc: str, path: str) -> Broker:
-    if netloc:
-        place = netloc.rpartition("@")[2]
-        raise ValueError(f"broker URL spool://{place}…: want three slashes, spool:///path")
-    from urllib.parse import unquote
-
-    if not path.strip("/"):
-        raise ValueError("broker URL spool:///: names no directory")
-    return Broker(SPOOL, path=unquote(path))

@@ -83,9 +83,28 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and host name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _trust(context, files.ca_file)
-    if files.certificate_file:
-        _identify(context, files.certificate_file, files.key_file)
+    ca_file, certificate, key = files
+    try:
+        if ca_file is None:
+            context.load_default_certs()
+        elif ca_file.is_dir():  # hashed, as IGTF has it
+            context.load_verify_locations(capath=ca_file)
+        else:
+            context.load_verify_locations(cafile=ca_file)
+    except OSError as error:
+        reason = _unusable(error, "no certificate in PEM form")
+        raise ConfigError([f"{ca_file}: {reason}"]) from None
+    if certificate is None:
+        return context
+    for problem in (problem_of_certificate(certificate), problem_of_secret(key) if key else None):
+        if problem:
+            raise ConfigError([problem])
+    try:
+        # A key with a passphrase would be asked for on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as error:
+        reason = _unusable(error, "no certificate and its unencrypted key in PEM form")
+        raise ConfigError([f"{certificate}: {reason}"]) from None
     return context
 
 
@@ -95,7 +114,18 @@ class TlsChannel(Channel):
     def __init__(
         self, channel: Channel, context: ssl.SSLContext, host: str, files: TlsFiles
     ) -> None:
-        secured = _wrap(channel, context, host)
+        try:  # wrap_socket would do it too late: it leaks a socket
+            name = host.encode("idna").decode()
+        except UnicodeError as error:
+            raise OSError(f"no certificate can be for {host}: {error}") from None
+        secured = context.wrap_socket(
+            channel.socket,
+            server_hostname=name,
+            do_handshake_on_connect=False,
+            # A peer that closes without the farewell of TLS is at its end all the same: frames
+            # and HTTP answers have ends of their own.
+            suppress_ragged_eofs=True,
+        )
         super().__init__(secured, channel.deadline)
         self._secured = secured
         self._host = host
@@ -132,51 +162,6 @@ class TlsChannel(Channel):
         return _about_the_protocol(error, self._tls_files)
 
 
-def _wrap(channel: Channel, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-    """The socket under TLS; the handshake is still to come."""
-    try:
-        name = host.encode("idna").decode()  # wrap_socket would do it too late: it leaks a socket
-    except UnicodeError as error:
-        raise OSError(f"no certificate can be for {host}: {error}") from None
-    return context.wrap_socket(
-        channel.socket,
-        server_hostname=name,
-        do_handshake_on_connect=False,
-        # A peer that closes without the farewell of TLS is at its end all the same: frames and
-        # HTTP answers have ends of their own.
-        suppress_ragged_eofs=True,
-    )
-
-
-def _trust(context: ssl.SSLContext, ca_file: Optional[Path]) -> None:
-    """A file of CAs, a hashed directory as IGTF has, or those of the system."""
-    if ca_file is None:
-        context.load_default_certs()
-        return
-    try:
-        if ca_file.is_dir():
-            context.load_verify_locations(capath=ca_file)
-        else:
-            context.load_verify_locations(cafile=ca_file)
-    except OSError as error:
-        raise ConfigError(
-            [f"{ca_file}: {_unusable(error, 'no certificate in PEM form')}"]
-        ) from None
-
-
-def _identify(context: ssl.SSLContext, certificate: Path, key: Optional[Path]) -> None:
-    """Ours; without a `key` the certificate's file holds both, as that of an X.509 proxy does."""
-    for problem in (problem_of_certificate(certificate), problem_of_secret(key) if key else None):
-        if problem:
-            raise ConfigError([problem])
-    try:
-        # A key with a passphrase would be asked for on the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: "")
-    except OSError as error:
-        wanted = "no certificate and its unencrypted key in PEM form"
-        raise ConfigError([f"{certificate}: {_unusable(error, wanted)}"]) from None
-
-
 def _unusable(error: OSError, wanted: str) -> str:
     if not isinstance(error, ssl.SSLError):
         return words_of(error)
@@ -205,7 +190,10 @@ def _said(error: ssl.SSLCertVerificationError) -> str:
 def _about_the_protocol(error: ssl.SSLError, files: TlsFiles) -> str:
     reason = _reason(error)
     if reason in ABOUT_US:
-        return _about_our_certificate(ABOUT_US[reason], files.certificate_file)
+        if files.certificate_file is None:
+            wish = "it wants a certificate of ours and was given none (certificate_file)"
+            return f"{wish}: {ABOUT_US[reason]}"
+        return f"it does not accept our certificate {files.certificate_file}: {ABOUT_US[reason]}"
     if reason in OTHER_PROTOCOL:
         return NO_TLS
     if reason in OLD_PROTOCOL:
@@ -217,9 +205,3 @@ def _reason(error: ssl.SSLError) -> str:
     """OpenSSL's, or that of the peer's alert, whatever version of TLS it belongs to."""
     reason = error.reason or ""
     return reason.partition("_ALERT_")[2] or reason
-
-
-def _about_our_certificate(why: str, certificate: Optional[Path]) -> str:
-    if certificate is None:
-        return f"it wants a certificate of ours and was given none (certificate_file): {why}"
-    return f"it does not accept our certificate {certificate}: {why}"
