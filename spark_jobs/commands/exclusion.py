@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection
@@ -116,7 +115,14 @@ def _list(args: argparse.Namespace) -> int:
         entries = exclusions.entries(connection)
     shown = [entry for entry in entries if args.everything or entry.removed_at is None]
     if args.json:
-        print(to_json([_as_json(entry) for entry in shown]))
+        from sam_pipeline.spark_jobs.explain.as_json import announcement_json  # slow to import
+
+        documents = []
+        for entry in shown:
+            # An entry's own columns follow those of its exclusion.
+            own = dict(vars(entry))
+            documents.append({**announcement_json(own.pop("exclusion")), **own})
+        print(to_json(documents))
     elif shown:
         columns = [*_COLUMNS, *(["removed at", "by"] if args.everything else [])]
         print(text_table(columns, [_cells(entry)[: len(columns)] for entry in shown]))
@@ -154,19 +160,6 @@ def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:
     first_kept = exclusions.frozen_before(connection, exclusion)
     if first_kept is not None:
         logger.warning("days before %s stay as they are: their results were pruned", first_kept)
-
-
-def _as_json(entry: ExclusionEntry) -> dict[str, object]:
-    document = asdict(entry.exclusion)
-    start, end = document.pop("start"), document.pop("end")
-    return {
-        **document,
-        "start_time": moment(start),
-        "end_time": moment(end),
-        "added_at": entry.added_at,
-        "removed_at": entry.removed_at,
-        "removed_by": entry.removed_by,
-    }
 
 
 def _cells(entry: ExclusionEntry) -> list[object]:

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_period_options,
     add_report_option,
@@ -20,13 +18,11 @@ from sam_pipeline.spark_jobs.commands.arguments import (
     time_or_none,
     warn_if_empty,
 )
-from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
+from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.profiles.profile import Targets
-from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
 from sam_pipeline.spark_jobs.runs.published import (
-    Run,
     days_not_computed,
     published_reports,
     published_runs,
@@ -64,30 +60,30 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 def _show(args: argparse.Namespace) -> int:
     period = asked_period(args)
     with reading(open_database(args)) as connection:
-        tables = read_figures(connection, args.report, args.level, period)
+        tables = [
+            FigureTable(
+                report,
+                args.level,
+                period,
+                published_runs(connection, report, period),
+                period_figures(connection, report, args.level, period),
+            )
+            for report in published_reports(connection, args.report, period)
+        ]
         for message in waiting(connection, args.report, period):
             logger.warning(message)
     warn_if_empty(tables, period)
-    style = table_format(args)
-    if style != "table":  # which has it below the figures
+    if table_format(args) != "table":  # which has it below the figures
         for table in tables:
             if missing := days_not_computed(table.runs, period):
                 logger.warning("%s: not computed: %s", table.report, ", ".join(missing))
-    if style == "json":
-        print(to_json(as_rows(tables)))
-    elif tables:
-        print(csv_table(as_rows(tables)) if style == "csv" else as_text(tables))
-    return OK
+    return print_tables(args, tables, _rows, _lines)
 
 
 @dataclass(frozen=True)
-class FigureTable:
+class FigureTable(ReportTable):
     """The figures of one report at one level over a period."""
 
-    report: str
-    level: str
-    period: Period
-    runs: Sequence[Run]
     figures: Sequence[Figure]
 
     @property
@@ -96,58 +92,27 @@ class FigureTable:
         return self.runs[-1].profile.targets if self.runs else Targets()
 
 
-def read_figures(
-    connection: Connection, report: str | None, level: str, period: Period
-) -> list[FigureTable]:
-    """The figures of each report."""
-    return [
-        FigureTable(
-            name,
-            level,
-            period,
-            published_runs(connection, name, period),
-            period_figures(connection, name, level, period),
-        )
-        for name in published_reports(connection, report, period)
-    ]
-
-
-def as_rows(tables: Sequence[FigureTable]) -> list[dict[str, Any]]:
-    """A flat row per figure, for JSON and CSV."""
-    return [_row(table, figure) for table in tables for figure in table.figures]
-
-
-def as_text(tables: Sequence[FigureTable]) -> str:
-    """A table for each report, then the things that miss a target."""
-    return "\n\n".join("\n".join(_lines(table)) for table in tables)
-
-
-def _row(table: FigureTable, figure: Figure) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "report": table.report,
-        "first_day": table.period.first,
-        "last_day": table.period.last,
-        "level": table.level,
-        **dict(zip(NAMES[table.level], figure.names, strict=True)),
-        "availability": rounded(figure.availability),
-        "reliability": rounded(figure.reliability),
-    }
-    if table.level == GROUP:
-        row["sites_expected"] = figure.sites_expected
-        row["sites_known"] = figure.sites_known
-        row["until"] = time_or_none(until_of(table.runs))
-    elif figure.seconds:
-        row["unknown"] = rounded(figure.unknown)
-        row["days"] = figure.days
-        row |= {name: getattr(figure.seconds, name.removesuffix("_s")) for name in SECONDS}
-        row["until"] = time_or_none(figure.until)
-    row["missed"] = [miss.what for miss in figure.misses(table.targets)]
-    return row
+def _rows(table: FigureTable) -> Iterator[dict[str, Any]]:
+    for figure in table.figures:
+        row = {
+            **table.named(figure.names),
+            "availability": rounded(figure.availability),
+            "reliability": rounded(figure.reliability),
+        }
+        if table.level == GROUP:
+            row["sites_expected"] = figure.sites_expected
+            row["sites_known"] = figure.sites_known
+            row["until"] = time_or_none(until_of(table.runs))
+        elif figure.seconds:
+            row["unknown"] = rounded(figure.unknown)
+            row["days"] = figure.days
+            row |= seconds_columns(figure.seconds)
+            row["until"] = time_or_none(figure.until)
+        yield {**row, "missed": [miss.what for miss in figure.misses(table.targets)]}
 
 
 def _lines(table: FigureTable) -> Iterator[str]:
-    until = until_of(table.runs)
-    yield f"{table.report}, {table.period}{f' (until {time_or_none(until)})' if until else ''}"
+    yield table.heading
     yield ""
     if not table.figures:
         yield "no data: nothing was expected, the topology of these days is empty"

@@ -7,28 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
-from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
+from sam_pipeline.schema.program.command import text_table, whole_number
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_period_options,
     add_report_option,
     add_table_option,
     asked_period,
-    table_format,
     time_or_none,
     warn_if_empty,
 )
-from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.runs.published import (
-    Run,
     Trend,
     published_reports,
     published_runs,
     trends,
-    until_of,
 )
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -64,85 +58,50 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _trends(args: argparse.Namespace) -> int:
     period = asked_period(args)
+    tables = []
     with reading(open_database(args)) as connection:
-        tables = [
-            _read(connection, name, args.level, period)
-            for name in published_reports(connection, args.report, period)
-        ]
+        for report in published_reports(connection, args.report, period):
+            things = list(trends(connection, report, args.level, period))
+            changing = [trend for trend in things if trend.changes]
+            changing.sort(key=lambda trend: (-trend.changes, trend.names))
+            runs = published_runs(connection, report, period)
+            shown = changing[: args.top]
+            counts = (len(changing), len(things))
+            tables.append(TrendTable(report, args.level, period, runs, shown, *counts))
     warn_if_empty(tables, period)
-    style = table_format(args)
-    if style == "table" and tables:
-        print("\n\n".join("\n".join(_lines(table, args.top)) for table in tables))
-        return OK
-    rows = [_row(table, trend) for table in tables for trend in table.changing[: args.top]]
-    if style == "json":
-        print(to_json(rows))
-    elif tables:
-        print(csv_table(rows))
-    return OK
+    return print_tables(args, tables, _rows, _lines)
 
 
 @dataclass(frozen=True)
-class TrendTable:
-    """The things of a level that changed at all, most changes first, and how many did not."""
+class TrendTable(ReportTable):
+    """The things of a level with the most changes; how many changed at all, and how many exist."""
 
-    report: str
-    level: str
-    period: Period
-    runs: Sequence[Run]
-    changing: Sequence[Trend]
-    steady: int
+    shown: Sequence[Trend]
+    changing: int
+    things: int
 
 
-def _read(connection: Connection, report: str, level: str, period: Period) -> TrendTable:
-    things = list(trends(connection, report, level, period))
-    changing = sorted(
-        (trend for trend in things if trend.changes),
-        key=lambda trend: (-trend.changes, trend.names),
-    )
-    runs = published_runs(connection, report, period)
-    return TrendTable(report, level, period, runs, changing, len(things) - len(changing))
+def _rows(table: TrendTable) -> Iterator[dict[str, Any]]:
+    for trend in table.shown:
+        yield {
+            **table.named(trend.names),
+            "changes": trend.changes,
+            "first_change": time_or_none(trend.first_change),
+            "last_change": time_or_none(trend.last_change),
+            "days": trend.days,
+            **seconds_columns(trend.seconds),
+        }
 
 
-def _row(table: TrendTable, trend: Trend) -> dict[str, Any]:
-    return {
-        "report": table.report,
-        "first_day": table.period.first,
-        "last_day": table.period.last,
-        "level": table.level,
-        **dict(zip(NAMES[table.level], trend.names, strict=True)),
-        "changes": trend.changes,
-        "first_change": time_or_none(trend.first_change),
-        "last_change": time_or_none(trend.last_change),
-        "days": trend.days,
-        **_seconds(trend),
-    }
-
-
-def _lines(table: TrendTable, top: int | None) -> Iterator[str]:
-    shown = table.changing[:top]
-    until = until_of(table.runs)
-    yield f"{table.report}, {table.period}{f' (until {time_or_none(until)})' if until else ''}"
+def _lines(table: TrendTable) -> Iterator[str]:
+    yield table.heading
     yield ""
-    if shown:
-        occurring = [name for name in SECONDS if any(_seconds(trend)[name] for trend in shown)]
+    if table.shown:
+        rows = list(_rows(table))
+        occurring = [name for name in SECONDS if any(row[name] for row in rows)]
         columns = [*NAMES[table.level], "changes", "first_change", "last_change", *occurring]
-        rows = [
-            [
-                *trend.names,
-                trend.changes,
-                time_or_none(trend.first_change),
-                time_or_none(trend.last_change),
-                *(_seconds(trend)[name] for name in occurring),
-            ]
-            for trend in shown
-        ]
-        yield text_table(columns, rows)
+        yield text_table(columns, [[row[column] for column in columns] for row in rows])
         yield ""
-    changing = len(table.changing)
-    count = f"{changing} of {changing + table.steady} {table.level}s changed their status"
-    yield count if len(shown) == changing else f"{count}; shown: the first {len(shown)}"
-
-
-def _seconds(trend: Trend) -> dict[str, int]:
-    return {name: getattr(trend.seconds, name.removesuffix("_s")) for name in SECONDS}
+    count = f"{table.changing} of {table.things} {table.level}s changed their status"
+    left_out = len(table.shown) < table.changing
+    yield f"{count}; shown: the first {len(table.shown)}" if left_out else count
