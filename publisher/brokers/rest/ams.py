@@ -1,4 +1,4 @@
-"""The ARGO Messaging Service: many messages a call, and an id for each that it has.
+"""The ARGO Messaging Service: many messages per call, and an id for each message it stored.
 
 Topic names there take letters, digits, `-` and `_`, so the dots of ours become `-`:
 `/topic/grid.probe.metricOutput` is the topic `grid-probe-metricOutput`.
@@ -21,6 +21,7 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
     CannotTravel,
     destination_of,
+    rejecting,
     travelling_headers,
 )
 from sam_pipeline.publisher.brokers.transport import nothing_else
@@ -46,37 +47,15 @@ _BREAKS_JSON = re.compile(r'["\\\x00-\x1f]')
 
 
 class AmsMessage(NamedTuple):
-    """A message as it is sent, and its position among those that were passed in."""
+    """A message as it is sent, and its position in the call of `send`."""
 
     position: int
     message_id: str
     text: str
 
 
-def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Ams:
-    return Ams(address, config, deadline)
-
-
-def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    try:
-        request = _publish(broker, _topic_of(message), [_item(0, message)])
-    except CannotTravel as error:
-        raise MessageRejected(broker, 0, str(error)) from error
-    return preview_request(request, broker, config, {TOKEN: ""})
-
-
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
-    """A publisher may not read there: the topic exists, and the message got an id."""
-    with closing(connect(address, config, deadline)) as transport:
-        for _ in transport.send([message], deadline):
-            pass
-    return "confirmed, it has an id in an existing topic"
-
-
 class Ams:
-    """One HTTP session; remembers what was refused, so that nothing is asked twice."""
+    """One HTTP session; remembers refusals, so that no message is sent again after one."""
 
     meanwhile = staticmethod(nothing_else)
 
@@ -86,27 +65,25 @@ class Ams:
             raise BrokerUnavailable(address, NO_TOKEN)
         self._address = address
         self._refused: dict[str, str] = {}
-        """By message id or topic: why."""
+        """The reason, by message id or topic."""
         self._session = HttpSession(address, config, deadline, {TOKEN: token})
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         by_topic: dict[str, list[AmsMessage]] = {}
         for position, message in enumerate(messages):
-            try:
+            with rejecting(self._address, position):
                 topic = _topic_of(message)
-                refusal = self._refused.get(topic) or self._refused.get(message.message_id)
-                if refusal:
-                    raise CannotTravel(refusal)
+                reason = self._refused.get(topic) or self._refused.get(message.message_id)
+                if reason:
+                    raise CannotTravel(reason)
                 by_topic.setdefault(topic, []).append(_item(position, message))
-            except CannotTravel as error:
-                raise MessageRejected(self._address, position, str(error)) from error
         for topic, items in by_topic.items():
-            for batch in chunks(items, _text_length, MAX_BATCH, MAX_BATCH_BYTES):
+            for batch in chunks(items, lambda item: len(item.text), MAX_BATCH, MAX_BATCH_BYTES):
                 yield from self._publish(topic, batch, deadline)
                 for item in batch:
                     if item.message_id in self._refused:
-                        words = self._refused[item.message_id]
-                        raise MessageRejected(self._address, item.position, words)
+                        reason = self._refused[item.message_id]
+                        raise MessageRejected(self._address, item.position, reason)
 
     def close(self) -> None:
         self._session.close()
@@ -114,7 +91,7 @@ class Ams:
     def _publish(
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
     ) -> Iterator[int]:
-        """The positions of those that got an id; who did not is among the refused."""
+        """The positions of the messages that got an id; the others are added to the refused."""
         answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
         if answer.status == 200:
             try:
@@ -122,20 +99,38 @@ class Ams:
             except (ValueError, TypeError, KeyError, RecursionError):
                 ids = []
             if not isinstance(ids, list) or len(ids) != len(batch) or not all(ids):
-                reason = f"answered 200 without an id for each of {len(batch)} messages"
-                raise BrokerUnavailable(self._address, reason)
+                missing = f"answered 200 without an id for each of {len(batch)} messages"
+                raise BrokerUnavailable(self._address, missing)
             yield from (item.position for item in batch)
-        elif answer.status == 403 or (answer.status == 404 and "topic" in answer.words.lower()):
+        elif answer.status == 403 or (answer.status == 404 and "topic" in answer.message.lower()):
             self._refused[topic] = f"topic {topic}: {answer}"
             self._refused.update((item.message_id, self._refused[topic]) for item in batch)
         elif answer.status not in (400, 413):
             raise BrokerUnavailable(self._address, str(answer))
         elif len(batch) == 1:
             self._refused[batch[0].message_id] = str(answer)
-        else:  # for one of them: halves find out which; an id sent twice does no harm
+        else:  # one of them is bad: halving the batch shows which; sending an id twice is harmless
             middle = len(batch) // 2
             yield from self._publish(topic, batch[:middle], deadline)
             yield from self._publish(topic, batch[middle:], deadline)
+
+
+connect = Ams
+
+
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    with rejecting(broker):
+        request = _publish(broker, _topic_of(message), [_item(0, message)])
+    return preview_request(request, broker, config, {TOKEN: ""})
+
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    """A publisher may not read there: the topic exists, and the message got an id."""
+    with closing(connect(address, config, deadline)) as transport:
+        list(transport.send([message], deadline))
+    return "confirmed, it has an id in an existing topic"
 
 
 def _topic_of(message: Message) -> str:
@@ -156,10 +151,6 @@ def _item(position: int, message: Message) -> AmsMessage:
     data = base64.b64encode(message.body).decode()
     text = json.dumps({"attributes": attributes, "data": data}, ensure_ascii=False)
     return AmsMessage(position, message.message_id, text)
-
-
-def _text_length(item: AmsMessage) -> int:
-    return len(item.text)
 
 
 def _publish(broker: Broker, topic: str, batch: Sequence[AmsMessage]) -> HttpRequest:

@@ -19,12 +19,12 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import one_line
 
 MAX_ANSWER_BYTES = 1024 * 1024
-MAX_WORDED_BYTES = 65536
-MAX_WORDS = 300
+MAX_QUOTED_BYTES = 65536
+MAX_QUOTED = 300
 HIDDEN = "***"
 
 NOT_NOW = {401, 407, 408, 429}
-"""Client errors that are not about what was asked."""
+"""Client errors that are not about the request."""
 BY_A_PROXY = {407, 502, 503, 504}
 MAYBE_BY_A_PROXY = {401, 403}
 """Tinyproxy refuses a wrong login by 401; a broker's own 403 would be about the message."""
@@ -35,7 +35,7 @@ _HTML_TITLE = re.compile(r"<title>(?:Error \d+)?(.*?)</title>", re.DOTALL | re.I
 
 
 class HttpRequest(NamedTuple):
-    """What is asked; `headers` without those that HTTP itself needs."""
+    """A request; `headers` without those that HTTP itself needs."""
 
     method: str
     target: str
@@ -44,7 +44,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """What came back, whole."""
+    """A complete answer."""
 
     status: int
     reason: str
@@ -52,17 +52,17 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
     def __str__(self) -> str:
-        """The status, and what the broker says to it, in one line."""
-        status = f"{self.status} {one_line(self.reason, MAX_WORDS)}".strip()
-        return f"{status}: {self.words}" if self.words else status
+        """The status and the broker's message, in one line."""
+        status = f"{self.status} {one_line(self.reason, MAX_QUOTED)}".strip()
+        return f"{status}: {self.message}" if self.message else status
 
     @property
-    def words(self) -> str:
-        """The broker's own words: those of its JSON, the title of its page, or its text."""
-        text = self.body[:MAX_WORDED_BYTES].decode("utf-8", "replace")
+    def message(self) -> str:
+        """The broker's own message: that of its JSON, the title of its page, or its text."""
+        text = self.body[:MAX_QUOTED_BYTES].decode("utf-8", "replace")
         title = _HTML_TITLE.search(text)
-        words = one_line(title[1] if title else _of_json(text) or text, MAX_WORDS)
-        return "" if words.lower() == self.reason.lower() else words
+        message = one_line(title[1] if title else _message_of_json(text) or text, MAX_QUOTED)
+        return "" if message.lower() == self.reason.lower() else message
 
 
 class HttpSession:
@@ -88,13 +88,13 @@ class HttpSession:
         return self._channel is not None
 
     def request(self, request: HttpRequest, deadline: Deadline) -> HttpAnswer:
-        """The broker's answer: 2xx, 500, or 4xx about what was asked.
+        """The broker's answer: 2xx, 500, or 4xx about this request.
 
-        A connection that the broker closed while it was idle is opened anew. Once a request is
+        A connection that the broker closed while it was idle is opened again. Once a request is
         under way nothing is sent twice: the broker may have it.
 
         Raises:
-            BrokerUnavailable: no answer, or one that any request would get, in words.
+            BrokerUnavailable: no answer, or one that any request would get.
         """
         if self._channel is not None and _was_closed(self._channel):
             self.close()
@@ -106,17 +106,17 @@ class HttpSession:
             answer = self._exchange(channel, request)
         except (OSError, HTTPException) as error:
             self.close()
-            reason = one_line(words_of(error), MAX_WORDS)
+            reason = one_line(words_of(error), MAX_QUOTED)
             if isinstance(error, ConnectionError):
                 reason = f"it closed the connection before it answered ({reason})"
             elif isinstance(error, HTTPException):
-                reason = f"no HTTP, or cut: {reason}"
-            via = f"{channel.proxy}: " if channel.proxy else ""
-            raise BrokerUnavailable(self._address, f"{via}{reason}") from error
+                reason = f"not HTTP, or cut: {reason}"
+            way = f"{channel.proxy}: " if channel.proxy else ""
+            raise BrokerUnavailable(self._address, f"{way}{reason}") from error
         except BaseException:
             self.close()  # half an answer would be taken for the next one
             raise
-        self._refuse(answer, channel)
+        self._raise_for_status(answer, channel)
         return answer
 
     def close(self) -> None:
@@ -127,52 +127,51 @@ class HttpSession:
     def _exchange(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
         broker = self._address.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
-        taken = False
+        reusable = False
         with suppress(ConnectionError):  # it may refuse before it has all: the answer says why
             channel.send(encoded(request, broker, headers, channel.forwarded))
-            taken = True
-        # It needs no more of a socket than what a channel offers.
+            reusable = True
+        # It needs no more of a socket than a channel offers.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
             response.begin()
-            refused = response.status >= 400
             try:
                 body = response.read(MAX_ANSWER_BYTES + 1)
             except OSError:
-                if not refused:
+                if response.status < 400:
                     raise
-                # It refused before it read all that we sent: the reset may overtake the body.
-                response.will_close, body = True, b""
+                # A refusal before it read the whole request: the reset may overtake the message.
+                reusable, body = False, b""
             if len(body) > MAX_ANSWER_BYTES:
                 raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
-            cut = response.length  # http.client says nothing where the size is given to `read`
-            if cut and not refused:
-                raise HTTPException(f"{cut} bytes are missing")
-            if response.will_close or not taken:
+            missing = response.length  # `read` with a size does not check it
+            if missing and response.status < 400:
+                raise HTTPException(f"{missing} bytes are missing")
+            if response.will_close or not reusable:
                 self.close()
-        fields = {name.lower(): value for name, value in response.getheaders()}
-        return HttpAnswer(response.status, response.reason, fields, body)
+            answer_headers = {name.lower(): value for name, value in response.getheaders()}
+            return HttpAnswer(response.status, response.reason, answer_headers, body)
 
-    def _refuse(self, answer: HttpAnswer, channel: Channel) -> None:
-        words = str(answer)
+    def _raise_for_status(self, answer: HttpAnswer, channel: Channel) -> None:
+        reason = str(answer)
         if channel.proxy and answer.status in BY_A_PROXY:
             wanted = answer.headers.get("proxy-authenticate", "")
-            words = channel.proxy.refusal(answer.status, answer.reason, wanted)
+            reason = channel.proxy.refusal(answer.status, answer.reason, wanted)
         elif channel.proxy and answer.status in MAYBE_BY_A_PROXY:
-            words = f"{answer} (said by the {channel.proxy}, or by the broker)"
+            reason = f"{answer} (said by the {channel.proxy}, or by the broker)"
         elif not (300 <= answer.status < 400 or answer.status > 500 or answer.status in NOT_NOW):
             return
         elif answer.status == 401:
-            words = f"{answer} ({LOGIN_REFUSED if self._headers else NO_LOGIN})"
+            reason = f"{answer} ({LOGIN_REFUSED if self._headers else NO_LOGIN})"
         elif answer.status < 400:
-            place = one_line(answer.headers.get("location", "nowhere"), MAX_WORDS)
-            words = f"{answer} (it sends us to {place})"
-        raise BrokerUnavailable(self._address, words)
+            location = one_line(answer.headers.get("location", "nowhere"), MAX_QUOTED)
+            reason = f"{answer} (it redirects to {location})"
+        raise BrokerUnavailable(self._address, reason)
 
 
 def encoded(
     request: HttpRequest, broker: Broker, headers: Mapping[str, str], forwarded: bool = False
 ) -> bytes:
-    """The request as it is sent; `forwarded` to a proxy, which wants the whole URI."""
+    """The request as it is sent; `forwarded` to a proxy, which needs the whole URI."""
     target = f"http://{broker.netloc}{request.target}" if forwarded else request.target
     lines = [f"{request.method} {target} HTTP/1.1", f"Host: {broker.netloc}"]
     lines += [f"{name}: {value}" for name, value in {**headers, **request.headers}.items()]
@@ -197,7 +196,7 @@ def login_shown(broker: Broker, config: PublisherConfig) -> dict[str, str]:
 
 
 def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
-    """The login as HTTP has it; the password is read anew."""
+    """The login as an HTTP header; the password is read each time."""
     user, password = config.login(broker)
     if user is None:
         return {}
@@ -208,27 +207,28 @@ def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
 
 
 def _was_closed(channel: Channel) -> bool:
-    """Nobody speaks between two requests: what can be read is the end, or good for nothing.
+    """Whether an idle connection is at its end, or holds bytes that answer nothing.
 
-    But for TLS itself, which sends keys for later connections.
+    TLS itself may send keys for later connections meanwhile.
     """
     try:
         channel.socket.recv(1)
     except (BlockingIOError, ssl.SSLWantReadError):
         return False
     except OSError:
-        return True
+        pass
     return True
 
 
-def _of_json(text: str) -> str:
-    """`reason` (RabbitMQ) or `error.message` (AMS) of an answer in JSON."""
+def _message_of_json(text: str) -> str:
+    """`reason` (RabbitMQ) or `error.message` (AMS) of a JSON answer; empty if it has none."""
     if not text.lstrip().startswith("{"):
         return ""
     import json
 
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        error = found.get("error")
-        return str(error.get("message", "") if isinstance(error, dict) else found.get("reason", ""))
+        document = json.loads(text)
+        error = document.get("error")
+        is_ams = isinstance(error, dict)
+        return str(error.get("message", "") if is_ams else document.get("reason", ""))
     return ""

@@ -1,49 +1,96 @@
-"""What the kinds that speak HTTP share: what a destination names, which headers travel, and how
-messages are sent that have an answer each.
+"""What the brokers that speak HTTP share: the meaning of a destination, which headers travel, and
+transports on which every message has an answer of its own.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Callable
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.rest.http import HttpSession, login_headers
 from sam_pipeline.publisher.brokers.stomp.headers import belongs_to_broker, is_header_name
 from sam_pipeline.publisher.brokers.transport import nothing_else
-from sam_pipeline.publisher.errors import MessageRejected
-from sam_pipeline.publisher.settings.config import DESTINATION
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 
 TOPIC, QUEUE = "topic", "queue"
+READING = 0.8
+"""The share of the remaining time for reading back; the rest is for the broker's answers."""
+PAUSE_S = 0.05
 
-# No / . ? > * and the like: they mean different things to different brokers, or many destinations.
+# No / . ? > * and so on: they mean different things to different brokers, or many destinations.
 _DESTINATION = re.compile(r"/(topic|queue)/([\w.:$-]+)", re.ASCII)
 _OF_STOMP = {DESTINATION, "persistent"}
 
 
 class CannotTravel(Exception):
-    """This way can't carry the message, or the broker does not want it; the words say why."""
+    """The protocol can't carry the message, or the broker refuses it; the text says why."""
+
+
+@contextmanager
+def rejecting(broker: object, position: int = 0) -> Iterator[None]:
+    """Raise `MessageRejected` for a message that cannot travel."""
+    try:
+        yield
+    except CannotTravel as error:
+        raise MessageRejected(broker, position, str(error)) from error
 
 
 class OneByOne(ABC):
-    """A transport on which each message has an answer of its own."""
+    """One HTTP session; every message has an answer of its own."""
 
     meanwhile = staticmethod(nothing_else)
-    _address: BrokerAddress
+
+    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
+        self._address = address
+        login = login_headers(address.broker, config)
+        self._session = HttpSession(address, config, deadline, login)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         for position, message in enumerate(messages):
-            try:
+            with rejecting(self._address, position):
                 self._publish(message, deadline)
-            except CannotTravel as error:
-                raise MessageRejected(self._address, position, str(error)) from error
             yield position
+
+    def close(self) -> None:
+        self._session.close()
 
     @abstractmethod
     def _publish(self, message: Message, deadline: Deadline) -> None:
         """Return when the broker has it; raises CannotTravel and BrokerUnavailable."""
+
+    def _await_back(
+        self,
+        message: Message,
+        deadline: Deadline,
+        read: Callable[[float], Sequence[tuple[object, bytes]]],
+    ) -> None:
+        """Read until the message comes back unchanged.
+
+        Args:
+            read: what came within a number of seconds: message ids and bodies.
+
+        Raises:
+            BrokerUnavailable: it does not come, or is changed.
+        """
+        patience = Deadline.after(deadline.remaining() * READING)
+        while not patience.expired:
+            received = read(patience.remaining())
+            for message_id, body in received:
+                if message_id == message.message_id:
+                    if body == message.body:
+                        return
+                    raise BrokerUnavailable(self._address, "the check message came back changed")
+            if not received:
+                time.sleep(PAUSE_S)
+        raise BrokerUnavailable(self._address, "it confirmed the message but did not deliver it")
 
 
 def destination_of(message: Message) -> tuple[str, str]:
@@ -53,16 +100,16 @@ def destination_of(message: Message) -> tuple[str, str]:
         CannotTravel: the destination is neither.
     """
     destination = message.headers.get(DESTINATION, "")
-    found = _DESTINATION.fullmatch(destination)
-    if not found:
-        raise CannotTravel(f"destination {destination!r} is no /topic/NAME and no /queue/NAME")
-    return found[1], found[2]
+    match = _DESTINATION.fullmatch(destination)
+    if not match:
+        raise CannotTravel(f"destination {destination!r} is neither /topic/NAME nor /queue/NAME")
+    return match[1], match[2]
 
 
 def travelling_headers(message: Message) -> dict[str, str]:
-    """The headers that a STOMP consumer gets from a STOMP publisher, but for those of STOMP.
+    """The headers that a STOMP consumer gets from a STOMP publisher, without those of STOMP.
 
-    As there, what brokers would take for their own stays behind.
+    As there, headers that brokers would take for their own are left out.
     """
     return {
         name: value.replace("\0", "")

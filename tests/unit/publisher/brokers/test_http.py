@@ -150,7 +150,7 @@ def test_a_session_works_again_after_a_failure() -> None:
 def test_an_answer_that_is_no_whole_http_makes_the_broker_unavailable(answer: bytes) -> None:
     server = HttpStandIn(always(answer), closes_when_idle=True)
 
-    assert refused(server).reason.startswith("no HTTP, or cut: ")
+    assert refused(server).reason.startswith("not HTTP, or cut: ")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_answer_that_is_no_whole_http_makes_the_broker_unavailable(answer: by
     ],
 )
 def test_an_endless_answer_is_not_read_to_its_end(answer: bytes) -> None:
-    assert failure_of(answer) == "no HTTP, or cut: longer than 1048576 bytes"
+    assert failure_of(answer) == "not HTTP, or cut: longer than 1048576 bytes"
 
 
 def test_an_answer_in_chunks_is_put_together() -> None:
@@ -198,7 +198,7 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
         (reply(401), "401 Reason (it wants a login and was given none: keys user"),
         (reply(407), "407 Reason"),
         (reply(429), "429 Reason"),
-        (reply(302, Location="https://other/"), "302 Reason (it sends us to https://other/)"),
+        (reply(302, Location="https://other/"), "302 Reason (it redirects to https://other/)"),
         (reply(503, b"down for repair"), "503 Reason: down for repair"),
         (json_reply(503, {"error": "x", "reason": "no\n space"}), "503 Reason: no space"),
         (json_reply(503, {"error": {"message": "Backend Error"}}), "503 Reason: Backend Error"),

@@ -181,12 +181,12 @@ def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> Non
         (message_to(body=b"\xff"), "the body is not UTF-8 text"),
         (message_to(body=b"a\0b"), "the body holds a NUL"),
         (message_to(body=b"x" * 200_000), "bytes is too long, the servlet takes 200000"),
-        (message_to("/exchange/a/b"), "'/exchange/a/b' is no /topic/NAME and no /queue/NAME"),
-        (message_to("/topic/a/b"), "'/topic/a/b' is no /topic/NAME"),
-        (message_to("/topic/a?b"), "'/topic/a?b' is no /topic/NAME"),
-        (message_to("/topic/*"), "'/topic/*' is no /topic/NAME"),
-        (message_to("/topic/"), "'/topic/' is no /topic/NAME"),
-        (message_to("topic"), "'topic' is no /topic/NAME"),
+        (message_to("/exchange/a/b"), "'/exchange/a/b' is neither /topic/NAME nor /queue/NAME"),
+        (message_to("/topic/a/b"), "'/topic/a/b' is neither /topic/NAME"),
+        (message_to("/topic/a?b"), "'/topic/a?b' is neither /topic/NAME"),
+        (message_to("/topic/*"), "'/topic/*' is neither /topic/NAME"),
+        (message_to("/topic/"), "'/topic/' is neither /topic/NAME"),
+        (message_to("topic"), "'topic' is neither /topic/NAME"),
     ],
 )
 def test_what_the_servlet_can_not_carry_exactly_is_never_posted(
