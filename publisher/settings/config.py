@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -33,10 +34,6 @@ _PROXY_VARIABLES = {
 }
 
 
-def _bad_broker(urls: Sequence[str]) -> str:
-    return "\n".join(filter(None, map(_problem_of_url, urls)))
-
-
 def _problem_of_url(url: str) -> str | None:
     from sam_pipeline.schema.net.broker_url import parse_broker
 
@@ -48,9 +45,9 @@ def _problem_of_url(url: str) -> str | None:
 
 
 def _without_login(url: str) -> str:
-    login, at, place = url.rpartition("@")
-    scheme, found, _ = login.partition("://")
-    return f"{scheme if found else ''}://{place}" if at else url
+    login, at, host_and_path = url.rpartition("@")
+    scheme, separator, _ = login.partition("://")
+    return f"{scheme if separator else ''}://{host_and_path}" if at else url
 
 
 def _not_above_zero(number: float) -> str | None:
@@ -61,13 +58,9 @@ def _empty(text: str) -> str | None:
     return None if text.strip() else "is empty"
 
 
-def _none_of(*words: str) -> Any:
+def _one_of(*words: str) -> Any:
     """A check: the value is one of these words."""
     return lambda text: None if text in words else f"want {' or '.join(words)}, not {text}"
-
-
-def _missing(path: Path) -> str | None:
-    return None if path.exists() else f"{path}: no such file or directory"
 
 
 def _bad_proxy(url: str) -> str | None:
@@ -109,9 +102,9 @@ class PublisherConfig(NamedTuple):
     spool_max_bytes: int = GIB
     spool_when_full: str = REFUSE
     state: Optional[Path] = None
-    """Where the memory of brokers and the counters of the spool live; without it, none do."""
+    """The directory of the memory of brokers and the counters of the spool; without it, none."""
     require_broker: bool = False
-    """A message that only the spool has is a failure of the call; an option, no key of the file."""
+    """The call fails if only the spool has a message; an option, not a key of the file."""
 
     def __repr__(self) -> str:
         """Without the proxy and the users of brokers, whose URLs may hold a password."""
@@ -121,10 +114,13 @@ class PublisherConfig(NamedTuple):
 
     @staticmethod
     def metadata() -> dict[str, dict[str, Any]]:
-        """Of a field: its key in the file, a check, and what the documentation says of it."""
+        """By field: its key in the file, a check, and its description in the documentation."""
         return {
-            "brokers": {"check": _bad_broker, "what": "URLs, see above"},
-            "order": {"check": _none_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
+            "brokers": {
+                "check": lambda urls: "\n".join(filter(None, map(_problem_of_url, urls))),
+                "what": "URLs, see above",
+            },
+            "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
             "timeout_s": {"check": _not_above_zero, "what": "for a call in total"},
             "message_class": {"key": "class", "check": _empty, "what": "class of the messages"},
             "destination": {"check": _empty, "what": "instead of `/topic/grid.probe.CLASS`"},
@@ -137,7 +133,9 @@ class PublisherConfig(NamedTuple):
             "proxy": {"check": _bad_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
             "proxy_password_file": {"check": _bad_secret, "what": "mode 0600"},
             "ca_file": {
-                "check": _missing,
+                "check": lambda path: (
+                    None if path.exists() else f"{path}: no such file or directory"
+                ),
                 "what": "certificate authorities instead of the system's; a file or a directory",
             },
             "certificate_file": {"check": _bad_certificate, "what": "our certificate"},
@@ -149,7 +147,7 @@ class PublisherConfig(NamedTuple):
             "spool_max_messages": {"check": _not_above_zero, "what": "limit of the spool"},
             "spool_max_bytes": {"check": _not_above_zero, "what": "limit of the spool"},
             "spool_when_full": {
-                "check": _none_of(REFUSE, DROP_OLDEST),
+                "check": _one_of(REFUSE, DROP_OLDEST),
                 "what": "or `drop-oldest`",
             },
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
@@ -163,10 +161,10 @@ class PublisherConfig(NamedTuple):
         return [parse_broker(url) for url in self.brokers]
 
     def login(self, broker: Broker) -> tuple[str | None, str | None]:
-        """User and password for a broker, the latter read anew; without a user neither is sent.
+        """User and password for a broker, the latter read each time; without a user, neither.
 
         Raises:
-            BrokerUnavailable: the password is in a file that can't be used now.
+            BrokerUnavailable: the file of the password can't be used now.
         """
         from sam_pipeline.publisher.settings import secrets
 
@@ -179,10 +177,10 @@ class PublisherConfig(NamedTuple):
             raise BrokerUnavailable(broker, str(error)) from error
 
     def token(self) -> str | None:
-        """The bearer token, read anew at each connect.
+        """The bearer token, read at each connect.
 
         Raises:
-            BrokerUnavailable: it is in a file that can't be used now.
+            BrokerUnavailable: its file can't be used now.
         """
         from sam_pipeline.publisher.settings import secrets
 
@@ -192,18 +190,22 @@ class PublisherConfig(NamedTuple):
             raise BrokerUnavailable("bearer token", str(error)) from error
 
     def has_secrets(self) -> dict[str, bool]:
-        """Which secrets there are; one in a file that can't be used counts as none."""
+        """Which secrets are set; one in a file that can't be used counts as unset."""
         from sam_pipeline.publisher.settings import secrets
         from sam_pipeline.schema.net.secret_file import read_secret
 
-        ways = {
+        ways: Mapping[str, Callable[[], object]] = {
             "password": lambda: secrets.password(self.password_file, os.environ),
             "token": lambda: secrets.token(self.token_file, os.environ),
             "proxy password": lambda: (
                 self.proxy_password_file and read_secret(self.proxy_password_file)
             ),
         }
-        return {name: _is_there(way) for name, way in ways.items()}
+        secrets_set = dict.fromkeys(ways, False)
+        for name, read in ways.items():
+            with suppress(ConfigError):
+                secrets_set[name] = bool(read())
+        return secrets_set
 
     @property
     def tls_files(self) -> TlsFiles:
@@ -218,10 +220,10 @@ class PublisherConfig(NamedTuple):
         return scratch_of(self.spool, os.environ) if self.spool else None
 
     def proxy_for(self, broker: Broker) -> Proxy | None:
-        """The proxy on the way to a broker, by the key or else by the environment.
+        """The proxy before a broker, by the key or else by the environment.
 
         Raises:
-            BrokerUnavailable: the one that is named can't be used.
+            BrokerUnavailable: the proxy that is named can't be used.
         """
         if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
@@ -233,7 +235,7 @@ class PublisherConfig(NamedTuple):
             raise BrokerUnavailable(broker, str(error)) from error
 
     def destination_of(self, message_class: str) -> str:
-        """Where messages of that class go that name no destination."""
+        """The destination of messages of that class that name none."""
         return self.destination or default_destination(message_class)
 
     def addressed(self, message: Message) -> Message:
@@ -253,52 +255,39 @@ def load_config(
     """The configuration; state and spool are in the state directory unless it names others.
 
     Below the scratch directory of a batch job there is no spool unless one is configured: it
-    would die with the job. A message that no broker takes is then refused.
+    would be removed with the job. A message that no broker takes is then refused.
 
     Raises:
         ConfigError: all problems at once.
     """
-    return _placed(load(PublisherConfig, "publisher", path, os.environ, **flags), no_spool)
+    return _with_directories(
+        load(PublisherConfig, "publisher", path, os.environ, **flags), no_spool
+    )
 
 
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
-    """The configuration with defaults in place of what is bad, and what is bad.
-
-    Of brokers, those that are good are left.
+    """The configuration with its good brokers and defaults for other bad values; all problems.
 
     Raises:
-        ConfigError: there is no such file, or it is no TOML.
+        ConfigError: the file does not exist, or is not TOML.
     """
-    found = examine(PublisherConfig, "publisher", path, os.environ, **flags)
-    urls = found.rejected.get("brokers", found.values.get("brokers", ()))
+    findings = examine(PublisherConfig, "publisher", path, os.environ, **flags)
+    urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
     brokers = tuple(url for url in urls if _problem_of_url(url) is None)
-    return _placed(PublisherConfig(**{**found.values, "brokers": brokers})), found
+    config = PublisherConfig(**{**findings.values, "brokers": brokers})
+    return _with_directories(config), findings
 
 
-def _is_there(way: Callable[[], object]) -> bool:
-    try:
-        return bool(way())
-    except ConfigError:
-        return False
-
-
-def _placed(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
-    """With the places of state and spool, where it names none."""
+def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
+    """The configuration with defaults for the directories of state and spool."""
     state = config.state or state_dir(os.environ)
-    spool = config.spool or state / "spool"
     if no_spool:
         return config._replace(state=state, spool=None)
-    if config.spool is None and _dies_with_the_job(spool):
-        return config._replace(state=state, require_broker=True)
-    return config._replace(state=state, spool=spool)
-
-
-def _dies_with_the_job(spool: Path) -> bool:
-    from sam_pipeline.publisher.settings.job_scratch import scratch_of
-
-    variable = scratch_of(spool, os.environ)
-    if variable:
-        what = "no spool: %s is below $%s, which is removed with the job"
-        advice = "configure `spool` in a directory that stays, or only brokers can take messages"
-        logger.warning(f"{what}; {advice}", spool, variable)
-    return variable is not None
+    complete = config._replace(state=state, spool=config.spool or state / "spool")
+    variable = None if config.spool else complete.scratch_of_spool()
+    if variable is None:
+        return complete
+    problem = "no spool: %s is below $%s, which is removed with the job"
+    advice = "configure `spool` in a directory that stays, or only brokers can take messages"
+    logger.warning(f"{problem}; {advice}", complete.spool, variable)
+    return complete._replace(spool=None, require_broker=True)

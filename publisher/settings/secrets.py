@@ -1,7 +1,8 @@
-"""Passwords and tokens: from the environment, from files of their owner alone, from credentials.
+"""Passwords and tokens from the environment, from files that only their owner reads, and from
+systemd credentials.
 
 Nothing here logs, and no error holds more of a secret than the name of its file. Files are read
-at each connect, so that a rotated one is used at once.
+at each connect, so that a rotated secret is used at once.
 """
 
 from __future__ import annotations
@@ -31,22 +32,37 @@ def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
 
 
 def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The bearer token, if there is one: variable, file, systemd credential, then as WLCG has it.
+    """The bearer token, if there is one: variable, file, systemd credential, WLCG discovery.
 
     Source: WLCG Bearer Token Discovery 1.0: the variables BEARER_TOKEN and BEARER_TOKEN_FILE,
-    the file bt_u<uid> of the runtime directory, then that of /tmp. One that is found and can't be
-    used is an error: no other is tried.
+    the file bt_u<uid> of the runtime directory, then that of /tmp. The first that exists must be
+    usable: no other is tried.
 
     Raises:
-        ConfigError: the file can't be used, or what it holds is no token.
+        ConfigError: the file can't be used, or does not hold a token.
     """
+    path = file or credential_file(TOKEN_CREDENTIAL, environ)
     if environ.get(TOKEN):
-        return _of_one_word(environ[TOKEN], TOKEN)
-    place = file or credential_file(TOKEN_CREDENTIAL, environ)
-    if not place and environ.get("BEARER_TOKEN"):
-        return _of_one_word(environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN")
-    place = place or _discovered(environ)
-    return _of_one_word(read_secret(place), str(place)) if place else None
+        text, source = environ[TOKEN], TOKEN
+    elif not path and environ.get("BEARER_TOKEN"):
+        text, source = environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN"
+    else:
+        path = path or _discovered(environ)
+        if not path:
+            return None
+        text, source = read_secret(path), str(path)
+    # Other characters would show up in the errors of HTTP libraries.
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    raise ConfigError([f"{source}: holds characters that no token has"])
+
+
+def basic_login(user: str, password: Optional[str]) -> str:
+    """User and password as the value of an HTTP header."""
+    from base64 import b64encode
+
+    login = f"{user}:{password or ''}"
+    return f"Basic {b64encode(login.encode()).decode()}"
 
 
 def _discovered(environ: Mapping[str, str]) -> Optional[Path]:
@@ -54,16 +70,9 @@ def _discovered(environ: Mapping[str, str]) -> Optional[Path]:
         return Path(environ["BEARER_TOKEN_FILE"])
     name = f"bt_u{os.geteuid()}"
     for directory in filter(None, (environ.get("XDG_RUNTIME_DIR"), "/tmp")):
-        place = Path(directory, name)
-        # /tmp is everybody's: a link of somebody else would have us send any file of ours.
+        path = Path(directory, name)
+        # Anybody may write to /tmp: another user's link could make us send any file of ours.
         with suppress(OSError):
-            if place.lstat().st_uid in (0, os.geteuid()):
-                return place
+            if path.lstat().st_uid in (0, os.geteuid()):
+                return path
     return None
-
-
-def _of_one_word(text: str, source: str) -> str:
-    """The token; one with other characters would show up in the errors of HTTP libraries."""
-    if text.isascii() and text.isprintable() and " " not in text:
-        return text
-    raise ConfigError([f"{source}: holds characters that no token has"])

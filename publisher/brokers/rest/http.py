@@ -13,6 +13,7 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, words_of
 from sam_pipeline.schema.net.deadline import Deadline
@@ -198,12 +199,7 @@ def login_shown(broker: Broker, config: PublisherConfig) -> dict[str, str]:
 def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
     """The login as an HTTP header; the password is read each time."""
     user, password = config.login(broker)
-    if user is None:
-        return {}
-    from base64 import b64encode
-
-    login = b64encode(f"{user}:{password or ''}".encode()).decode()
-    return {"Authorization": f"Basic {login}"}
+    return {} if user is None else {"Authorization": basic_login(user, password)}
 
 
 def _was_closed(channel: Channel) -> bool:
