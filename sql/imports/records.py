@@ -27,17 +27,15 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.splitter import Position, Splitter
-from sam_pipeline.sql.loading.audit import Audit, write_audit
+from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.loading.dead_letter import keep
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.load import load
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -141,24 +139,24 @@ class Import:
 
     def _load(self, messages: Sequence[Message], file: str, totals: ImportTotals) -> int:
         """Store a batch and commit; the database's size at that moment."""
-        now = datetime.now(UTC)
-        batch = read_batch(self.catalogue, messages, now, self.limits)
-        audit = Audit(WHO, socket.gethostname(), os.getpid(), {file: len(messages)})
+        refused = size = 0
 
-        def action(connection: Connection) -> tuple[ImportTotals, int]:
-            inserted = insert_batch(connection, batch)
-            refuse_broken_class(inserted.failures)
-            kept = keep(connection, inserted.failures, now)
-            records, rows, letters = len(messages), inserted.rows, sum(kept.values())
-            write_audit(
-                connection, audit, messages=records, rows=rows, dead_letters=letters, checks=0
-            )
-            refused = len(inserted.failures)
-            return ImportTotals(records, rows, refused, dead_letters=kept), size_of(connection)
+        def before_commit(connection: Connection, failures: Sequence[RecordFailure]) -> None:
+            nonlocal refused, size
+            refuse_broken_class(failures)
+            refused, size = len(failures), size_of(connection)
 
-        stored, size = load_transaction(self.engine, action)
-        stored.ignored_keys = batch.ignored_keys
-        totals.add(stored)
+        loaded = load(
+            self.engine,
+            self.catalogue,
+            messages,
+            datetime.now(UTC),
+            self.limits,
+            audit=Audit(WHO, socket.gethostname(), os.getpid(), {file: len(messages)}),
+            before_commit=before_commit,
+        )
+        letters, ignored = dict(loaded.dead_letters), dict(loaded.ignored_keys)
+        totals.add(ImportTotals(len(messages), loaded.rows, refused, 0, letters, ignored))
         return size
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.loading.audit import Audit, write_audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import keep
 from sam_pipeline.sql.loading.insert import insert_batch
@@ -45,11 +45,13 @@ def load(
     *,
     audit: Audit | None = None,
     poison: Collection[str] = (),
+    before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
     Messages whose ids are in `poison` are not decoded, only stored as dead letters. With an `audit`
-    the batch leaves its row in `load_audit`.
+    the batch leaves its row in `load_audit`. `before_commit` gets the records that failed, and
+    undoes the batch if it raises.
 
     Raises:
         DatabaseAway: nothing was committed; try again later.
@@ -68,6 +70,8 @@ def load(
                 dead_letters=sum(new_letters.values()),
                 checks=batch.checks,
             )
+        if before_commit is not None:
+            before_commit(connection, inserted.failures)
         return Loaded(inserted.rows_by_class, new_letters, batch.checks, batch.ignored_keys)
 
     loaded = load_transaction(engine, action)

@@ -440,7 +440,7 @@ def test_batches_are_bounded_in_bytes_too(
         sizes.append(len(messages))
         return read_batch(catalogue, messages, *more)
 
-    monkeypatch.setattr("sam_pipeline.sql.imports.records.read_batch", counting)
+    monkeypatch.setattr("sam_pipeline.sql.loading.load.read_batch", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 
