@@ -158,8 +158,22 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
         connect_args={"timeout": _busy_timeout(url)},
         execution_options={"sam_file": str(path)},
     )
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        # The driver's own transactions begin late and miss DDL: we begin them ourselves, below.
+        connection.isolation_level = None
+        # WAL: readers and the one writer do not wait for each other. FULL: a commit survives a
+        # power failure, or an ack could be sent for a row that is gone.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
     return engine
 
 
@@ -170,18 +184,3 @@ def _busy_timeout(url: URL) -> float:
         return float(str(timeout))
     except ValueError:
         raise ConfigError([f"timeout={timeout} is not a number of seconds"]) from None
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    # The driver's own transactions begin late and miss DDL: we begin them ourselves, below.
-    connection.isolation_level = None
-    # WAL: readers and the one writer do not wait for each other. FULL: a commit survives a power
-    # failure, or an ack could be sent for a row that is gone.
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -6,7 +6,7 @@ import argparse
 
 from sqlalchemy import Engine
 
-from sam_pipeline.sql.database.config import DatabaseConfig, find_database, load_database
+from sam_pipeline.sql.database.config import find_database, load_database
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import require_current
 
@@ -20,7 +20,9 @@ def open_database(args: argparse.Namespace) -> Engine:
         SchemaMismatch: it has no schema, an older or a newer one.
         DatabaseAway: it can't be reached.
     """
-    return _open(load_database(args))
+    engine = make_engine(load_database(args).url)
+    require_current(engine)
+    return engine
 
 
 def open_if_configured(args: argparse.Namespace) -> Engine | None:
@@ -29,11 +31,4 @@ def open_if_configured(args: argparse.Namespace) -> Engine | None:
     Raises:
         ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
     """
-    database = find_database(args)
-    return _open(database) if database else None
-
-
-def _open(database: DatabaseConfig) -> Engine:
-    engine = make_engine(database.url)
-    require_current(engine)
-    return engine
+    return open_database(args) if find_database(args) else None

@@ -57,11 +57,6 @@ def lock_schema(connection: Connection) -> None:
         )
 
 
-def make_roles(connection: Connection) -> None:
-    """Create the roles as far as the user may."""
-    run_script(connection, roles_script())
-
-
 def become_owner(connection: Connection) -> None:
     """Act as the schema's owner for the rest of the transaction.
 

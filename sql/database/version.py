@@ -15,12 +15,11 @@ from sam_pipeline.sql.database.roles import (
     grant,
     grants_script,
     lock_schema,
-    make_roles,
     owner_script,
     roles_script,
     warn_of_missing_roles,
 )
-from sam_pipeline.sql.database.script import HERE
+from sam_pipeline.sql.database.script import HERE, run_script
 from sam_pipeline.sql.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             lock_schema(connection)
-            make_roles(connection)
+            run_script(connection, roles_script())
             become_owner(connection)
             warn_of_missing_roles(connection)
         before, steps = _version(connection), versions()

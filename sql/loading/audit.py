@@ -29,22 +29,10 @@ class Audit:
     brokers: Mapping[str, int]
 
 
-def write_audit(
-    connection: Connection,
-    audit: Audit,
-    *,
-    messages: int,
-    rows: int,
-    dead_letters: int,
-    checks: int,
-) -> None:
-    """Insert the row in the caller's transaction: it exists if and only if the batch does."""
-    values = {
-        **asdict(audit),
-        "brokers": json.dumps(dict(audit.brokers)),
-        "messages": messages,
-        "rows": rows,
-        "dead_letters": dead_letters,
-        "checks": checks,
-    }
-    connection.execute(_INSERT, values)
+def write_audit(connection: Connection, audit: Audit, **counts: int) -> None:
+    """Insert the row in the caller's transaction: it exists if and only if the batch does.
+
+    `counts`: of messages, rows, dead_letters and checks.
+    """
+    brokers = json.dumps(dict(audit.brokers))
+    connection.execute(_INSERT, {**asdict(audit), **counts, "brokers": brokers})
