@@ -1,1 +1,1 @@
-"""What is wrong with a database."""
+"""Problems of a database: finding and repairing them."""

@@ -65,10 +65,10 @@ def strays(connection: Connection, wanted: Objects, owner: Owner) -> list[Stray]
 
 def ownership_problems(connection: Connection, wanted: Objects) -> list[Problem]:
     owner = right_owner(connection)
-    found = strays(connection, wanted, owner)
-    if not found:
+    foreign = strays(connection, wanted, owner)
+    if not foreign:
         return []
-    others = ", ".join(sorted({stray.owner for stray in found}))
+    others = ", ".join(sorted({stray.owner for stray in foreign}))
     because = ": functions run with the rights of their owner" if owner.is_new else ""
-    words = f"{len(found)} of our objects belong to {others}, not to {owner.name}{because}"
-    return [Problem(words, REPAIR_COMMAND)]
+    problem = f"{len(foreign)} of our objects belong to {others}, not to {owner.name}{because}"
+    return [Problem(problem, REPAIR_COMMAND)]

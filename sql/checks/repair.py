@@ -106,14 +106,20 @@ def repair(engine: Engine) -> Repair:
     require_current(engine)
     with writing(engine) as connection:
         if connection.dialect.name == "sqlite":
-            done = _recreate_different(connection, present(connection), wanted(connection))
-            return Repair(done, named(name_of(engine), schema_problems(connection)))
+            created = _recreate_different(connection, present(connection), wanted(connection))
+            return Repair(created, named(name_of(engine), schema_problems(connection)))
         lock_schema(connection)
         become_owner(connection)
         before, ours = present(connection), wanted(connection)
         warn_of_missing_roles(connection)
         connection.execute(text("SET LOCAL ROLE NONE"))  # it is the user who may give objects away
-        done = _give_to_owner(connection, ours)
+        done: list[str] = []
+        owner = right_owner(connection)
+        if owner.name not in missing_roles(connection):
+            for kind, name, other in strays(connection, ours, owner):
+                with _attempt(connection, f"{kind} {name}"):
+                    run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
+                    done.append(f"gave {kind} {name} from {other} to {owner.name}")
         become_owner(connection)
         # A function may refer to another one that is still missing.
         connection.execute(text("SET LOCAL check_function_bodies = off"))
@@ -134,21 +140,9 @@ def _attempt(connection: Connection, what: str) -> Iterator[None]:
         logger.warning("%s: %s", what, message_of(error))
 
 
-def _give_to_owner(connection: Connection, ours: Objects) -> list[str]:
-    owner = right_owner(connection)
-    done: list[str] = []
-    if owner.name in missing_roles(connection):
-        return done
-    for kind, name, other in strays(connection, ours, owner):
-        with _attempt(connection, f"{kind} {name}"):
-            run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
-            done.append(f"gave {kind} {name} from {other} to {owner.name}")
-    return done
-
-
-def _recreate_different(connection: Connection, found: Objects, ours: Objects) -> list[str]:
+def _recreate_different(connection: Connection, before: Objects, ours: Objects) -> list[str]:
     created: list[Key] = []
-    for difference in differences(found, ours):
+    for difference in differences(before, ours):
         key = (difference.kind, difference.name)
         if difference.kind in RECREATED and key not in created:
             with _attempt(connection, str(difference)):

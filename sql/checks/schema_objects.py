@@ -193,22 +193,22 @@ def wanted(connection: Connection) -> Objects:
     return objects
 
 
-def differences(found: Objects, wanted: Objects) -> Iterator[Difference]:
+def differences(existing: Objects, wanted: Objects) -> Iterator[Difference]:
     """In the order of creation; what a site has added for itself, or granted its own roles, is
     no difference."""
     # While a role is missing 30_grants.sql grants nothing.
     is_granted = any(name.endswith(f" TO {LOADER}") for _, name in wanted)
     for (kind, name), ours in wanted.items():
-        if kind == "column" and ("table", ours.parent) not in found:
+        if kind == "column" and ("table", ours.parent) not in existing:
             continue  # it is reported with its table
         if kind == "grant" and not is_granted:
             continue
-        if (kind, name) not in found:
+        if (kind, name) not in existing:
             yield Difference(kind, name, "missing", ours.definition)
-        elif found[kind, name].definition != ours.definition:
+        elif existing[kind, name].definition != ours.definition:
             yield Difference(kind, name, "changed", ours.definition)
     our_names = {ours.parent for ours in wanted.values()}
-    for (kind, name), other in found.items():
+    for (kind, name), other in existing.items():
         is_ours = kind == "grant" and other.parent in our_names and grantee_of(name) in GRANTED
         if is_granted and is_ours and (kind, name) not in wanted:
             yield Difference(kind, name, "unexpected")

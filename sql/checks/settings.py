@@ -48,7 +48,7 @@ _OF_LOADER = text("""
 """)
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
-"""Settings from here were found by the statement above."""
+"""Sources whose settings the statement above returns."""
 _OF_FILES = ("configuration file", "default")
 
 
@@ -69,7 +69,7 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:
-    """Those that lose data which a loader has been told is safe."""
+    """Settings with which data can be lost after they were committed."""
     bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
     for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):
         yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", statement)
@@ -78,7 +78,7 @@ def harmful_settings(connection: Connection) -> Iterator[Problem]:
         source = connection.execute(_SOURCE, {"name": name}).scalar_one()
         if value in values and source not in _OF_SESSIONS:
             statement = f"ALTER SYSTEM SET {name} = {good}; SELECT pg_reload_conf();"
-            # What stands on a command line no statement can change.
+            # No statement changes an option of the server's command line.
             yield Problem(f"{name} is {value}: {why}", statement if source in _OF_FILES else None)
 
 

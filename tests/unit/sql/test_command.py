@@ -286,7 +286,7 @@ def test_a_server_that_does_not_answer_is_told_without_the_password(
 
 
 @pytest.mark.parametrize("arguments", [[], ["prune"], ["upgrade", "--fast"]])
-def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
 

@@ -1,5 +1,7 @@
-"""Bad input at the views, by INSERT and by messages: told by class, column and value, and no part
-of it stays. What only looks bad is data."""
+"""Bad input at the views, by INSERT and by messages.
+
+Errors name class, column and value, and no bad row is stored. Odd but valid values are data.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def insert_error(engine: Engine, view: str, row: Values) -> str:
     names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
     statement = text(f"INSERT INTO {view} ({names}) VALUES ({marks})")
     with writing(engine) as connection:
-        # SQLite takes back a failed statement by itself; PostgreSQL wants to be told so before.
+        # SQLite takes back a failed statement by itself; PostgreSQL needs a savepoint before it.
         is_sqlite = connection.dialect.name == "sqlite"
         try:
             with nullcontext() if is_sqlite else connection.begin_nested():
