@@ -22,7 +22,7 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
 
 SLACK = 100
-"""When it is full, a hundredth of it is dropped at once: each time, all of it is counted."""
+"""A full spool drops a hundredth at once, because every drop counts all of it first."""
 _FULL = 74
 
 logger = lazy_logger(__name__)
@@ -38,20 +38,20 @@ class BoundedSpool:
         self._count = CountFile(path, config.state)
 
     def add(self, message: Message) -> str:
-        """Store the message durably and give the name of its element.
+        """Store the message durably and return the name of its element.
 
         Raises:
-            SpoolError: the spool is full, or the disk; nothing of the message is kept.
+            SpoolError: the spool or the disk is full; nothing of the message is stored.
         """
         content = serialise(message)
         self._reserve([message], [content])
         return self._queue.store(content)
 
     def add_all(self, messages: Sequence[Message]) -> Iterator[Message]:
-        """Each message as it is durable, in their order; many are quicker than one by one.
+        """The messages in order, each once it is durable; quicker than adding them one by one.
 
         Raises:
-            SpoolError: what was not given until now is not in the spool.
+            SpoolError: messages that were not yielded yet are not in the spool.
         """
         for start in range(0, len(messages), BATCH):
             batch = messages[start : start + BATCH]
@@ -75,7 +75,15 @@ class BoundedSpool:
             if not self._fits(count, need) and self._config.spool_when_full == DROP_OLDEST:
                 self._drop_oldest(count, need)
             if not self._fits(count, need):
-                raise self._refusal(count, need, messages[0].message_id)
+                config, one = self._config, need[0] == 1
+                holds = f"{count.messages} of {config.spool_max_messages} messages"
+                holds += f", {count.size_bytes} of {config.spool_max_bytes} bytes"
+                which = f"message {messages[0].message_id}" if one else f"{need[0]} messages"
+                raise SpoolError(
+                    f"the spool {self._path} is full ({holds}): {which} of {need[1]} bytes refused;"
+                    " drain it, or raise spool_max_messages, spool_max_bytes",
+                    _FULL,
+                )
             count.messages += need[0]
             count.size_bytes += need[1]
 
@@ -94,27 +102,12 @@ class BoundedSpool:
         for name in self._queue.names():
             if self._fits(count, wanted):
                 break
-            size = self._drop(name)
-            if size is not None:
-                dropped, size_bytes = dropped + 1, size_bytes + size
-                count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
+            with suppress(SpoolError):  # another user's: perhaps the next can go
+                if self._queue.lock(name):  # else another process works on it
+                    size = self._queue.size(name)
+                    self._queue.remove(name)
+                    dropped, size_bytes = dropped + 1, size_bytes + size
+                    count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
         count.dropped += dropped
-        words = "the spool %s is full: its %s oldest messages (%s bytes) are dropped, %s until now"
-        logger.error(words, self._path, dropped, size_bytes, count.dropped)
-
-    def _drop(self, name: str) -> int | None:
-        """The bytes of an element that is gone now; None if somebody works on it."""
-        with suppress(SpoolError):  # another user's: perhaps the next can go
-            if self._queue.lock(name):
-                size = self._queue.size(name)
-                self._queue.remove(name)
-                return size
-        return None
-
-    def _refusal(self, count: SpoolCount, need: tuple[int, int], message_id: str) -> SpoolError:
-        config = self._config
-        holds = f"{count.messages} of {config.spool_max_messages} messages"
-        holds += f", {count.size_bytes} of {config.spool_max_bytes} bytes"
-        which = f"message {message_id}" if need[0] == 1 else f"{need[0]} messages"
-        words = f"the spool {self._path} is full ({holds}): {which} of {need[1]} bytes refused;"
-        return SpoolError(f"{words} drain it, or raise spool_max_messages, spool_max_bytes", _FULL)
+        text = "the spool %s is full: its %s oldest messages (%s bytes) are dropped, %s until now"
+        logger.error(text, self._path, dropped, size_bytes, count.dropped)

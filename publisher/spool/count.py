@@ -1,8 +1,8 @@
-"""How much a spool holds, remembered in a small file: one-shot processes can't count 100 000
+"""The size of a spool, remembered in a small file: one-shot processes can't count 100 000
 elements at each call.
 
-Only a memory: what others add and remove is seen by the next recount, and a file that is lost,
-damaged or busy costs one. The truth is the spool.
+It is only a memory: a recount shows what others added and removed, and a file that is lost,
+damaged or busy costs one. The spool itself decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 RECOUNT_S = 60
 PATIENCE_S = 2.0
-"""For another process that counts; it may also be stopped, so nobody waits longer."""
+"""How long to wait for another process that counts; it may also be stopped."""
 POLL_S = 0.01
 MAX_FILE_BYTES = 64 * 1024
 
@@ -52,9 +52,9 @@ class SpoolCount:
     def recount(self, queue: DirectoryQueue) -> None:
         self.messages = self.size_bytes = 0
         self.counted_at = time.time()
-        for found in queue.walk([ELEMENT]):
+        for entry in queue.walk([ELEMENT]):
             self.messages += 1
-            self.size_bytes += found.status.st_size
+            self.size_bytes += entry.status.st_size
 
 
 class CountFile:
@@ -77,9 +77,9 @@ class CountFile:
 
     @contextmanager
     def changing(self) -> Iterator[SpoolCount]:
-        """The count, ours alone to change; where the file can't be used, one for this process."""
-        descriptor = self._open()
-        if descriptor is None or not _locked(descriptor):
+        """The count, locked for us; where the file can't be used, one for this process."""
+        descriptor = self._open_locked()
+        if descriptor is None:
             yield self._own
             return
         try:
@@ -87,52 +87,41 @@ class CountFile:
             try:
                 yield count
             finally:
-                _write(descriptor, count)
+                # In place, and never shorter: a truncation would cost more than all the rest.
+                with suppress(OSError):  # such as a full disk: then the next process recounts
+                    size = os.fstat(descriptor).st_size
+                    if size > MAX_FILE_BYTES:  # not written by us
+                        os.ftruncate(descriptor, 0)
+                    content = json.dumps(vars(count)).encode()
+                    os.pwrite(descriptor, content.ljust(min(size, MAX_FILE_BYTES)), 0)
         finally:
             os.close(descriptor)
 
-    def _open(self) -> int | None:
+    def _open_locked(self) -> int | None:
         if self._file is None:
             return None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         try:
-            return os.open(self._file, flags, 0o600)
-        except FileNotFoundError:
-            pass
+            try:
+                descriptor = os.open(self._file, flags, 0o600)
+            except FileNotFoundError:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(self._file, flags, 0o600)
         except OSError:
             return None
-        with suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(self._file, flags, 0o600)
-        return None
+        ends_at = time.monotonic() + PATIENCE_S
+        while not flock_at_once(descriptor):
+            if time.monotonic() > ends_at:
+                os.close(descriptor)
+                return None
+            time.sleep(POLL_S)
+        return descriptor
 
     def _parsed(self, content: bytes) -> SpoolCount:
-        try:
+        with suppress(ValueError, TypeError, RecursionError):
             count = SpoolCount(**json.loads(content))
-            figures = (count.messages, count.size_bytes, count.dropped)
-            if count.path == self._spool and all(type(it) is int and it >= 0 for it in figures):
-                count.counted_at += 0.0  # a number, or it is damaged
+            numbers = (count.messages, count.size_bytes, count.dropped)
+            if count.path == self._spool and all(type(n) is int and n >= 0 for n in numbers):
+                count.counted_at += 0.0  # fails unless it is a number
                 return count
-        except (ValueError, TypeError, RecursionError):
-            pass
         return SpoolCount(self._spool)
-
-
-def _locked(descriptor: int) -> bool:
-    ends_at = time.monotonic() + PATIENCE_S
-    while not flock_at_once(descriptor):
-        if time.monotonic() > ends_at:
-            os.close(descriptor)
-            return False
-        time.sleep(POLL_S)
-    return True
-
-
-def _write(descriptor: int, count: SpoolCount) -> None:
-    """In place, and always as long: a truncation would cost more than the rest."""
-    with suppress(OSError):  # such as a full disk: then the next process recounts
-        size = os.fstat(descriptor).st_size
-        if size > MAX_FILE_BYTES:  # it was none of ours
-            os.ftruncate(descriptor, 0)
-        content = json.dumps(vars(count)).encode()
-        os.pwrite(descriptor, content.ljust(min(size, MAX_FILE_BYTES)), 0)

@@ -1,4 +1,4 @@
-"""What is in a spool, element by element; what is wrong with it, and its repair."""
+"""The elements of a spool, its problems, and its repair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Seen = Callable[[int], None]
 
 
 class Element(NamedTuple):
-    """An element and what it holds: a message, or the reason why none."""
+    """An element and its message, or the damage that makes it unreadable."""
 
     entry: Entry
     locked: bool
@@ -31,7 +31,7 @@ class Element(NamedTuple):
 
 
 class SpoolProblem(NamedTuple):
-    """Something is wrong with `name`; `problem` is a word for programs, `text` for people."""
+    """A problem of the file `name`: `problem` is a keyword for programs, `text` for people."""
 
     name: str
     problem: str
@@ -45,7 +45,7 @@ class SpoolRepair(NamedTuple):
 
 
 def elements(queue: DirectoryQueue) -> Iterator[Element]:
-    """All of them, oldest first, not read yet."""
+    """All elements, oldest first, without their messages."""
     last: Entry | None = None
     for entry in queue.walk([ELEMENT, LOCK]):
         if entry.role == ELEMENT:
@@ -60,7 +60,7 @@ def elements(queue: DirectoryQueue) -> Iterator[Element]:
 
 
 def read(queue: DirectoryQueue, element: Element) -> Element:
-    """The element with its message, or with what keeps us from reading it."""
+    """The element with its message, or with the reason why it can't be read."""
     try:
         return element._replace(message=queue.read(element.entry.name))
     except SpoolError as error:
@@ -80,7 +80,7 @@ def problems(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Spo
 
 
 def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[SpoolRepair]:
-    """Sweep what killed processes left, set damaged elements aside; the rest is for a person."""
+    """Remove what killed processes left and set damaged elements aside; report the rest."""
     expired = [entry for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired]
     queue.purge()
     left = {entry.name for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired}
@@ -91,8 +91,8 @@ def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Spool
         if problem.problem in (DAMAGED, LINK) and "/" in problem.name:
             try:
                 if queue.lock(problem.name):
-                    where = queue.quarantine(problem.name, problem.text)
-                    yield SpoolRepair(problem, True, f"set aside as {where}")
+                    path = queue.quarantine(problem.name, problem.text)
+                    yield SpoolRepair(problem, True, f"set aside as {path}")
                 else:
                     yield SpoolRepair(problem, False, "left: another process works on it")
             except SpoolError as error:
@@ -126,7 +126,7 @@ def _problem_of(queue: DirectoryQueue, entry: Entry) -> SpoolProblem | None:
     except DamagedElement as damage:
         return SpoolProblem(entry.name, DAMAGED, str(damage.__cause__ or damage))
     except SpoolError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):  # which was just drained
+        if not isinstance(error.__cause__, FileNotFoundError):  # else it was just drained
             return SpoolProblem(entry.name, UNREADABLE, str(error))
     return None
 
