@@ -14,18 +14,14 @@ def this_host() -> str:
     name = os.uname().nodename
     if "." in name:
         return name
-    try:
-        full = str(within(Deadline.after(HOST_NAME_TIMEOUT_S), _full_name, name))
-    except (OSError, UnicodeError):  # TimeoutError, too
-        return name
-    return name if full.startswith("localhost") else full
-
-
-def _full_name(name: str) -> str:
-    """The first of the names of a host that has a dot."""
-    # `socket` has getfqdn, and takes longer to import than all of our own modules.
+    # `socket` has getfqdn, but takes longer to import than all of our own modules.
     from _socket import gethostbyaddr
 
-    # Text would be encoded as IDNA, which is slow to import, too.
-    host, aliases, _ = gethostbyaddr(name.encode())  # type: ignore[arg-type]
-    return next((known for known in [host, *aliases] if "." in known), name)
+    deadline = Deadline.after(HOST_NAME_TIMEOUT_S)
+    try:
+        # Text would be encoded as IDNA, which is slow to import, too.
+        host, aliases, _ = within(deadline, gethostbyaddr, name.encode())
+    except (OSError, UnicodeError):  # TimeoutError, too
+        return name
+    full = next((known for known in [host, *aliases] if "." in known), name)
+    return name if full.startswith("localhost") else str(full)

@@ -1,4 +1,4 @@
-"""What a person hands over: read tolerantly, refused where bad, each time with its place."""
+"""Records from files and standard input: read tolerantly, bad ones refused by file and line."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sam_pipeline.schema.program.command import NO_INPUT, NO_PERMISSION
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord, Record, read_wlcg
+from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
 STDIN = "-"
 BLOCK_BYTES = 512 * 1024
-"""What is read at a time: with its records, an input of any length needs no more memory."""
+"""Bytes read at a time, so that an input of any length needs little memory."""
 MAX_LINE_BYTES = 4096
-"""Of the line where a record begins: so far it is looked for a key."""
+"""How much of the first line of a record is searched for a key."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class InputBlock:
-    """Bytes, what a person calls the file they are of, and the line there that is their first."""
+    """Bytes, the name of their file, and the number of their first line in it."""
 
     name: str
     body: bytes
@@ -39,7 +39,7 @@ class InputBlock:
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A record that was not sent: where it stands, and why."""
+    """A record that was not sent: its file and line, and the reason."""
 
     source: str
     line: int
@@ -54,51 +54,63 @@ def read_sources(names: Sequence[str]) -> list[InputBlock]:
     """All files, or standard input where none (or `-`) is named.
 
     Raises:
-        NoSuchInput: one can't be read; better none is sent than some.
+        NoSuchInput: a file can't be read; nothing should be sent then.
     """
-    return [_read(name) for name in names or [STDIN]]
+    blocks = []
+    for name in names or [STDIN]:
+        with _opened(name) as file:
+            blocks.append(InputBlock(_shown(name), _bytes_of(file, name)))
+    return blocks
 
 
 def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
-    """The same, block after block of whole records; JSON comes as one.
+    """The same in blocks of whole records; JSON is a single block.
 
     Raises:
-        NoSuchInput: a file can't be read; nothing was given yet, unless it broke while read.
+        NoSuchInput: a file can't be read; raised before the first block unless reading fails.
     """
     for name in names:
         if name != STDIN:
             _opened(name).close()
     for name in names or [STDIN]:
         with _opened(name) as file:
-            yield from _blocks("<stdin>" if name == STDIN else name, file)
+            yield from _blocks(_shown(name), file)
 
 
 def read_records(
     source: InputBlock, message_class: str, now: datetime
 ) -> Iterator[Record | RefusedRecord]:
-    """The records of a source in order, each as it will be written, or why it is refused.
+    """The records of a source in order, each as it will be sent, or why it is refused.
 
     A metricOutput record is checked and normalised; of other classes only the `key: value` form
-    counts, since which values they take is known where they are loaded.
+    is checked, since their values are known where they are loaded.
     """
-    form = _written_json if _is_json(source.body) else _written
-    for item in _read_any(source.body, message_class):
+    is_json, known = _is_json(source.body), built_in(message_class)
+    items = read_json(source.body) if is_json else read_wlcg(source.body, message_class=known)
+    for item in items:
         try:
-            yield from form(item, message_class, now)
+            if isinstance(item, BadRecord):
+                raise RecordRefused(item.reason, item.text)
+            for key in item.fields if is_json else ():  # the other form checks its keys itself
+                if not _KEY.fullmatch(key):
+                    raise RecordRefused("no-key", f"{key[:60]!r} can't be a key of a record")
+            if known is METRIC_OUTPUT:
+                yield from normalise(item.fields, message_class, {}, now)
+            else:
+                yield item.fields
         except RecordRefused as refusal:
             text = refusal.text.replace(f"line {item.line}: ", "", 1)
             yield RefusedRecord(source.name, source.line - 1 + item.line, refusal.reason, text)
 
 
 def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, str]) -> Message:
-    """The bytes as they are, as one message."""
+    """The bytes unchanged, as one message."""
     ours = {CLASS: message_class, MESSAGE_ID: new_message_id(), "persistent": "true"}
     return Message({**ours, **headers}, source.body)
 
 
-def _read(name: str) -> InputBlock:
-    with _opened(name) as file:
-        return InputBlock("<stdin>" if name == STDIN else name, _bytes_of(file, name))
+def _shown(name: str) -> str:
+    return "<stdin>" if name == STDIN else name
 
 
 def _opened(name: str) -> BinaryIO:
@@ -140,39 +152,15 @@ def _blocks(name: str, file: BinaryIO) -> Iterator[InputBlock]:
 
 
 def _end_of_records(body: bytes, begin: int) -> int:
-    """Where the last record ends that another surely follows; 0 if that is nowhere."""
-    at = len(body)
-    while True:
-        at = body.rfind(b"\nEOT", begin, at)
-        if at < 0:
-            return 0
-        line, _, after = body[at + 1 : at + 1 + MAX_LINE_BYTES].partition(b"\n")
+    """The end of the last record that another one certainly follows; 0 if there is none."""
+    end = len(body)
+    while (end := body.rfind(b"\nEOT", begin, end)) >= 0:
+        line, _, after = body[end + 1 : end + 1 + MAX_LINE_BYTES].partition(b"\n")
         key, colon, _ = after.lstrip().partition(b":")
         if line.rstrip() == b"EOT" and colon and KNOWN_KEYS[key.decode("latin-1")]:
-            return at + 1 + len(line) + 1
+            return end + 1 + len(line) + 1
+    return 0
 
 
 def _is_json(body: bytes) -> bool:
     return body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
-
-
-def _read_any(body: bytes, message_class: str) -> Reading:
-    if _is_json(body):
-        return read_json(body)
-    return read_wlcg(body, message_class=built_in(message_class))
-
-
-def _written_json(item: ReadRecord | BadRecord, message_class: str, now: datetime) -> list[Record]:
-    """Keys of JSON may be any text; those of the other form have been looked at."""
-    for key in item.fields if isinstance(item, ReadRecord) else ():
-        if not _KEY.fullmatch(key):
-            raise RecordRefused("no-key", f"{key[:60]!r} can't be a key of a record")
-    return _written(item, message_class, now)
-
-
-def _written(item: ReadRecord | BadRecord, message_class: str, now: datetime) -> list[Record]:
-    if isinstance(item, BadRecord):
-        raise RecordRefused(item.reason, item.text)
-    if built_in(message_class) is METRIC_OUTPUT:
-        return normalise(item.fields, message_class, {}, now)
-    return [item.fields]

@@ -1,8 +1,8 @@
-"""Run a monitoring plugin and say in a record what it found.
+"""Run a monitoring plugin and turn its result into a record.
 
 The plugin's output and exit code are passed on unchanged, so that this can stand inside any
-scheduler; its standard input and standard error are ours, as if it had been run without us. What
-is no answer of a plugin becomes UNKNOWN, with the reason.
+scheduler; its standard input and standard error are ours, as if it had been run without us. A run
+that is not a valid plugin result becomes UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -23,23 +23,23 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
 
 MAX_OUTPUT_BYTES = 1024 * 1024
-"""What is kept of the output; all of it is passed on."""
+"""Limit of the output in a record; all output is passed on."""
 
 UNKNOWN = STATUSES.index("UNKNOWN")
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 KILLED = 128
-"""What a shell adds to the number of the signal."""
+"""A shell adds this to the number of the signal."""
 
 GRACE_S = 1.0
-"""From SIGTERM to SIGKILL, and from there until one that can't even die is left alone."""
+"""From SIGTERM to SIGKILL, and from there until a process that does not end is left alone."""
 
 POLL_S = 0.1
 CHUNK_BYTES = 65536
 
 
 class PluginRun(NamedTuple):
-    """`exit_code` is what to end with; `trouble`, if any, is why it is no answer of a plugin."""
+    """`exit_code` is the one to pass on; `trouble` is why the run is not a valid result, if so."""
 
     started_at: datetime
     exit_code: int
@@ -60,16 +60,32 @@ def run_plugin(
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
     output = _Output(process, pass_on)
-    with _ended(process, output):
+    try:
         release()
         _follow(process, output, Deadline.after(timeout_s))
         code, trouble = _exit_of(process.poll(), timeout_s)
+    finally:
+        if process.poll() is None:
+            _signal_group(process, signal.SIGTERM)
+            _follow(process, output, Deadline.after(GRACE_S))
+            _signal_group(process, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        output.pipe.close()
     return PluginRun(started_at, code, bytes(output.head), trouble)
 
 
 def record_of(run: PluginRun, name: str) -> Record:
     """Status, summary, performance data, details and the time of the run."""
-    text, trouble = _text(run)
+    head, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
+    if len(run.output) > MAX_OUTPUT_BYTES:
+        trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = head.decode("utf-8-sig", "replace")
+        trouble = trouble or "wrote output that is not UTF-8"
+    text = text.replace("\0", "\ufffd").replace("\r\n", "\n")
     output = split_output(text)
     record = {
         "metricStatus": STATUSES[run.exit_code] if not trouble else STATUSES[UNKNOWN],
@@ -84,20 +100,20 @@ def record_of(run: PluginRun, name: str) -> Record:
 
 
 def _hold_back(number: int) -> Callable[[], None]:
-    """Keep a signal from its handler until what this gives is called."""
-    came: list[int] = []
-    handler = signal.signal(number, lambda number, _: came.append(number))
+    """Hold a signal back from its handler until the returned function is called."""
+    received: list[int] = []
+    handler = signal.signal(number, lambda number, _: received.append(number))
 
     def release() -> None:
         signal.signal(number, handler)
-        if came:
+        if received:
             os.kill(os.getpid(), number)
 
     return release
 
 
 class _Output:
-    """What a plugin writes: passed on whole, and its head kept."""
+    """The output of a plugin: passed on completely, and its head kept."""
 
     def __init__(self, process: subprocess.Popen[bytes], pass_on: Callable[[bytes], None]) -> None:
         assert process.stdout is not None, "opened as a pipe"
@@ -109,7 +125,7 @@ class _Output:
         self._readable.register(self.pipe, select.POLLIN)
 
     def take(self, wait_s: float) -> bool:
-        """Whether more came within the time."""
+        """Pass on the next chunk; False if none came within the time."""
         if self.complete or not self._readable.poll(wait_s * 1000):
             return False
         chunk = os.read(self.pipe.fileno(), CHUNK_BYTES)
@@ -120,7 +136,7 @@ class _Output:
 
 
 def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
-    """Take what the plugin writes until it ended, or the time is up."""
+    """Pass on output until the plugin ends, or the time is up."""
     while process.poll() is None and not deadline.expired:
         if not output.complete:
             output.take(min(POLL_S, deadline.remaining()))
@@ -134,7 +150,7 @@ def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadlin
 
 
 def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
-    """The exit code to pass on, and what is wrong with it."""
+    """The exit code to pass on, and why it is not a status, if so."""
     if returncode is None:
         return UNKNOWN, f"was killed: it took longer than {timeout_s:g} s"
     if returncode < 0:
@@ -146,34 +162,6 @@ def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
     if returncode > UNKNOWN:
         return returncode, f"ended with exit code {returncode}, which is no status"
     return returncode, ""
-
-
-def _text(run: PluginRun) -> tuple[str, str]:
-    """The output as text that a record can hold, and the trouble of the run."""
-    output, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
-    if len(run.output) > MAX_OUTPUT_BYTES:
-        trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
-    try:
-        text = output.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = output.decode("utf-8-sig", "replace")
-        trouble = trouble or "wrote what is not UTF-8"
-    return text.replace("\0", "\ufffd").replace("\r\n", "\n"), trouble
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[bytes], output: _Output) -> Iterator[None]:
-    """On leaving the block its whole group is gone, unless the plugin ended by itself."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            _signal_group(process, signal.SIGTERM)
-            _follow(process, output, Deadline.after(GRACE_S))
-            _signal_group(process, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE_S)
-        output.pipe.close()
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

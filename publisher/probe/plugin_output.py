@@ -1,9 +1,9 @@
-"""What a plugin wrote, in three: the summary, the details and the performance data.
+"""The output of a plugin, split into summary, details and performance data.
 
 The form is that of the monitoring plugins' guidelines: a line of text, and after a `|`
 `'label'=value[UOM];warn;crit;min;max …`; then more lines, and after a `|` in these more such
-items, to the end. An item that is none (a comma in a number, no value) is kept as it was written:
-nothing is lost, and what can be drawn of it is for whoever draws.
+items, to the end. A malformed item (a comma in a number, no value) is kept as it was written, so
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ class Output(NamedTuple):
 
 
 def split_output(text: str) -> Output:
-    """Each part without blanks around it, the performance data with one blank between its items."""
+    """The parts without blanks around them; one blank between the items of performance data."""
     first, _, more = text.strip().partition("\n")
     summary, _, items = first.partition("|")
     details, _, more_items = more.partition("|")
-    if not _is_performance_data(more_items):
+    # Long texts draw tables with `|` too: then they have lines without an item.
+    lines = [line for line in more_items.split("\n") if line.strip()]
+    if not lines or not all(any(map(is_item, words(line))) for line in lines):
         details, more_items = more, ""
     performance_data = " ".join(words(f"{items}\n{more_items}"))
     return Output(summary.strip(), details.strip("\n").rstrip(), performance_data)
-
-
-def _is_performance_data(text: str) -> bool:
-    """Long texts draw tables with `|` too: then they have lines without an item."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    return bool(lines) and all(any(map(is_item, words(line))) for line in lines)

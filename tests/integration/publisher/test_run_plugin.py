@@ -61,7 +61,7 @@ def test_a_plugin_without_output_keeps_its_status() -> None:
         ("exit 126", 126, "can't be executed (exit code 126)"),
         ("exit 127", 127, "was not found, or something it needs was not (exit code 127)"),
         ("kill -9 $$", 137, "was killed by signal 9"),
-        ("printf '\\377'", 0, "wrote what is not UTF-8"),
+        ("printf '\\377'", 0, "wrote output that is not UTF-8"),
     ],
 )
 def test_what_is_no_answer_of_a_plugin_is_unknown_with_the_reason(

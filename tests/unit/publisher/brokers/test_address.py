@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import os
 import socket
 import threading
@@ -14,7 +15,6 @@ import pytest
 
 from sam_pipeline.publisher import BrokerUnavailable, PublisherConfig, publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
-from sam_pipeline.publisher.probe import host_name
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
@@ -92,6 +92,7 @@ def test_a_resolver_that_does_not_answer_costs_the_deadline(
     [
         ("wn1", "wn1.example.org", "wn1.example.org"),
         ("wn1", "localhost", "wn1"),
+        ("wn1", "localhost.localdomain", "wn1"),
         ("wn1.example.org", "other", "wn1.example.org"),
     ],
 )
@@ -99,7 +100,7 @@ def test_the_name_of_this_host_is_the_fullest_that_is_no_localhost(
     monkeypatch: pytest.MonkeyPatch, short: str, full: str, expected: str
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=short))
-    monkeypatch.setattr(host_name, "_full_name", lambda name: full)
+    monkeypatch.setattr(_socket, "gethostbyaddr", lambda name: (full, [], []))
 
     assert this_host() == expected
 
