@@ -74,7 +74,17 @@ def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
             _opened(name).close()
     for name in names or [STDIN]:
         with _opened(name) as file:
-            yield from _blocks(_shown(name), file)
+            body, line, searched = _bytes_of(file, name, BLOCK_BYTES), 1, 0
+            if _is_json(body):
+                body += _bytes_of(file, name)
+            while more := _bytes_of(file, name, BLOCK_BYTES):
+                end = _end_of_records(body, searched)
+                searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
+                if end:
+                    yield InputBlock(_shown(name), body[:end], line)
+                    line += body.count(b"\n", 0, end)
+                body = body[end:] + more
+            yield InputBlock(_shown(name), body, line)
 
 
 def read_records(
@@ -131,24 +141,6 @@ def _unreadable(name: str, error: OSError, so_far: str) -> NoSuchInput:
     code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
     reason = (error.strerror or str(error)).lower()
     return NoSuchInput(f"{name}: {reason}; {so_far}", code)
-
-
-def _blocks(name: str, file: BinaryIO) -> Iterator[InputBlock]:
-    body, line = _bytes_of(file, name, BLOCK_BYTES), 1
-    if _is_json(body):
-        body += _bytes_of(file, name)
-    searched = 0
-    while True:
-        more = _bytes_of(file, name, BLOCK_BYTES)
-        if not more:
-            yield InputBlock(name, body, line)
-            return
-        end = _end_of_records(body, searched)
-        searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
-        if end:
-            yield InputBlock(name, body[:end], line)
-            line += body.count(b"\n", 0, end)
-        body = body[end:] + more
 
 
 def _end_of_records(body: bytes, begin: int) -> int:
