@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 PROGRAM = "sam-publish"
 
-
 RECORD_KEYS = {
     "metric": "metricName",
     "status": "metricStatus",
@@ -36,7 +35,7 @@ RECORD_KEYS = {
 class _LateParser:
     """The parser of a command, made when it is asked for anything: one of them is."""
 
-    def __init__(self, options: AddOptions, **keywords: Any) -> None:
+    def __init__(self, options: AddOptions = lambda _: None, **keywords: Any) -> None:
         self._options = options
         self._keywords = keywords
         self._made: CommandParser | None = None

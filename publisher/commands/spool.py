@@ -15,15 +15,9 @@ from sam_pipeline.publisher.commands.arguments import add_where, subcommands
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.count import CountFile
-from sam_pipeline.publisher.spool.inspection import (
-    Element,
-    elements,
-    problems,
-    quarantined,
-    read,
-    repair,
-)
+from sam_pipeline.publisher.spool.inspection import Element, elements, quarantined, read
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (
@@ -50,7 +44,6 @@ TITLES = {
     "rest": "message id, destination",
 }
 
-
 EXAMPLES = """\
 examples:
   sam-publish spool drain
@@ -60,20 +53,14 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser, "action")
-    actions.add_parser("status", help="how much it holds, and may hold", options=_no_options)
+    actions.add_parser("status", help="how much it holds, and may hold")
     actions.add_parser("list", help="its elements, oldest first", options=_list_options)
     actions.add_parser("show", help="headers and body of elements", options=_show_options)
-    actions.add_parser("verify", help="read every element and change nothing", options=_no_options)
+    actions.add_parser("verify", help="read every element and change nothing")
     actions.add_parser(
-        "repair",
-        help="set damaged elements aside, sweep what killed processes left",
-        options=_no_options,
+        "repair", help="set damaged elements aside, sweep what killed processes left"
     )
     actions.add_parser("drain", help="send all it holds", options=_drain_options)
-
-
-def _no_options(parser: argparse.ArgumentParser) -> None:
-    """None but the common ones."""
 
 
 def _list_options(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +87,8 @@ def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
     actions = {
         "list": _list,
         "show": _show,
-        "verify": _verify,
-        "repair": _repair,
+        "verify": _inspect,
+        "repair": _inspect,
         "drain": _drain,
         "status": _status,
     }
@@ -117,64 +104,64 @@ def _list(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQue
     for row in rows:
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
-        told = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
-        line = LISTED.format_map(
-            {key: "" if value is None else value for key, value in told.items()}
-        )
+        cells = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
+        line = LISTED.format_map({k: "" if value is None else value for k, value in cells.items()})
         print(printable(line).rstrip())
     return OK
 
 
 def _show(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    found = _wanted(args.ids, queue)
-    documents = [_facts(each) | _content(each) for each in found]
+    """Print the elements of these names or message ids, in that order; read until the last one."""
+    waiting = dict.fromkeys(args.ids)
+    by_id: dict[str, Element] = {}
+    for element in elements(queue):
+        if not waiting:
+            break
+        if any("/" not in name for name in waiting) or element.entry.name in waiting:
+            element = read(queue, element)
+        message_id = element.message.message_id if element.message else ""
+        for name in {element.entry.name, message_id} & waiting.keys():
+            by_id[name] = element
+            del waiting[name]
+    if waiting:
+        missing = f"not in the spool {queue.path}: {', '.join(waiting)}; it may be drained by now"
+        raise SpoolError(missing, NO_INPUT)
+    shown = [by_id[name] for name in args.ids]
+    documents = [_facts(element) | _content(element) for element in shown]
     if args.json:
         print(to_json(documents if len(documents) > 1 else documents[0]))
     else:
-        print("\n\n".join(_text(each) for each in found))
-    return BAD_DATA if any(each.damage for each in found) else OK
+        print("\n\n".join(map(_text, shown)))
+    return BAD_DATA if any(element.damage for element in shown) else OK
 
 
-def _verify(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    progress = Progress("verified", queue.count())
-    rows = (problem._asdict() for problem in problems(queue, progress.show))
-    return _tell(args, queue, progress, rows, "{name}: {problem}: {text}")
-
-
-def _repair(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    progress = Progress("repaired", queue.count())
-    rows = (
-        {**repaired.problem._asdict(), "done": repaired.done, "action": repaired.action}
-        for repaired in repair(queue, progress.show)
-    )
-    return _tell(args, queue, progress, rows, "{name}: {problem}: {action}")
-
-
-def _tell(
-    args: argparse.Namespace,
-    queue: DirectoryQueue,
-    progress: Progress,
-    rows: Iterable[dict[str, Any]],
-    line: str,
-) -> int:
-    """Each problem as it is found, and whether any is left."""
+def _inspect(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Print each problem when it is detected; the exit code says whether any is left."""
     left = 0
 
-    def counted() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[dict[str, Any]]:
         nonlocal left
-        for row in rows:
-            left += not row.get("done")
-            progress.end()
-            yield row
+        if args.action == "repair":
+            progress = Progress("repaired", queue.count())
+            for problem, done, action in inspection.repair(queue, progress.show):
+                left += not done
+                progress.end()
+                yield {**problem._asdict(), "done": done, "action": action}
+        else:
+            progress = Progress("verified", queue.count())
+            for problem in inspection.problems(queue, progress.show):
+                left += 1
+                progress.end()
+                yield problem._asdict()
         progress.end()
 
     if args.json:
-        _print_array(counted())
+        _print_array(rows())
     else:
-        for row in counted():
-            print(printable(line.format_map(row)))
-        words = plural(left, "problem") if left else "nothing is wrong"
-        print(f"{queue.path}: {words}")
+        for row in rows():
+            line = f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}"
+            print(printable(line))
+        print(f"{queue.path}: {plural(left, 'problem') if left else 'nothing is wrong'}")
     return BAD_DATA if left else OK
 
 
@@ -287,25 +274,6 @@ def _text(element: Element) -> str:
     lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
     body = message.body.decode(errors="backslashreplace").rstrip("\n")
     return "\n".join(map(printable, [*lines, *body.split("\n")]))
-
-
-def _wanted(ids: Iterable[str], queue: DirectoryQueue) -> list[Element]:
-    """The elements of these names or message ids, in that order; read until all are found."""
-    waiting = dict.fromkeys(ids)
-    found: dict[str, Element] = {}
-    for element in elements(queue):
-        if not waiting:
-            break
-        if any("/" not in each for each in waiting) or element.entry.name in waiting:
-            element = read(queue, element)
-        message_id = element.message.message_id if element.message else ""
-        for each in {element.entry.name, message_id} & waiting.keys():
-            found[each] = element
-            del waiting[each]
-    if waiting:
-        words = f"not in the spool {queue.path}: {', '.join(waiting)}; it may be drained by now"
-        raise SpoolError(words, NO_INPUT)
-    return [found[each] for each in ids]
 
 
 def _print_array(rows: Iterable[dict[str, Any]]) -> None:
