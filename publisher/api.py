@@ -66,10 +66,21 @@ class Publisher:
     def __init__(self, config: PublisherConfig | None = None, **settings: Any) -> None:
         """The settings are the fields of PublisherConfig; they beat the file and the environment.
 
+        A list may stand for a tuple, and a text for a path.
+
         Raises:
             ConfigError: the configuration is bad.
         """
-        given = _checked(settings)
+        wanted = PublisherConfig.__annotations__
+        unknown = ", ".join(settings.keys() - wanted.keys())
+        if unknown:
+            raise TypeError(f"no such setting of a publisher: {unknown}")
+        given = dict(settings)
+        for name, value in settings.items():
+            if "Path" in str(wanted[name]) and isinstance(value, str):
+                given[name] = Path(value)
+            elif isinstance(value, list):
+                given[name] = tuple(value)
         self.config = config._replace(**given) if config else load_config(None, given)
         self.published = 0
         self.spooled = 0
@@ -97,7 +108,7 @@ class Publisher:
         """
         self._refuse_a_fork()  # the connection is the parent's: it must not be closed either
         try:
-            deadline = self._deadline()
+            deadline = Deadline.after(self.config.timeout_s)
             self._pack()
             self._hand_over(deadline)
             self.last = self.last._replace(drained=self._courier.drain(deadline))
@@ -143,19 +154,17 @@ class Publisher:
             NoBrokerTookIt: some messages are kept nowhere; they are forgotten here.
         """
         self._pack()
-        self._hand_over(self._deadline())
+        self._hand_over(Deadline.after(self.config.timeout_s))
 
     def _pack(self) -> None:
         if self._texts:
-            texts, self._texts, self._size = self._texts, [], 0
-            message_class = self.config.message_class
-            self._messages.append(
-                new_message(message_class, "".join(texts), record_count=len(texts))
-            )
+            text, count = "".join(self._texts), len(self._texts)
+            self._texts, self._size = [], 0
+            self._messages.append(new_message(self.config.message_class, text, record_count=count))
 
     def _hand_over_if_due(self) -> None:
         if len(self._messages) >= BATCH:
-            self._hand_over(self._deadline())
+            self._hand_over(Deadline.after(self.config.timeout_s))
 
     def _hand_over(self, deadline: Deadline) -> None:
         self._refuse_a_fork()
@@ -173,24 +182,6 @@ class Publisher:
         self.published += len(publication.receipts)
         self.spooled += len(publication.spooled)
 
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self.config.timeout_s)
-
     def _refuse_a_fork(self) -> None:
         if os.getpid() != self._process:
             raise RuntimeError("a Publisher stays with the process that made it: make one here")
-
-
-def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, lists and texts made tuples and paths where such are wanted."""
-    wanted = PublisherConfig.__annotations__
-    unknown = ", ".join(settings.keys() - wanted.keys())
-    if unknown:
-        raise TypeError(f"no such setting of a publisher: {unknown}")
-    checked = dict(settings)
-    for name, value in settings.items():
-        if "Path" in str(wanted[name]) and isinstance(value, str):
-            checked[name] = Path(value)
-        elif isinstance(value, list):
-            checked[name] = tuple(value)
-    return checked

@@ -16,7 +16,7 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
     A proxy gets absolute URIs from plain-http kinds (`Channel.forwarded`), else a CONNECT.
 
     Raises:
-        BrokerUnavailable: in words, without any secret.
+        BrokerUnavailable: its reason holds no secret.
     """
     broker = address.broker
     proxy = config.proxy_for(broker)

@@ -50,7 +50,6 @@ class Transport(Protocol):
             MessageRejected: one of them; the transport is good for the others.
             BrokerUnavailable: what was not confirmed until now is not.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -62,20 +61,17 @@ class BrokerKind(Protocol):
         self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
     ) -> Transport:
         """Raises BrokerUnavailable."""
-        ...
 
     def preview(self, broker: Broker, config: PublisherConfig, message: Message) -> bytes:
         """Exactly what would be handed over, but for secrets."""
-        ...
 
     def round_trip(
         self, address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
     ) -> str:
         """Send a check message and see it come back, as far as the broker lets a publisher look.
 
-        The words say what was proven. Raises BrokerUnavailable and MessageRejected.
+        The text says what was proven. Raises BrokerUnavailable and MessageRejected.
         """
-        ...
 
 
 def kind_of(broker: Broker) -> BrokerKind:

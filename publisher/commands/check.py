@@ -28,7 +28,6 @@ from sam_pipeline.schema.spool.disk import unusable
 PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
 
-
 DESCRIPTION = """\
 Look at configuration, files, their modes and secrets, and tell every problem at once (exit code
 78). With --connect, send each broker a message of class `sam-check` and see it come back:
@@ -56,17 +55,14 @@ def handle(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: all the problems.
     """
-    config, found = examine_config(args.config, flags_of(args))
-    problems = [*found.problems, *_problems(config, found)]
-    notes = [*_notes(config, found)]
+    config, findings = examine_config(args.config, flags_of(args))
+    problems = [*findings.problems, *_problems(config, findings)]
+    notes = list(_notes(config, findings))
     trips = list(_round_trips(config)) if args.connect else []
-    problems += [f"{found.place('brokers')}: {trip.problem}" for trip in trips if trip.problem]
+    problems += [f"{findings.place('brokers')}: {trip.problem}" for trip in trips if trip.problem]
     if args.json:
-        document = {
-            "problems": problems,
-            "notes": notes,
-            "brokers": [trip._asdict() for trip in trips],
-        }
+        brokers = [trip._asdict() for trip in trips]
+        document = {"problems": problems, "notes": notes, "brokers": brokers}
         print(to_json({**document, "secrets": config.has_secrets()}))
     else:
         secrets = config.has_secrets().items()
@@ -84,57 +80,52 @@ def handle(args: argparse.Namespace) -> int:
     return OK
 
 
-def _problems(config: PublisherConfig, found: Findings) -> Iterator[str]:
+def _problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     """What single keys do not show."""
     brokers = config.broker_list
-    if not brokers and "brokers" not in found.bad:
-        yield f"{found.place('brokers')} is missing: all messages would stay in the spool"
-    if any(broker.kind == AMS for broker in brokers) and not found.bad & {"token_file"}:
-        key = found.place("token_file")
+    if not brokers and "brokers" not in findings.bad:
+        yield f"{findings.place('brokers')} is missing: all messages would stay in the spool"
+    if any(broker.kind == AMS for broker in brokers) and not findings.bad & {"token_file"}:
+        key = findings.place("token_file")
         try:
             if not config.token():
                 yield f"{key} is missing: brokers of the kind {AMS} need a token"
         except BrokerUnavailable as error:
             yield f"{key}: {error.reason}"
-    if not found.bad & {"ca_file", "certificate_file", "key_file"}:
-        yield from _bad_tls(config, found)
+    if not findings.bad & {"ca_file", "certificate_file", "key_file"}:
+        if config.key_file and not config.certificate_file:
+            yield f"{findings.place('key_file')}: is of no use without certificate_file"
+        if any(broker.tls for broker in brokers):
+            from sam_pipeline.schema.net.tls import tls_context  # `import ssl` is slow
+
+            try:
+                tls_context(config.tls_files)
+            except ConfigError as error:
+                for tls_problem in error.problems:
+                    about_ca = config.ca_file and tls_problem.startswith(f"{config.ca_file}:")
+                    key = "ca_file" if about_ca else "certificate_file"
+                    yield f"{findings.place(key)}: {tls_problem}"
     for broker in brokers:
         try:  # a key that is bad by itself is reported already
-            if not found.bad & {"proxy", "proxy_password_file"}:
+            if not findings.bad & {"proxy", "proxy_password_file"}:
                 config.proxy_for(broker)
-            if "password_file" not in found.bad:
+            if "password_file" not in findings.bad:
                 config.login(broker)
         except BrokerUnavailable as error:
-            yield f"{found.place('brokers')}: {error}"
+            yield f"{findings.place('brokers')}: {error}"
         if broker.kind == SPOOL and (problem := unusable(Path(broker.path))):
-            yield f"{found.place('brokers')}: {problem}"
+            yield f"{findings.place('brokers')}: {problem}"
     if config.spool is not None and (problem := unusable(config.spool)):
-        yield f"{found.place('spool')}: {problem}"
+        yield f"{findings.place('spool')}: {problem}"
 
 
-def _bad_tls(config: PublisherConfig, found: Findings) -> Iterator[str]:
-    if config.key_file and not config.certificate_file:
-        yield f"{found.place('key_file')}: is of no use without certificate_file"
-    if not any(broker.tls for broker in config.broker_list):
-        return
-    from sam_pipeline.schema.net.tls import tls_context  # `import ssl` is slow
-
-    try:
-        tls_context(config.tls_files)
-    except ConfigError as error:
-        for problem in error.problems:
-            about_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")
-            key = "ca_file" if about_ca else "certificate_file"
-            yield f"{found.place(key)}: {problem}"
-
-
-def _notes(config: PublisherConfig, found: Findings) -> Iterator[str]:
+def _notes(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     """What works, and is better known."""
-    variable = config.scratch_of_spool()
-    if variable:
-        yield f"{found.place('spool')}: {config.spool} is below ${variable}, it dies with the job"
+    scratch = config.scratch_of_spool()
+    if scratch:
+        yield f"{findings.place('spool')}: {config.spool} is below ${scratch}, it dies with the job"
     for broker in config.broker_list:
-        if broker.kind in (AMS, SPOOL) or "password_file" in found.bad:
+        if broker.kind in (AMS, SPOOL) or "password_file" in findings.bad:
             continue
         try:
             user, secret = config.login(broker)
@@ -145,7 +136,7 @@ def _notes(config: PublisherConfig, found: Findings) -> Iterator[str]:
         elif secret and not broker.tls and not broker.host.startswith(PLAIN_TEXT_IS_FINE):
             yield f"{broker}: the password of {user} travels in plain text"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
-        yield f"{found.place('password_file')}: is not used, for there is no user"
+        yield f"{findings.place('password_file')}: is not used, for there is no user"
 
 
 def _round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:

@@ -66,7 +66,7 @@ def publish_and_report(
         for line in report.lines():
             say(line)
     if failure:
-        sys.stdout.flush()  # what was sent is told before what was not
+        sys.stdout.flush()  # what was sent is shown before what was not
         raise failure
     if config.require_broker and report.spooled:
         return TRY_LATER

@@ -14,7 +14,7 @@ the wall, which other processes and hosts share: one that can't be right is not 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import time
 from typing import Any, Callable, NamedTuple
@@ -69,16 +69,34 @@ class Memory:
 
     def refresh(self) -> None:
         """See what other processes learned since."""
-        if self._path is not None:
-            self._facts = _read(self._path)
+        if self._path is None:
+            return
+        self._facts = {}
+        try:
+            # A symlink or a pipe that somebody left there can't lead us elsewhere, or hold us up.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags)
+            with open(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                    return  # an address that somebody else chose would get our password
+                from json import loads
+
+                stored = loads(file.read(MAX_BYTES))
+                self._facts = {key: _fact(values) for key, values in stored.items()}
+        except OSError:  # most often: there is none yet
+            pass
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            logger.debug("%s is damaged and not believed: %s", self._path, error)
 
     def last_worked(self) -> tuple[BrokerAddress, bool] | None:
         """The address that worked last, and whether it may be used without a look-up."""
-        worked = [
-            (fact.worked_at, address)
-            for address, fact in self._about_these()
-            if 0 < fact.worked_at <= self._clock()
-        ]
+        by_url = {str(broker): broker for broker in self.brokers}
+        worked = []
+        for key, fact in self._facts.items():
+            url, _, ip = key.rpartition(" ")
+            if url in by_url and 0 < fact.worked_at <= self._clock():
+                worked.append((fact.worked_at, BrokerAddress(by_url[url], ip)))
         if not worked:
             return None
         worked_at, address = max(worked, key=lambda pair: pair[0])
@@ -94,7 +112,7 @@ class Memory:
     def worked(self, address: BrokerAddress) -> None:
         """Forget its failures, and ask it first from now on."""
         key, name = _key(address), _key(BrokerAddress(address.broker))
-        failed = any(self._facts.get(each, NOTHING).failures for each in (key, name))
+        failed = any(self._facts.get(known, NOTHING).failures for known in (key, name))
         only_choice = len(self.brokers) == 1 and _is_no_name(address)
         if not failed and (only_choice or self.last_worked() == (address, True)):
             return
@@ -115,19 +133,27 @@ class Memory:
         if not self._changed or self._path is None:
             return
         self._changed = False
+        from json import dumps
+
+        from sam_pipeline.schema.program.replacing import replacing
+
+        # The newest facts, without what is old or lies in the future.
+        now = self._clock()
+        facts = self._facts.items()
+        fresh = [pair for pair in facts if -MAX_REST_S <= now - pair[1].newest < FORGOTTEN_S]
+        document = {
+            key: {name: value for name, value in fact._asdict().items() if value}
+            for key, fact in sorted(fresh, key=lambda pair: pair[1].newest)[-MAX_FACTS:]
+        }
         try:
-            _write(self._path, self._facts, self._clock())
+            with replacing(self._path, 0o600, directory_mode=0o700) as file:
+                file.write(dumps(document, indent=1).encode() + b"\n")
         except OSError as error:
             logger.debug("brokers are not remembered: %s", error)
 
     def _note(self, key: str, fact: Fact) -> None:
         self._facts[key] = fact
         self._changed = True
-
-    def _about_these(self) -> list[tuple[BrokerAddress, Fact]]:
-        by_url = {str(broker): broker for broker in self.brokers}
-        split = ((*key.rpartition(" ")[::2], fact) for key, fact in self._facts.items())
-        return [(BrokerAddress(by_url[url], ip), fact) for url, ip, fact in split if url in by_url]
 
 
 def _key(address: BrokerAddress) -> str:
@@ -139,24 +165,6 @@ def _is_no_name(address: BrokerAddress) -> bool:
     return address.ip in ("", address.broker.host)
 
 
-def _read(path: Path) -> dict[str, Fact]:
-    try:
-        # Neither a symlink nor a pipe that somebody left there leads us elsewhere, or holds us up.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                return {}  # an address that somebody else chose would get our password
-            from json import loads
-
-            return {key: _fact(values) for key, values in loads(file.read(MAX_BYTES)).items()}
-    except OSError:  # most often: there is none yet
-        return {}
-    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        logger.debug("%s is damaged and not believed: %s", path, error)
-        return {}
-
-
 def _fact(values: dict[str, Any]) -> Fact:
     fact = Fact(
         float(values.get("worked_at", 0)),
@@ -165,18 +173,3 @@ def _fact(values: dict[str, Any]) -> Fact:
         str(values.get("reason", "")),
     )
     return fact if all(0 <= number < 1e12 for number in fact[:3]) else NOTHING
-
-
-def _write(path: Path, facts: Mapping[str, Fact], now: float) -> None:
-    """The newest facts, without what is old or lies in the future."""
-    from json import dumps
-
-    from sam_pipeline.schema.program.replacing import replacing
-
-    fresh = [pair for pair in facts.items() if -MAX_REST_S <= now - pair[1].newest < FORGOTTEN_S]
-    document = {
-        key: {name: value for name, value in fact._asdict().items() if value}
-        for key, fact in sorted(fresh, key=lambda pair: pair[1].newest)[-MAX_FACTS:]
-    }
-    with replacing(path, 0o600, directory_mode=0o700) as file:
-        file.write(dumps(document, indent=1).encode() + b"\n")

@@ -50,7 +50,7 @@ class Publication(NamedTuple):
     spooled: Sequence[Message] = ()
     rejections: Sequence[Rejection] = ()
     failures: Sequence[BrokerUnavailable] = ()
-    """One for each broker that was asked in vain, or left out because it failed just before."""
+    """One for each broker that failed, or was left out because it failed just before."""
     drained: int = 0
     """Messages of earlier calls that left the spool."""
 
@@ -61,7 +61,7 @@ class Publication(NamedTuple):
 
 
 class NoBrokerTookIt(PublishError):
-    """No broker and no spool has these `missing` messages; `publication` tells of the others."""
+    """No broker and no spool has these `missing` messages; `publication` has the others."""
 
     exit_code = UNAVAILABLE
 
@@ -142,7 +142,13 @@ class Courier:
                 self._memory = Memory(self._config.state, self._config.broker_list)
             ask_all = self._config.spool is None or self._config.require_broker
             with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
-                self._send_as_before(batch, deadline)
+                if self._transport is not None and self._candidate is not None:
+                    try:
+                        self._send_all(batch, self._candidate, deadline)
+                    except BrokerUnavailable as failure:
+                        # After a long idle time: no reason to let it rest.
+                        logger.info("connection ended: %s", failure)
+                        self.close()
                 self._hand_over(batch, route.candidates(), route, deadline)
                 spool_error = batch.spool(self._config)
                 if spool_error:  # some were left out only because the spool could take it
@@ -151,9 +157,8 @@ class Courier:
         else:
             spool_error = batch.spool(self._config)
         rejections = tuple(batch.refused.values())
-        publication = Publication(
-            tuple(batch.receipts), tuple(batch.spooled), rejections, tuple(failures)
-        )
+        receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
+        publication = Publication(receipts, spooled, rejections, tuple(failures))
         counts: dict[tuple[str, str], int] = {}
         for _, address, reason in rejections:
             counts[str(address), reason] = counts.get((str(address), reason), 0) + 1
@@ -176,16 +181,6 @@ class Courier:
         if self._transport is not None:
             self._transport.close()
         self._transport = None
-
-    def _send_as_before(self, batch: _Batch, deadline: Deadline) -> None:
-        """Over the connection that is open, if there is one."""
-        if self._transport is None or self._candidate is None:
-            return
-        try:
-            self._send_all(batch, self._candidate, deadline)
-        except BrokerUnavailable as failure:  # after a long idle time, no reason to let it rest
-            logger.info("connection ended: %s", failure)
-            self.close()
 
     def _hand_over(
         self, batch: _Batch, candidates: Iterator[BrokerCandidate], route: Route, deadline: Deadline

@@ -70,13 +70,21 @@ class Route:
 
     @property
     def failures(self) -> list[BrokerUnavailable]:
-        """One for each address that was asked in vain, or left out."""
+        """One for each address that failed, or was left out."""
         return [*self._failures, *map(self._why_left_out, self._left_out)]
 
     def candidates(self) -> Iterator[BrokerCandidate]:
         """All of them, or all that do not rest."""
         waiting = list(self._brokers)
-        yield from self._last_worked(waiting)
+        last = self._memory.last_worked()
+        if last is not None:  # unless its name leads elsewhere by now
+            address, believed = last
+            known = believed and address.ip  # a spool has none; nor had what a proxy led to
+            if known or address in self._addresses(BrokerAddress(address.broker), len(waiting)):
+                self._seen.add(address.identity)
+                yield BrokerCandidate(address, len(waiting))
+                if address.ip in ("", address.broker.host):
+                    waiting.remove(address.broker)  # it has no other address
         while waiting:
             name = BrokerAddress(waiting.pop(0))
             left_out = name.broker not in self._looked_up and self._rests(name)
@@ -108,19 +116,6 @@ class Route:
         failure = BrokerUnavailable(address, "the time was up before it was asked")
         logger.warning("broker not asked: %s", failure)
         self._failures.append(failure)
-
-    def _last_worked(self, waiting: list[Broker]) -> Iterator[BrokerCandidate]:
-        """The address that worked last, unless its name leads elsewhere by now."""
-        last = self._memory.last_worked()
-        if last is None:
-            return
-        address, believed = last
-        known = believed and address.ip  # a spool has none; nor had what a proxy led to
-        if known or address in self._addresses(BrokerAddress(address.broker), len(waiting)):
-            self._seen.add(address.identity)
-            yield BrokerCandidate(address, len(waiting))
-            if address.ip in ("", address.broker.host):
-                waiting.remove(address.broker)  # it has no other address
 
     def _addresses(self, address: BrokerAddress, parts: int = 1) -> list[BrokerAddress]:
         """The addresses of a name, looked up once; an address stands for itself."""

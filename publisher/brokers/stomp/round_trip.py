@@ -47,8 +47,16 @@ def round_trip(
         session.ask("SEND", send_headers(message), deadline, message.body)
         if forbidden:
             return f"confirmed, may not subscribe to see it ({forbidden})"
-        look = _look_in_queue if is_queue else _look_in_topic
-        proven = look(session, address, message, deadline)
+        if is_queue:
+            proven = _look_in_queue(session, message, deadline)
+        else:
+            try:
+                while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
+                    pass
+            except BrokerUnavailable as error:
+                lost = f"confirmed, but it did not come back from {destination}: {error.reason}"
+                raise BrokerUnavailable(address, lost) from error
+            proven = ROUND_TRIP
         # What was not acknowledged goes back to its place, and counts as never delivered.
         session.ask("UNSUBSCRIBE", {"id": SUBSCRIPTION}, deadline)
         return proven
@@ -58,21 +66,7 @@ def round_trip(
         session.close()
 
 
-def _look_in_topic(
-    session: PublishingSession, address: BrokerAddress, message: Message, deadline: Deadline
-) -> str:
-    try:
-        while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
-            pass
-    except BrokerUnavailable as error:
-        lost = f"confirmed, but it did not come back from {message.headers[DESTINATION]}"
-        raise BrokerUnavailable(address, f"{lost}: {error.reason}") from error
-    return ROUND_TRIP
-
-
-def _look_in_queue(
-    session: PublishingSession, address: BrokerAddress, message: Message, deadline: Deadline
-) -> str:
+def _look_in_queue(session: PublishingSession, message: Message, deadline: Deadline) -> str:
     """Only our own message is acknowledged: the others are not ours to take."""
     try:
         patience_s = min(QUEUE_PATIENCE_S, deadline.remaining() / 2)

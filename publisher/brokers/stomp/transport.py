@@ -35,10 +35,6 @@ Unit = Sequence[int]
 """The positions of messages that one receipt confirms."""
 
 
-def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> StompTransport:
-    return StompTransport(address, config, deadline)
-
-
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     return _send_frame(message, {RECEIPT: "1"}) + b"\n"
 
@@ -130,6 +126,9 @@ class StompTransport:
     def _reopen(self, deadline: Deadline) -> None:
         self._session.drop()
         self._session = PublishingSession(self._address, self._config, deadline)
+
+
+connect = StompTransport
 
 
 def _frames(messages: Sequence[Message], unit: Unit, receipt: str) -> Iterator[bytes]:
