@@ -57,7 +57,25 @@ def publish_and_report(
             (output or sys.stdout.buffer).write(shown)
         return BAD_DATA if refused else OK
     report = Report(config, args.json)
-    failure = _publish(iter(messages), config, report)
+    failure: NoBrokerTookIt | None = None
+    remaining = iter(messages)
+    meanwhile = messages.work if isinstance(messages, ReadAhead) else None
+    with Courier(config, meanwhile) as courier:
+        for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
+            started = time.monotonic()
+            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
+            try:
+                report.add(courier.deliver(batch, deadline))
+            except NoBrokerTookIt as error:
+                report.add(error.publication)
+                error.lost += sum(1 for _ in remaining)
+                error.total = report.total + error.lost
+                failure = error
+                break
+            report.elapsed_s += time.monotonic() - started
+        else:
+            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
+            report.drained = courier.drain(deadline)
     if args.json:
         from sam_pipeline.schema.program.command import to_json
 
@@ -156,28 +174,6 @@ class Report:
                 "place": place,
             }
         )
-
-
-def _publish(
-    messages: Iterator[Message], config: PublisherConfig, report: Report
-) -> NoBrokerTookIt | None:
-    """All of them, batch by batch, all within the time that was given for publishing."""
-    meanwhile = messages.work if isinstance(messages, ReadAhead) else None
-    with Courier(config, meanwhile) as courier:
-        for batch in chunks(messages, lambda message: len(message.body), BATCH, BATCH_BYTES):
-            started = time.monotonic()
-            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
-            try:
-                report.add(courier.deliver(batch, deadline))
-            except NoBrokerTookIt as error:
-                report.add(error.publication)
-                error.lost += sum(1 for _ in messages)
-                error.total = report.total + error.lost
-                return error
-            report.elapsed_s += time.monotonic() - started
-        deadline = Deadline.after(config.timeout_s - report.elapsed_s)
-        report.drained = courier.drain(deadline)
-    return None
 
 
 def _preposition(verb: str) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
-
 EXAMPLES = """\
 examples:
   sam-publish result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE

@@ -37,7 +37,6 @@ READER_PATIENCE_S = 5.0
 
 logger = lazy_logger(__name__)
 
-
 DESCRIPTION = """\
 Run a monitoring plugin and publish what it found. Its output and exit code are passed on
 unchanged; everything else is said on standard error.
@@ -82,7 +81,7 @@ def handle(args: argparse.Namespace) -> int:
     """The plugin's exit code, whatever becomes of its result."""
     signal.signal(signal.SIGTERM, _leave)
     run = run_plugin(args.plugin, args.plugin_timeout, _pass_on)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what was found is published: that soon ends
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # publishing the result soon ends
     name = Path(args.plugin[0]).name
     if run.trouble:
         logger.warning("%s %s", name, run.trouble)
@@ -105,7 +104,7 @@ def _pass_on(chunk: bytes) -> None:
     writable.register(output, select.POLLOUT)
     with suppress(OSError):
         while chunk and writable.poll(READER_PATIENCE_S * 1000):
-            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # so much never blocks
+            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # this much never blocks
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
-
 DESCRIPTION = """\
 Publish records from files or standard input: text (`key: value` lines, ended by EOT) or JSON (an
 object or an array of objects), packed into messages of at most 100 records or 64 kB.

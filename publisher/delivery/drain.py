@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Collection
 from contextlib import closing, suppress
 from pathlib import Path
@@ -61,10 +62,7 @@ class DrainTotals:
     @property
     def rejections(self) -> dict[str, int]:
         """The number of rejected elements by broker and reason."""
-        counts: dict[str, int] = {}
-        for why in self.rejected.values():
-            counts[why] = counts.get(why, 0) + 1
-        return counts
+        return dict(Counter(self.rejected.values()))
 
 
 GoOn = Callable[[DrainTotals], bool]
@@ -205,7 +203,15 @@ class _Pass:
         """`patience` gives each batch its deadline; one that is over ends the pass."""
         try:
             while not patience().expired:
-                batch = self._next_batch()
+                batch: list[tuple[str, Message]] = []
+                size = 0
+                for name in self._names:
+                    message = self._read_locked(name)
+                    if message is not None:
+                        batch.append((name, self._config.addressed(message)))
+                        size += len(message.body)
+                    if len(batch) == BATCH or size >= BATCH_BYTES:
+                        break
                 if not batch:
                     return
                 deadline = Deadline.after(min(patience().remaining(), MAX_BATCH_S))
@@ -230,19 +236,6 @@ class _Pass:
         finally:
             for name in tuple(self._locked):
                 self._unlock(name)
-
-    def _next_batch(self) -> list[tuple[str, Message]]:
-        """Elements that are locked by us, and their messages."""
-        batch: list[tuple[str, Message]] = []
-        size = 0
-        for name in self._names:
-            message = self._read_locked(name)
-            if message is not None:
-                batch.append((name, self._config.addressed(message)))
-                size += len(message.body)
-            if len(batch) == BATCH or size >= BATCH_BYTES:
-                break
-        return batch
 
     def _read_locked(self, name: str) -> Optional[Message]:
         """The message of an element; None where another process has it, or it can't be read."""

@@ -117,7 +117,8 @@ class Memory:
         if not failed and (only_choice or self.last_worked() == (address, True)):
             return
         self._facts.pop(name, None)
-        self._note(key, Fact(worked_at=self._clock()))
+        self._facts[key] = Fact(worked_at=self._clock())
+        self._changed = True
 
     def failed(self, address: BrokerAddress, reason: str) -> None:
         """Let it rest: 5 s after the first failure, then twice as long each time, up to 5 min."""
@@ -126,7 +127,8 @@ class Memory:
         # By chance down to half of it, so that a thousand hosts do not come back as one.
         rest_s *= 0.5 + int.from_bytes(os.urandom(2), "big") / 0x1FFFE
         fact = Fact(0.0, failures, self._clock() + rest_s, reason[:MAX_REASON])
-        self._note(_key(address), fact)
+        self._facts[_key(address)] = fact
+        self._changed = True
 
     def save(self) -> None:
         """Write what changed; where that is not possible, the next process learns it itself."""
@@ -150,10 +152,6 @@ class Memory:
                 file.write(dumps(document, indent=1).encode() + b"\n")
         except OSError as error:
             logger.debug("brokers are not remembered: %s", error)
-
-    def _note(self, key: str, fact: Fact) -> None:
-        self._facts[key] = fact
-        self._changed = True
 
 
 def _key(address: BrokerAddress) -> str:
