@@ -18,12 +18,7 @@ from sam_pipeline.spark_jobs.commands.arguments import (
 )
 from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
-from sam_pipeline.spark_jobs.runs.published import (
-    Trend,
-    published_reports,
-    published_runs,
-    trends,
-)
+from sam_pipeline.spark_jobs.runs.published import Trend, published_reports, published_runs, trends
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
@@ -61,12 +56,9 @@ def _trends(args: argparse.Namespace) -> int:
     tables = []
     with reading(open_database(args)) as connection:
         for report in published_reports(connection, args.report, period):
-            things = list(trends(connection, report, args.level, period))
-            changing = [trend for trend in things if trend.changes]
-            changing.sort(key=lambda trend: (-trend.changes, trend.names))
+            changing, things = trends(connection, report, args.level, period)
             runs = published_runs(connection, report, period)
-            shown = changing[: args.top]
-            counts = (len(changing), len(things))
+            shown, counts = changing[: args.top], (len(changing), things)
             tables.append(TrendTable(report, args.level, period, runs, shown, *counts))
     warn_if_empty(tables, period)
     return print_tables(args, tables, _rows, _lines)

@@ -37,14 +37,13 @@ from sam_pipeline.spark_jobs.pages.writer import (
     site_page,
 )
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
+from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import (
     day_figures,
     day_members,
     published_reports,
     published_runs,
     timeline,
-    trends,
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
 
@@ -96,8 +95,8 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
     index = month_view(month, figures, totals)
     for groups, kind in zip(group_views(month, totals, members, figures), index.kinds, strict=True):
         files.write(f"{month.path}/{kind.link}", "groups.html", view=groups, month=month)
-    trend = trends_view(trends(connection, month.report, ENDPOINT, month.period))
-    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trend, month=month)
+    trends = trends_view(connection, month)
+    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trends, month=month)
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
     files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.runs.published import Trend
+from sqlalchemy import Connection
+
+from sam_pipeline.spark_jobs.pages.month import Month
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT
+from sam_pipeline.spark_jobs.runs.published import Trend, trends
 
 # `sam-report trends` has them all.
 _MAX_ENDPOINTS = 100
@@ -20,11 +24,7 @@ class TrendsView:
     endpoints: int
 
 
-def trends_view(trends: Iterable[Trend]) -> TrendsView:
+def trends_view(connection: Connection, month: Month) -> TrendsView:
     """The endpoints by their changes, most first."""
-    endpoints = list(trends)
-    changing = sorted(
-        (trend for trend in endpoints if trend.changes),
-        key=lambda trend: (-trend.changes, trend.names),
-    )
-    return TrendsView(changing[:_MAX_ENDPOINTS], len(changing), len(endpoints))
+    changing, endpoints = trends(connection, month.report, ENDPOINT, month.period)
+    return TrendsView(changing[:_MAX_ENDPOINTS], len(changing), endpoints)

@@ -118,7 +118,6 @@ class Candidate:
 
     report: str
     day: date
-    run_id: int
     figures: int
     reasons: Sequence[str]
 
@@ -146,15 +145,12 @@ def published_reports(connection: Connection, name: str | None, period: Period) 
 
 def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
     """The runs behind the figures, one for each day."""
-    columns = (
-        "run_id, day, finished_at, until, results_read, results_ignored, instances, input_digest,"
-        " software_version, who, profile, newest_result, downtimes, exclusions"
-    )
     statement = (
-        f"SELECT {columns} FROM report_run WHERE report = :report AND state = 'published'"
+        "SELECT run_id, day, finished_at, until, results_read, results_ignored, instances,"
+        " input_digest, software_version, who, profile, newest_result, downtimes, exclusions"
+        " FROM report_run WHERE report = :report AND state = 'published'"
         " AND day BETWEEN :first AND :last ORDER BY day"
     )
-    rows = _rows(connection, statement, report, period)
     return [
         Run(
             run_id=row.run_id,
@@ -172,13 +168,13 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             downtimes=[Downtime(**downtime) for downtime in json.loads(row.downtimes)],
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
         )
-        for row in rows
+        for row in _rows(connection, statement, report, period)
     ]
 
 
-def until_of(runs: Iterable[Run]) -> int | None:
+def until_of(days: Iterable[Run | DayFigure]) -> int | None:
     """How far the newest day goes, if it was still open."""
-    return max((run.until for run in runs if run.until is not None), default=None)
+    return max((day.until for day in days if day.until is not None), default=None)
 
 
 def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
@@ -190,16 +186,15 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
     """The candidates for the next seal of the period's months, of all reports or of one."""
     statement = (
-        "SELECT c.report, c.day, c.run_id, h.reason, count(h.run_id)"
+        "SELECT c.report, c.day, h.reason, count(h.run_id)"
         " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
         " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
         " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
     )
-    rows = _rows(connection, statement, report, period)
     # All changes of one run have the same reason: the inputs that differ.
     return [
-        Candidate(row[0], as_day(row[1]), row[2], row[4], row[3].split(", ") if row[3] else [])
-        for row in rows
+        Candidate(name, as_day(day), figures, reason.split(", ") if reason else [])
+        for name, day, reason, figures in _rows(connection, statement, report, period)
     ]
 
 
@@ -213,9 +208,8 @@ def day_figures(
         f" WHERE report = :report AND day BETWEEN :first AND :last"
         f" ORDER BY day, {', '.join(names)}"
     )
-    rows = _rows(connection, statement, report, period)
-    for row in rows:
-        end = 2 + len(names)
+    end = 2 + len(names)
+    for row in _rows(connection, statement, report, period):
         seconds = Seconds(*row[end:])
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
 
@@ -233,12 +227,13 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
         f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
         f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
-    rows = _rows(connection, statement, report, period)
-    return (_total(tuple(row)) for row in rows)
+    return (_total(tuple(row)) for row in _rows(connection, statement, report, period))
 
 
-def trends(connection: Connection, report: str, level: str, period: Period) -> Iterator[Trend]:
-    """How often every thing of a level changed its status."""
+def trends(
+    connection: Connection, report: str, level: str, period: Period
+) -> tuple[list[Trend], int]:
+    """The things of a level that changed their status, most often first; the number of all."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
     names = NAMES[level]
     statement = (
@@ -246,10 +241,9 @@ def trends(connection: Connection, report: str, level: str, period: Period) -> I
         " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
         f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
-    rows = _rows(connection, statement, report, period, level=level)
     end = 4 + len(SECONDS)
-    for row in rows:
-        yield Trend(
+    things = [
+        Trend(
             names=tuple(row[end:]),
             changes=int(row[3]),
             first_change=_second_or_none(row[1]),
@@ -257,6 +251,10 @@ def trends(connection: Connection, report: str, level: str, period: Period) -> I
             days=row[0],
             seconds=Seconds(*map(int, row[4:end])),
         )
+        for row in _rows(connection, statement, report, period, level=level)
+    ]
+    changing = [trend for trend in things if trend.changes]
+    return sorted(changing, key=lambda trend: (-trend.changes, trend.names)), len(things)
 
 
 def group_site_totals(
@@ -321,9 +319,8 @@ def timeline(
         f"{''.join(f' AND {condition}' for condition in conditions)}"
         f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
     )
-    rows = _rows(connection, statement, report, period, site=site, level=level)
-    for day, of_level, *rest in rows:
-        *all_names, start, end, status = rest
+    for row in _rows(connection, statement, report, period, site=site, level=level):
+        day, of_level, *all_names, start, end, status = row
         names = tuple(all_names[at] for at in _NAMED[of_level])
         yield Segment(as_day(day), of_level, names, start, end, status)
 
@@ -334,11 +331,7 @@ def as_moment(value: str | datetime) -> datetime:
 
 
 def _rows(
-    connection: Connection,
-    statement: str,
-    report: str | None,
-    period: Period,
-    **parameters: object,
+    connection: Connection, statement: str, report: str | None, period: Period, **parameters: object
 ) -> Iterable[Any]:
     """The rows of a statement on a report and a period, few of them in memory at a time."""
     bound = {"report": report, **period.bounds, **parameters}
