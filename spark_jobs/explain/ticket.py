@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
 from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
-from sam_pipeline.spark_jobs.runs.summary import Figure
+from sam_pipeline.spark_jobs.runs.summary import figure_of
 
 MAX_LINES = 40
 MAX_LENGTH = 100
@@ -36,11 +36,10 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     The causes get the lines that the rest leaves; what is left out is counted.
     """
     [site] = site_day.of_level(SITE)
-    run, seconds = site_day.run, site.seconds
+    run = site_day.run
     flavour, host = selection.service_flavour, selection.host_name
     until = "" if run.until is None else f" until {time_text(run.until)}"
-    figure = Figure(site.names, seconds.availability, seconds.reliability, seconds)
-    misses = list(map(str, figure.misses(run.profile.targets)))
+    misses = list(map(str, figure_of(site.names, site.seconds).misses(run.profile.targets)))
     head = [
         f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}",
         _figure(site),

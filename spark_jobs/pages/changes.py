@@ -66,11 +66,7 @@ def changes_view(connection: Connection, month: Month) -> ChangesView:
             " (SELECT run_id FROM report_candidate WHERE report = :report))"
             f" ORDER BY c.day DESC, c.run_id, c.level <> '{SITE}', c.level, c.names"
         ),
-        {
-            "report": month.report,
-            "first": str(month.period.first),
-            "last": str(month.period.last),
-        },
+        {"report": month.report, **month.period.bounds},
     )
     runs = []
     for _, group in groupby(rows, key=lambda row: row[0]):

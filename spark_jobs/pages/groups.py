@@ -68,12 +68,21 @@ def group_views(
     site_rows = {site: totals_of(next(added_up(days)), targets) for site, days in figures.items()}
     # The newest day of a site in a group has its weight.
     members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
-    for _, each in members:
-        total = site_rows.get(each.site)
-        members_of.setdefault((each.group_type, each.group_name), {})[each.site] = MemberRow(
-            each.site, site_page(each.site) if total else "", each.weight, total
+    members_on: dict[date, list[Member]] = {}
+    for day, member in members:
+        members_on.setdefault(day, []).append(member)
+        total = site_rows.get(member.site)
+        members_of.setdefault((member.group_type, member.group_name), {})[member.site] = MemberRow(
+            member.site, site_page(member.site) if total else "", member.weight, total
         )
-    figure_on = _figures_by_day(members, figures)
+    seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
+    figure_on: dict[tuple[object, ...], Figure] = {
+        (day, group.group_type, group.group_name): group_total(group)
+        for day, of_day in members_on.items()
+        for group in group_figures(
+            of_day, {member: seconds.get((day, member.site), Seconds()) for member in of_day}
+        )
+    }
 
     def row(number: int, total: Figure) -> GroupRow:
         misses = total.misses(targets)
@@ -98,20 +107,3 @@ def group_views(
         fine = [total for total in of_kind if total not in missing]
         rows = [row(number, total) for number, total in enumerate([*missing, *fine], 1)]
         yield GroupsView(month, kind, rows[: len(missing)], rows[len(missing) :])
-
-
-def _figures_by_day(
-    members: DayMembers, figures: Mapping[str, Sequence[DayFigure]]
-) -> dict[tuple[object, ...], Figure]:
-    """Each group's figure of each day, by day, type and name."""
-    seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
-    on_day: dict[date, list[Member]] = {}
-    for day, member in members:
-        on_day.setdefault(day, []).append(member)
-    return {
-        (day, group.group_type, group.group_name): group_total(group)
-        for day, of_day in on_day.items()
-        for group in group_figures(
-            of_day, {member: seconds.get((day, member.site), Seconds()) for member in of_day}
-        )
-    }

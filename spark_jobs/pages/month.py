@@ -17,10 +17,10 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
 from sam_pipeline.spark_jobs.profiles.profile import Targets
-from sam_pipeline.spark_jobs.rules.days import Period, moment
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
-from sam_pipeline.spark_jobs.runs.summary import Figure, added_up
+from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, figure_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Day:
     """A column of the matrix; `until` where the day was still open."""
 
     day: date
-    until: str = ""
+    until: int | None
 
     @property
     def weekday(self) -> str:
@@ -100,14 +100,12 @@ class Month:
 
     @property
     def days(self) -> list[Day]:
-        until = {run.day: clock(run.until) for run in self.runs}
-        return [Day(day, until.get(day, "")) for day in self.period.days()]
+        until = {run.day: run.until for run in self.runs}
+        return [Day(day, until.get(day)) for day in self.period.days()]
 
     @property
-    def until(self) -> str:
-        """How far the newest day goes, if it was still open."""
-        until = until_of(self.runs)
-        return "" if until is None else f"{moment(until):%Y-%m-%d %H:%M}"
+    def until(self) -> int | None:
+        return until_of(self.runs)
 
 
 @dataclass(frozen=True)
@@ -133,11 +131,11 @@ def month_view(
     totals = {site: next(added_up(days)) for site, days in figures.items()}
     rows = {}
     for site, days in figures.items():
-        link, figure_of = site_page(site), {figure.day: figure for figure in days}
+        link, figure_on = site_page(site), {figure.day: figure for figure in days}
         cells = []
         for day in month.period.days():
-            figure = figure_of.get(day)
-            shown = one_day(figure) if figure else None
+            figure = figure_on.get(day)
+            shown = figure_of(figure.names, figure.seconds) if figure else None
             # A day that was OK all the time has nothing to explain, so no link.
             all_ok = figure is None or figure.seconds.ok == figure.seconds.total
             day_link = "" if all_ok else f"{link}#{day}"
@@ -187,12 +185,3 @@ def by_site(figures: Iterable[DayFigure]) -> dict[str, list[DayFigure]]:
     for figure in figures:
         days.setdefault(figure.names[0], []).append(figure)
     return dict(sorted(days.items()))
-
-
-def clock(second: int | None) -> str:
-    return "" if second is None else f"{moment(second):%H:%M}"
-
-
-def one_day(day: DayFigure) -> Figure:
-    seconds = day.seconds
-    return Figure(day.names, seconds.availability, seconds.reliability, seconds, 1, day.until)

@@ -27,15 +27,14 @@ from sam_pipeline.spark_jobs.pages.drawing import (
     spoken,
     status_strokes,
 )
-from sam_pipeline.spark_jobs.pages.month import Day, Month, PeriodTotals, clock, one_day, totals_of
+from sam_pipeline.spark_jobs.pages.month import Day, Month, PeriodTotals, totals_of
 from sam_pipeline.spark_jobs.pages.verdict import MET, Cell, availability_cell
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
-from sam_pipeline.spark_jobs.runs.summary import added_up
+from sam_pipeline.spark_jobs.runs.summary import added_up, figure_of
 
-_LEVELS = (SITE, FUNCTION, SERVICE, ENDPOINT)
 # The most frequent of a month; of a day nearly all. `sam-report explain` lists every one.
 _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
 _NO_EFFECT = "of a kind that changes no figure"
@@ -147,7 +146,7 @@ def _day_view(
             status_strokes(segments),
             spoken(segments),
         )
-        for wanted in _LEVELS
+        for wanted in WITH_FIGURES
         for level, names in timelines.of_level(wanted)
         for segments in (timelines.of[level, names],)
     ]
@@ -161,8 +160,8 @@ def _day_view(
         for each in exclusions_of(run, site, endpoints)
     ]
     return DayView(
-        Day(figure.day, clock(run.until)),
-        availability_cell(one_day(figure), run.profile.targets, 2),
+        Day(figure.day, run.until),
+        availability_cell(figure_of(figure.names, figure.seconds), run.profile.targets, 2),
         short(figure.seconds.reliability),
         figure.seconds,
         lanes,

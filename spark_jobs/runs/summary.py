@@ -20,6 +20,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     day_figures,
     day_members,
     totals,
+    until_of,
 )
 
 
@@ -84,7 +85,7 @@ def period_figures(connection: Connection, report: str, level: str, period: Peri
         sites = list(day_figures(connection, report, SITE, period))
         return list(map(group_total, group_means(day_members(connection, report, period), sites)))
     figures = (
-        _figure(total.names, total.seconds, total.days, total.until)
+        figure_of(total.names, total.seconds, total.days, total.until)
         for total in totals(connection, report, level, period)
     )
     return sorted(figures, key=lambda figure: figure.names)
@@ -97,8 +98,8 @@ def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
         by_names.setdefault(day.names, []).append(day)
     for names in sorted(by_names):
         own = by_names[names]
-        until = max((day.until for day in own if day.until is not None), default=None)
-        yield _figure(names, sum((day.seconds for day in own), Seconds()), len(own), until)
+        total = sum((day.seconds for day in own), Seconds())
+        yield figure_of(names, total, len(own), until_of(own))
 
 
 def group_means(
@@ -126,5 +127,6 @@ def group_total(group: GroupFigure) -> Figure:
     )
 
 
-def _figure(names: Names, total: Seconds, days: int, until: int | None) -> Figure:
-    return Figure(names, total.availability, total.reliability, total, days, until)
+def figure_of(names: Names, seconds: Seconds, days: int = 1, until: int | None = None) -> Figure:
+    """The figure of a thing that has seconds."""
+    return Figure(names, seconds.availability, seconds.reliability, seconds, days, until)
