@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -64,32 +64,26 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     profiles = read_profiles(args.files)
-    checked, silence = _with_results(args, profiles)
+    checked = [Checked(profile, _idle_flavours(profile)) for profile in profiles]
+    silence = ""
+    try:
+        if engine := open_if_configured(args):
+            with reading(engine) as connection:
+                today = utc_today()
+                checked = [check(connection, profile, args.days, today) for profile in profiles]
+        else:
+            silence = NO_DATABASE
+    except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
+        silence = f"{error}: only the files were checked"
     files = list(zip(args.files, checked, strict=True))
     if args.json:
-        print(to_json([_as_json(file, each) for file, each in files]))
+        print(to_json([_as_json(file, profile) for file, profile in files]))
         return OK
-    for file, each in files:
-        print("\n".join(_as_lines(file, each)))
+    for file, profile in files:
+        print("\n".join(_as_lines(file, profile)))
     if silence:
         print(silence)
     return OK
-
-
-def _with_results(
-    args: argparse.Namespace, profiles: Sequence[Profile]
-) -> tuple[list[Checked], str | None]:
-    """The profiles with what the database says about them, or the reason why it wasn't asked."""
-    try:
-        engine = open_if_configured(args)
-        if engine:
-            with reading(engine) as connection:
-                today = utc_today()
-                return [check(connection, each, args.days, today) for each in profiles], None
-        silence = NO_DATABASE
-    except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
-        silence = f"{error}: only the files were checked"
-    return [Checked(each, _idle_flavours(each)) for each in profiles], silence
 
 
 def check(connection: Connection, profile: Profile, days: int, today: date) -> Checked:

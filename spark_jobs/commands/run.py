@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
-from sam_pipeline.spark_jobs.commands.arguments import (
-    add_period_options,
-    asked_or_due,
-    utc_today,
-)
+from sam_pipeline.spark_jobs.commands.arguments import add_period_options, asked_or_due, utc_today
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
 from sam_pipeline.spark_jobs.inputs.observed import never_seen

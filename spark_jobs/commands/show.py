@@ -119,35 +119,30 @@ def _lines(table: FigureTable) -> Iterator[str]:
         return
     known = ["sites"] if table.level == GROUP else ["unknown", "missing"]
     columns = [*NAMES[table.level], "availability", "reliability", *known, "target"]
-    yield text_table(columns, [_cells(figure, table.targets) for figure in table.figures])
+    rows: list[list[object]] = []
+    missed = []
+    for figure in table.figures:
+        if figure.seconds:
+            missing = percent(figure.seconds.missing, figure.seconds.total)
+            known = [short(figure.unknown), short(missing)]
+        else:
+            known = [f"{figure.sites_known} of {figure.sites_expected}"]
+        verdict = "met"
+        if misses := figure.misses(table.targets):
+            verdict = "missed"
+            missed.append(f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}")
+        if figure.availability is None:
+            verdict = "no data"
+        figures = (short(figure.availability), short(figure.reliability))
+        rows.append([*figure.names, *figures, *known, verdict])
+    yield text_table(columns, rows)
     yield ""
     targets = (
         f"availability {float(table.targets.availability):g},"
         f" reliability {float(table.targets.reliability):g},"
         f" unknown at most {float(table.targets.unknown):g} %"
     )
-    missed = [
-        f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}"
-        for figure in table.figures
-        if (misses := figure.misses(table.targets))
-    ]
     yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
     yield from missed
     if days := days_not_computed(table.runs, table.period):
         yield f"not computed: {', '.join(days)}"
-
-
-def _cells(figure: Figure, targets: Targets) -> list[object]:
-    if figure.seconds:
-        missing = percent(figure.seconds.missing, figure.seconds.total)
-        known = [short(figure.unknown), short(missing)]
-    else:
-        known = [f"{figure.sites_known} of {figure.sites_expected}"]
-    verdict = "missed" if figure.misses(targets) else "met"
-    return [
-        *figure.names,
-        short(figure.availability),
-        short(figure.reliability),
-        *known,
-        "no data" if figure.availability is None else verdict,
-    ]
