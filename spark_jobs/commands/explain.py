@@ -58,15 +58,13 @@ def _explain(args: argparse.Namespace) -> int:
     if args.ticket and len(days) > 1:
         names = ", ".join(day.report for day in days)
         raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")
-    if args.json:
-        documents = []
-        for day in days:
-            if args.ticket:
-                documents.append({**as_json.about_json(day), "lines": ticket(day, selection)})
-            else:
-                to_document = as_json.causes_json if args.group else as_json.day_json
-                documents.append(to_document(day, selection))
-        print(to_json(documents))
+    if args.json and args.ticket:
+        print(
+            to_json([{**as_json.about_json(day), "lines": ticket(day, selection)} for day in days])
+        )
+    elif args.json:
+        to_document = as_json.causes_json if args.group else as_json.day_json
+        print(to_json([to_document(day, selection) for day in days]))
     elif args.ticket and days:
         print("\n".join(ticket(days[0], selection)))
     elif days:

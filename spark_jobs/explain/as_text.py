@@ -32,7 +32,39 @@ _MAX_NAMES = 6
 
 def as_text(site_day: SiteDay, selection: Selection) -> str:
     """The whole day: every segment that was not OK, down to results."""
-    return "\n".join(_lines(site_day, selection))
+    lines = [_about(site_day)]
+    for thing in site_day.of_level(SITE):
+        lines += (f"  {line}" for line in arithmetic(thing.seconds))
+        lines += ["", f"  status ({thing.operation} of its functions)"]
+        for segment in thing.segments:
+            lines.append(f"  {span_text(segment.start, segment.end)} {segment.status}")
+            for reason in thing.reasons:
+                if reason.start == segment.start:
+                    lines += (f"    {line}" for line in _because(reason, site_day))
+    selected = selection.things(site_day)
+    for level, (title, children) in _TITLES.items():
+        things = [thing for thing in selected if thing.level == level]
+        if things:
+            lines += ["", title]
+        for thing in things:
+            lines.append(f"  {' '.join(thing.names[1:])} ({thing.operation} of {children})")
+            lines += (f"    {line}" for line in arithmetic(thing.seconds))
+            lines += (f"    {line}" for line in _reasons(thing, site_day))
+    sections = {
+        "failures": map(str, causes_by_effect(selection.failures(site_day))),
+        "downtimes": [
+            f"{downtime_text(each)} ({'counts' if site_day.run.counts(each) else 'does not count'})"
+            for each in site_day.downtimes
+        ],
+        "exclusions": map(exclusion_text, site_day.exclusions),
+        "results that don't count, as their monitoring host is excluded": _shortened(
+            list(map(ignored_text, site_day.ignored))
+        ),
+    }
+    for title, section in sections.items():
+        if indented := [f"  {line}" for line in section]:
+            lines += ["", title, *indented]
+    return "\n".join(lines)
 
 
 def causes_text(site_day: SiteDay, selection: Selection) -> str:
@@ -42,45 +74,6 @@ def causes_text(site_day: SiteDay, selection: Selection) -> str:
         lines.append(str(cause_list))
         lines += (f"  {cause_text(cause)}" for cause in cause_list.causes)
     return "\n".join(lines)
-
-
-def _lines(site_day: SiteDay, selection: Selection) -> Iterator[str]:
-    yield _about(site_day)
-    for thing in site_day.of_level(SITE):
-        yield from (f"  {line}" for line in arithmetic(thing.seconds))
-        yield ""
-        yield f"  status ({thing.operation} of its functions)"
-        for segment in thing.segments:
-            yield f"  {span_text(segment.start, segment.end)} {segment.status}"
-            for reason in thing.reasons:
-                if reason.start == segment.start:
-                    yield from (f"    {line}" for line in _because(reason, site_day))
-    selected = selection.things(site_day)
-    for level, (title, children) in _TITLES.items():
-        things = [thing for thing in selected if thing.level == level]
-        if things:
-            yield ""
-            yield title
-        for thing in things:
-            yield f"  {' '.join(thing.names[1:])} ({thing.operation} of {children})"
-            yield from (f"    {line}" for line in arithmetic(thing.seconds))
-            yield from (f"    {line}" for line in _reasons(thing, site_day))
-    sections = {
-        "failures": list(map(str, causes_by_effect(selection.failures(site_day)))),
-        "downtimes": [
-            f"{downtime_text(each)} ({'counts' if site_day.run.counts(each) else 'does not count'})"
-            for each in site_day.downtimes
-        ],
-        "exclusions": list(map(exclusion_text, site_day.exclusions)),
-        "results that don't count, as their monitoring host is excluded": list(
-            _shortened(list(map(ignored_text, site_day.ignored)))
-        ),
-    }
-    for title, lines in sections.items():
-        if lines:
-            yield ""
-            yield title
-            yield from (f"  {line}" for line in lines)
 
 
 def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:

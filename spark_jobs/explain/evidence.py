@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.explain.results import (
-    CountedResults,
-    Ignored,
-    Result,
-    instance_of,
-)
+from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Result, instance_of
 from sam_pipeline.spark_jobs.inputs.announced import Exclusion
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import METRIC

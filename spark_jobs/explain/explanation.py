@@ -35,11 +35,6 @@ class Reason:
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
 
-    @property
-    def causes(self) -> int:
-        """How many things made it."""
-        return len(self.deciding) + len(self.downtimes) + len(self.exclusions)
-
 
 @dataclass(frozen=True)
 class Thing:

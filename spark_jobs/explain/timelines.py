@@ -44,11 +44,12 @@ class Timelines:
 
     def children(self, segment: Segment) -> list[Segment]:
         """The children's segments that touch a segment."""
-        return [
-            child
-            for key in self._children.get((segment.level, segment.names), ())
-            for child in _touching(self.of[key], segment.start, segment.end)
-        ]
+        touching = []
+        for key in self._children.get((segment.level, segment.names), ()):
+            own = self.of[key]
+            first = bisect_right(own, segment.start, key=_end)
+            touching += own[first : bisect_left(own, segment.end, lo=first, key=_start)]
+        return touching
 
     def deciding(self, segment: Segment, covered: Sequence[Span] = ()) -> list[Segment]:
         """The children's segments that made a segment; of the time that is `covered`, none.
@@ -139,11 +140,6 @@ def _parents(level: str, names: Names, profile: Profile) -> list[Key]:
     if level == SERVICE:
         return [(FUNCTION, (names[0], each)) for each in profile.functions_of(names[1])]
     return [(SITE, names[:1])] if level == FUNCTION else []
-
-
-def _touching(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
-    first = bisect_right(segments, start, key=_end)
-    return segments[first : bisect_left(segments, end, lo=first, key=_start)]
 
 
 def _clipped(segment: Segment, start: int, end: int) -> Segment:

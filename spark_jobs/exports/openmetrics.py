@@ -31,14 +31,8 @@ def samples(report: str, days: Iterable[DayFigure]) -> Iterator[str]:
         figures = list(group)
         for column in SECONDS:
             status = column.removesuffix("_s")
-            labels = ",".join(
-                f'{name}="{value.translate(_ESCAPES)}"'
-                for name, value in (
-                    ("report", report),
-                    ("site", names[0]),
-                    ("status", status.upper()),
-                )
-            )
+            named = {"report": report, "site": names[0], "status": status.upper()}
+            labels = ",".join(f'{name}="{named[name].translate(_ESCAPES)}"' for name in named)
             for figure in figures:
                 start = day_start(figure.day)
                 end = start + DAY_S if figure.until is None else figure.until

@@ -79,7 +79,20 @@ def seal(
     reports = published_reports(connection, report, month)
     if not reports:
         raise ReportUsage(f"nothing is published for {month}: `sam-report run` computes it")
-    problems = [line for name in reports for line in _problems(connection, name, month)]
+    problems = []
+    for name in reports:
+        rows = connection.execute(
+            text(f"SELECT day, until FROM report_run WHERE {_OF_MONTH} AND state = 'published'"),
+            {"report": name, **month.bounds},
+        )
+        was_open = {as_day(day): until is not None for day, until in rows}
+        never = [day for day in month.days() if day not in was_open]
+        still_open = [day for day in sorted(was_open) if was_open[day]]
+        problems += [
+            f"{name}: {', '.join(map(str, days))} {what}: `sam-report run` computes it"
+            for days, what in ((never, "never computed"), (still_open, "computed while still open"))
+            if days
+        ]
     if problems:
         raise ReportUsage("\n".join(problems))
     name_of_month = f"{month.first:%Y-%m}"
@@ -126,20 +139,4 @@ def waiting(connection: Connection, report: str | None, period: Period) -> list[
         f"{name}: sealed; since then {sum(candidate.figures for candidate in changed)} figures of"
         f" {len(changed)} days would change: `sam-report seal --list` says why"
         for name, changed in by_report.items()
-    ]
-
-
-def _problems(connection: Connection, report: str, month: Period) -> list[str]:
-    """The days that were never computed, or only while they were open."""
-    rows = connection.execute(
-        text(f"SELECT day, until FROM report_run WHERE {_OF_MONTH} AND state = 'published'"),
-        {"report": report, **month.bounds},
-    )
-    was_open = {as_day(day): until is not None for day, until in rows}
-    never = [day for day in month.days() if day not in was_open]
-    still_open = [day for day in sorted(was_open) if was_open[day]]
-    return [
-        f"{report}: {', '.join(map(str, days))} {problem}: `sam-report run` computes it"
-        for days, problem in ((never, "never computed"), (still_open, "computed while still open"))
-        if days
     ]

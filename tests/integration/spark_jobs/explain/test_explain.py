@@ -129,7 +129,7 @@ def test_whatever_was_not_ok_has_a_cause(days: list[SiteDay]) -> None:
         told = [(each.start, each.end, each.status) for each in thing.reasons]
         assert told == [(each.start, each.end, each.status) for each in not_ok]
         for reason in thing.reasons:
-            assert reason.causes
+            assert reason.deciding or reason.downtimes or reason.exclusions
             seen.add((thing.level, reason.status))
 
     statuses = {"WARNING", "UNKNOWN", "MISSING", "CRITICAL", "DOWNTIME", "EXCLUDED"}
