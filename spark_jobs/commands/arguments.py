@@ -40,9 +40,9 @@ def table_format(args: argparse.Namespace) -> str:
     return str(args.format or ("json" if args.json else "table"))
 
 
-def warn_if_empty(found: object, period: Period) -> None:
+def warn_if_empty(published: object, period: Period) -> None:
     """Log a warning where a period has no published reports."""
-    if not found:
+    if not published:
         logger.warning("nothing is published for %s: `sam-report run` computes it", period)
 
 

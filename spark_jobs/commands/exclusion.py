@@ -13,9 +13,10 @@ from sam_pipeline.schema.program.command import OK, CommandParser, text_table, t
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
-from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.days import day_start, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
+from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.exclusions import ExclusionEntry
 from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
@@ -157,8 +158,8 @@ def _text(args: argparse.Namespace, name: str) -> str:
 
 
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:
-    first_kept = exclusions.frozen_before(connection, exclusion)
-    if first_kept is not None:
+    first_kept = horizon(connection)
+    if first_kept is not None and exclusion.start < day_start(first_kept):
         logger.warning("days before %s stay as they are: their results were pruned", first_kept)
 
 

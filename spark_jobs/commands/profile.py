@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
@@ -118,10 +119,7 @@ def _idle_flavours(profile: Profile) -> list[str]:
 
 
 def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
-    counts = ", ".join(
-        f"{number} {noun[: -1 if number == 1 else None]}"
-        for noun, number in _counts(checked.profile).items()
-    )
+    counts = ", ".join(plural(n, noun[:-1]) for noun, n in _counts(checked.profile).items())
     yield f"{file}: OK, report {checked.profile.name}: {counts}"
     if checked.period and checked.metrics:
         yield f"results of {checked.period}, of at most {observed.SAMPLE} instances of a metric:"

@@ -6,14 +6,12 @@ The database marks the days they touch, so that the next `sam-report run --due` 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import datetime
 
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusion
-from sam_pipeline.spark_jobs.rules.days import day_start
-from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
 
@@ -84,9 +82,3 @@ def entries(connection: Connection) -> list[ExclusionEntry]:
         )
         for row in rows
     ]
-
-
-def frozen_before(connection: Connection, exclusion: Exclusion) -> date | None:
-    """The day before which its days stay as they are, as results were pruned; None if none do."""
-    first = horizon(connection)
-    return first if first is not None and exclusion.start < day_start(first) else None
