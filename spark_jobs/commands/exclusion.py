@@ -86,7 +86,7 @@ def _add(args: argparse.Namespace) -> int:
     if selectors and args.metric is None:
         given = ", ".join(f"--{name}" for name in selectors)
         raise ReportUsage(f"{given}: only with --metric, to exclude it at some endpoints")
-    start, end = (int(parse_time(each).timestamp()) for each in (args.start, args.end))
+    start, end = (int(parse_time(text).timestamp()) for text in (args.start, args.end))
     if end <= start:
         raise ReportUsage(f"--end {args.end} is not after --start {args.start}")
     kinds = {MONITORING_HOST: args.monitoring_host, METRIC: args.metric, GROUP: args.group}

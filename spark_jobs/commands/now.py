@@ -51,7 +51,7 @@ def _now(args: argparse.Namespace) -> int:
         profiles = now.of_report(known, args.report)
         if args.site is None:
             sites = now.read_sites(connection, profiles, at)
-            rows = [now.summary_json(each) for each in sites]
+            rows = [now.summary_json(site_now) for site_now in sites]
             print(to_json(rows) if as_json else now.sites_text(sites, profiles))
         else:
             site = now.read_site(connection, args.site, profiles, at)

@@ -50,21 +50,21 @@ def _list(args: argparse.Namespace) -> int:
     if args.who is not None:
         raise ReportUsage("--who goes with --month: --list seals nothing")
     with reading(open_database(args)) as connection:
-        sealed = [each for each in seals(connection) if args.report in (None, each.report)]
+        sealed = [entry for entry in seals(connection) if args.report in (None, entry.report)]
     if args.json:
-        print(to_json([_as_json(each) for each in sealed]))
+        print(to_json([_as_json(entry) for entry in sealed]))
     elif sealed:
         rows = [
             [
-                each.report,
-                each.month,
-                each.who,
-                format_time(each.sealed_at),
-                len(each.candidates),
-                each.figures,
-                ", ".join(each.reasons),
+                entry.report,
+                entry.month,
+                entry.who,
+                format_time(entry.sealed_at),
+                len(entry.candidates),
+                entry.figures,
+                ", ".join(entry.reasons),
             ]
-            for each in sealed
+            for entry in sealed
         ]
         print(text_table(_COLUMNS, rows))
     return OK
@@ -82,23 +82,23 @@ def _seal(args: argparse.Namespace) -> int:
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
         done = seal(connection, args.report, args.month, args.who.strip(), now)
     if args.json:
-        print(to_json([_as_json(each) for each in done]))
+        print(to_json([_as_json(entry) for entry in done]))
         return OK
-    for each in done:
-        days = len(each.candidates)
-        published = f", candidates of {days} days published: {each.figures} figures changed"
-        print(f"{each.report} {each.month}: sealed by {each.who}{published if days else ''}")
+    for entry in done:
+        days = len(entry.candidates)
+        published = f", candidates of {days} days published: {entry.figures} figures changed"
+        print(f"{entry.report} {entry.month}: sealed by {entry.who}{published if days else ''}")
     return OK
 
 
-def _as_json(each: Seal) -> dict[str, object]:
+def _as_json(entry: Seal) -> dict[str, object]:
     return {
-        "report": each.report,
-        "month": each.month,
-        "who": each.who,
-        "sealed_at": each.sealed_at,
+        "report": entry.report,
+        "month": entry.month,
+        "who": entry.who,
+        "sealed_at": entry.sealed_at,
         "candidates": [
-            {"day": one.day, "figures_changed": one.figures, "reasons": one.reasons}
-            for one in each.candidates
+            {"day": run.day, "figures_changed": run.figures, "reasons": run.reasons}
+            for run in entry.candidates
         ],
     }

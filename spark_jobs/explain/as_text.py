@@ -53,8 +53,8 @@ def as_text(site_day: SiteDay, selection: Selection) -> str:
     sections = {
         "failures": map(str, causes_by_effect(selection.failures(site_day))),
         "downtimes": [
-            f"{downtime_text(each)} ({'counts' if site_day.run.counts(each) else 'does not count'})"
-            for each in site_day.downtimes
+            f"{downtime_text(d)} ({'counts' if site_day.run.counts(d) else 'does not count'})"
+            for d in site_day.downtimes
         ],
         "exclusions": map(exclusion_text, site_day.exclusions),
         "results that don't count, as their monitoring host is excluded": _shortened(
@@ -81,14 +81,14 @@ def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:
         yield f"{span_text(reason.start, reason.end)} {reason.status}"
         if thing.level != ENDPOINT:
             yield from (f"  {line}" for line in _because(reason, site_day))
-        yield from (f"  {downtime_text(each)}" for each in reason.downtimes)
+        yield from (f"  {downtime_text(downtime)}" for downtime in reason.downtimes)
         for evidence in reason.evidence:
             besides = "" if evidence.decides else "besides, "
             span = span_text(evidence.start, evidence.end)
             yield f"  {besides}{evidence.metric_name} {evidence.status} {span}"
             if evidence.status == "MISSING":
                 yield f"    {missing_text(evidence)}"
-            yield from (f"    {exclusion_text(each)}" for each in evidence.exclusions)
+            yield from (f"    {exclusion_text(exclusion)}" for exclusion in evidence.exclusions)
             for lines in (
                 list(map(result_text, evidence.results)),
                 list(map(ignored_text, evidence.ignored)),
@@ -98,7 +98,7 @@ def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:
 
 def _because(reason: Reason, site_day: SiteDay) -> Iterator[str]:
     """What made a segment of a site, function or service."""
-    yield from (exclusion_text(each) for each in reason.exclusions)
+    yield from map(exclusion_text, reason.exclusions)
     for segment in reason.deciding:
         start, end = max(segment.start, reason.start), min(segment.end, reason.end)
         whole = (start, end) == (reason.start, reason.end)
@@ -133,11 +133,9 @@ def _deciding(
 def _below(segment: Segment, start: int, end: int, site_day: SiteDay) -> str:
     """What made a segment of a child in [start, end)."""
     thing = site_day.thing_of.get((segment.level, segment.names))
-    reasons = [
-        each for each in (thing.reasons if thing else ()) if each.start < end and each.end > start
-    ]
-    downtime = ["in downtime"] if any(each.downtimes for each in reasons) else []
-    deciding = [segment for each in reasons for segment in each.deciding]
+    reasons = [r for r in (thing.reasons if thing else ()) if r.start < end and r.end > start]
+    downtime = ["in downtime"] if any(reason.downtimes for reason in reasons) else []
+    deciding = [segment for reason in reasons for segment in reason.deciding]
     return ", ".join([*downtime, *_deciding(deciding, start, end, site_day)])
 
 

@@ -110,7 +110,7 @@ class Cause:
     @property
     def example(self) -> Failure:
         """The newest failure with a message to look up."""
-        return max(self.failures, key=lambda each: (each.message_id != "", each.at, each.host_name))
+        return max(self.failures, key=lambda f: (f.message_id != "", f.at, f.host_name))
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class CauseList:
 def causes_by_effect(failures: Sequence[Failure]) -> tuple[CauseList, CauseList]:
     """The causes that cost availability, and those that did not."""
     return (
-        CauseList(COSTLY, causes(each for each in failures if each.costs)),
-        CauseList(WITHOUT_EFFECT, causes(each for each in failures if not each.costs)),
+        CauseList(COSTLY, causes(failure for failure in failures if failure.costs)),
+        CauseList(WITHOUT_EFFECT, causes(failure for failure in failures if not failure.costs)),
     )
 
 

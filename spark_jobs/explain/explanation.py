@@ -90,10 +90,10 @@ def explain_site(
     ]
     here = {names[1:] for names in endpoints}
     ignored = [
-        each
+        result
         for instance in sorted(results)
         if instance[:2] in here
-        for each in counted.ignored(instance, run.start - DAY_S, run.end)
+        for result in counted.ignored(instance, run.start - DAY_S, run.end)
     ]
     failed = failures(timelines, counted)
     return SiteDay(report, site, run, things, downtimes, exclusions, ignored, failed)
@@ -102,21 +102,21 @@ def explain_site(
 def downtimes_of(run: Run, endpoints: Sequence[Names]) -> list[Downtime]:
     """The downtimes of the run that touch endpoints in its day."""
     return [
-        each
-        for each in run.downtimes
-        if each.touches(run.start, run.end) and any(each.covers(*names) for names in endpoints)
+        d
+        for d in run.downtimes
+        if d.touches(run.start, run.end) and any(d.covers(*names) for names in endpoints)
     ]
 
 
 def exclusions_of(run: Run, site: str, endpoints: Sequence[Names]) -> list[Exclusion]:
     """The exclusions of the run that touch a site, or some of its endpoints."""
     return [
-        each
-        for each in run.exclusions
-        if each.kind == MONITORING_HOST
-        or (each.kind == GROUP and each.site == site)
+        exclusion
+        for exclusion in run.exclusions
+        if exclusion.kind == MONITORING_HOST
+        or (exclusion.kind == GROUP and exclusion.site == site)
         or any(
-            each.covers(*names) and each.metric_name in run.profile.metrics_of(names[1])
+            exclusion.covers(*names) and exclusion.metric_name in run.profile.metrics_of(names[1])
             for names in endpoints
         )
     ]
@@ -190,7 +190,7 @@ def _thing(
             and exclusion.touches(start, end)
         ]
         # What overwrites a fold leaves nothing to its children.
-        covered = [(each.start, each.end) for each in (*in_downtime, *excluded)]
+        covered = [(span.start, span.end) for span in (*in_downtime, *excluded)]
         deciding = timelines.deciding(segment, covered)
         evidence = []
         if level == ENDPOINT:

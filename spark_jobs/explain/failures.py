@@ -48,7 +48,7 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
         spans = costly.get(segment.names, ())
         behind = [] if segment.status == "MISSING" else results.behind(segment)
         for at, result in enumerate(behind):
-            later = (each.measured for each in behind[at + 1 :] if each.measured > result.measured)
+            later = (r.measured for r in behind[at + 1 :] if r.measured > result.measured)
             start, end = max(result.measured, segment.start), next(later, segment.end)
             failed.append(_failure(instance, result, costs=_touches(spans, start, end)))
         if not behind:

@@ -161,7 +161,7 @@ class CountedResults:
 
 
 def instance_of(segment: Segment) -> Instance:
-    """The metric of an endpoint, whatever its site."""
+    """The metric of an endpoint, regardless of its site."""
     _, flavour, host, metric = segment.names
     return flavour, host, metric
 

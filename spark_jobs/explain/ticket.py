@@ -86,13 +86,13 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
 def _figure(thing: Thing) -> str:
     seconds = thing.seconds
     figures = (rounded(seconds.availability), rounded(seconds.reliability))
-    availability, reliability = ("undefined" if each is None else str(each) for each in figures)
+    availability, reliability = ("undefined" if value is None else str(value) for value in figures)
     times = {
         "CRITICAL": seconds.critical,
         "not known": seconds.not_known,
         "in downtime": seconds.downtime,
     }
-    lost = [f"{duration(held)} {what}" for what, held in times.items() if held]
+    lost = [f"{duration(lost_s)} {what}" for what, lost_s in times.items() if lost_s]
     return ", ".join([f"availability {availability}", f"reliability {reliability}", *lost])
 
 

@@ -28,7 +28,7 @@ _start, _end = attrgetter("start"), attrgetter("end")
 
 
 class Timelines:
-    """The segments of a site's day, found by level and names, and by time."""
+    """The segments of a site's day, by level and names, and by time."""
 
     def __init__(self, segments: Iterable[Segment], profile: Profile) -> None:
         self.of: dict[Key, list[Segment]] = {}
@@ -72,7 +72,7 @@ class Timelines:
             if child not in same
             and any(child.start < end and child.end > start for start, end in left)
         ]
-        deciding = [*same, *([each for each in others if each.status != FINE] or others)]
+        deciding = [*same, *([child for child in others if child.status != FINE] or others)]
         return sorted(deciding, key=lambda child: (child.start, child.names))
 
 
@@ -84,7 +84,7 @@ def costly_spans(
     An endpoint beside a good one costs its site nothing where one good endpoint is enough.
     """
     costly: dict[Key, list[Segment]] = {}
-    excluded = [(each.start, each.end) for each in exclusions if each.kind == GROUP]
+    excluded = [(e.start, e.end) for e in exclusions if e.kind == GROUP]
     for key in timelines.of_level(SITE):
         costly[key] = [
             _clipped(segment, start, end)
@@ -93,7 +93,7 @@ def costly_spans(
             for start, end in uncovered(segment.start, segment.end, excluded)
         ]
     for level in (SITE, FUNCTION, SERVICE, ENDPOINT):
-        for parent in [each for key in costly if key[0] == level for each in costly[key]]:
+        for parent in [segment for key in costly if key[0] == level for segment in costly[key]]:
             for child in timelines.children(parent):
                 # An operation of the profile's own may make CRITICAL of two WARNINGs.
                 if child.status in _NOT_UP or (
@@ -138,7 +138,7 @@ def _parents(level: str, names: Names, profile: Profile) -> list[Key]:
     if level == ENDPOINT:
         return [(SERVICE, names[:2])]
     if level == SERVICE:
-        return [(FUNCTION, (names[0], each)) for each in profile.functions_of(names[1])]
+        return [(FUNCTION, (names[0], name)) for name in profile.functions_of(names[1])]
     return [(SITE, names[:1])] if level == FUNCTION else []
 
 

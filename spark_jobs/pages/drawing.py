@@ -60,9 +60,7 @@ def spoken(segments: Sequence[Segment]) -> str:
     """The timeline as a screen reader reads it."""
     if len(segments) == 1 and segments[0].end - segments[0].start == DAY_S:
         return f"{segments[0].status} all day"
-    stretches = [
-        f"{each.status} {span_text(each.start, each.end)}" for each in segments[:_MAX_SPOKEN]
-    ]
+    stretches = [f"{s.status} {span_text(s.start, s.end)}" for s in segments[:_MAX_SPOKEN]]
     left_out = len(segments) - _MAX_SPOKEN
     more = [f"and {left_out} more stretches"] if left_out > 0 else []
     return ", ".join([*stretches, *more])

@@ -155,7 +155,7 @@ def month_view(
         month,
         [rows[site] for site in missing],
         [row for site, row in rows.items() if site not in missing],
-        [(each, counts[each]) for each in LEGEND if each is not NOT_COMPUTED],
+        [(kind, counts[kind]) for kind in LEGEND if kind is not NOT_COMPUTED],
         kinds,
     )
 

@@ -123,12 +123,12 @@ def site_view(
         [
             _day_view(
                 month.report,
-                each,
-                run_of[each.day],
-                timelines.get(each.day, Timelines((), run_of[each.day].profile)),
-                causes_of.get(each.day, ()),
+                figure,
+                run_of[figure.day],
+                timelines.get(figure.day, Timelines((), run_of[figure.day].profile)),
+                causes_of.get(figure.day, ()),
             )
-            for each in figures
+            for figure in figures
         ],
     )
 
@@ -152,12 +152,12 @@ def _day_view(
     ]
     endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
     notes = [
-        f"{downtime_text(each)} ({'it counts' if run.counts(each) else _NO_EFFECT})"
-        for each in downtimes_of(run, endpoints)
+        f"{downtime_text(downtime)} ({'it counts' if run.counts(downtime) else _NO_EFFECT})"
+        for downtime in downtimes_of(run, endpoints)
     ]
     notes += [
-        f"{exclusion_text(each)} ({_EFFECTS[each.kind]})"
-        for each in exclusions_of(run, site, endpoints)
+        f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
+        for exclusion in exclusions_of(run, site, endpoints)
     ]
     return DayView(
         Day(figure.day, run.until),
@@ -177,20 +177,20 @@ def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
     if level == ENDPOINT:
         downtimes = downtimes_of(run, [names])
         exclusions = exclusions_of(run, names[0], [names])
-        exclusions = [each for each in exclusions if each.kind != GROUP]
+        exclusions = [e for e in exclusions if e.kind != GROUP]
     elif level == SITE:
         downtimes = [
-            each
-            for each in run.downtimes
-            if each.site == names[0] and not each.host_name and not each.service_flavour
+            downtime
+            for downtime in run.downtimes
+            if downtime.site == names[0] and not downtime.host_name and not downtime.service_flavour
         ]
-        exclusions = [each for each in exclusions_of(run, names[0], ()) if each.kind == GROUP]
+        exclusions = [e for e in exclusions_of(run, names[0], ()) if e.kind == GROUP]
     else:
         return
     counting = [downtime for downtime in downtimes if run.counts(downtime)]
     others = [downtime for downtime in downtimes if not run.counts(downtime)]
     for kind, shaded in ((COUNTS, counting), (ANNOUNCED, others), (EXCLUDED, exclusions)):
-        spans = [(each.start, each.end) for each in shaded]
+        spans = [(span.start, span.end) for span in shaded]
         yield from shade(kind, spans, run.start, run.end)
 
 

@@ -41,5 +41,5 @@ def month_row(view: MonthView) -> MonthRow:
         view.sites,
         len(view.missing),
         view.missing[:_MAX_NAMED],
-        [f"{each.name} {each.missing} of {each.groups}" for each in view.kinds if each.missing],
+        [f"{kind.name} {kind.missing} of {kind.groups}" for kind in view.kinds if kind.missing],
     )

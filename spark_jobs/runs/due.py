@@ -34,14 +34,14 @@ def asked_reports(
     """The same period of every report.
 
     Raises:
-        ReportUsage: results of its first days were pruned: without `force` the figures stay that
-            were made of all of them.
+        ReportUsage: results of its first days were pruned. Without `force` the figures computed
+            from all of them stay.
     """
-    kept = horizon(connection)
-    if kept is not None and period.first < kept and not force:
-        frozen = Period(period.first, min(period.last, kept - _ONE_DAY))
+    first_day = horizon(connection)
+    if first_day is not None and period.first < first_day and not force:
+        frozen = Period(period.first, min(period.last, first_day - _ONE_DAY))
         raise ReportUsage(
-            f"{frozen}: frozen, as results before {kept} were pruned;"
+            f"{frozen}: frozen, as results before {first_day} were pruned;"
             " --force computes from what is left"
         )
     return [DueReport(profile, period) for profile in profiles]

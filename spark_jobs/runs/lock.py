@@ -42,7 +42,7 @@ _HOLDER = text(f"""
 def run_lock(engine: Engine, reports: Iterable[str], warn: Callable[[str], None]) -> Iterator[None]:
     """Nobody else computes or seals these reports during the block.
 
-    If it has to wait, it says so once, and who holds the lock.
+    If it has to wait, it warns once and names the holder of the lock.
 
     Raises:
         DatabaseAway: the database cannot be reached.

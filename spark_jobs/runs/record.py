@@ -239,7 +239,7 @@ def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClau
 
 
 def stored_time(connection: Connection, second: int) -> int | str:
-    """A time as the tables hold it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
+    """A time as the tables store it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
     return second if _is_sqlite(connection) else format_time(moment(second))
 
 
