@@ -105,6 +105,7 @@ class Month:
 
     @property
     def until(self) -> int | None:
+        """How far the newest day goes, if it was still open."""
         return until_of(self.runs)
 
 
