@@ -14,13 +14,7 @@ from sam_pipeline.schema.records.classes import KNOWN_KEYS, Names, built_in
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import NO_TIMES, Limits, normalise
 from sam_pipeline.schema.records.nstream import read_nstream
-from sam_pipeline.schema.records.text import (
-    NO_RENAMES,
-    BadRecord,
-    Reading,
-    read_wlcg,
-    too_many,
-)
+from sam_pipeline.schema.records.text import NO_RENAMES, BadRecord, Reading, read_wlcg, too_many
 
 WHOLE = 0
 """The record number of a whole message; records are counted from 1."""

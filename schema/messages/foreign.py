@@ -47,11 +47,16 @@ def make_stamp(
 
     nstream results are metric results unless another class is given.
     """
+    from urllib.parse import quote
+
     if format_name == NSTREAM:
         message_class = message_class or METRIC_OUTPUT.name
     elif format_name == WLCG:
         format_name = ""
-    headers = {CLASS: message_class, FORMAT: format_name, RENAME: write_rename(rename)}
+    pairs = [
+        f"{quote(foreign, safe='')}={quote(ours, safe='')}" for foreign, ours in rename.items()
+    ]
+    headers = {CLASS: message_class, FORMAT: format_name, RENAME: ",".join(pairs)}
     return Stamp({name: value for name, value in headers.items() if value})
 
 
@@ -78,17 +83,8 @@ def renames_of(message: Message) -> Mapping[str, str]:
     return _read_rename(text) if text else NO_RENAMES
 
 
-def write_rename(rename: Mapping[str, str]) -> str:
-    """The header that `renames_of` reads; empty if no key has another name."""
-    from urllib.parse import quote
-
-    return ",".join(
-        f"{quote(foreign, safe='')}={quote(ours, safe='')}" for foreign, ours in rename.items()
-    )
-
-
 def rename_problems(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What is wrong with pairs of a foreign name and ours, as messages."""
+    """The problems of pairs of a foreign name and ours, as messages."""
     foreign_names: set[str] = set()
     sources: dict[str, str] = {}
     for foreign, ours in pairs:

@@ -18,8 +18,6 @@ from sam_pipeline.schema.records.text import (
     too_many,
 )
 
-CONTENT_TYPE = "application/json"
-
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 

@@ -39,13 +39,14 @@ NO_TIMES: Mapping[str, str] = {}
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
 _LONGEST_HOST = 300  # with final dots; a longer value is not worth caching
 # Compiled when needed, which is rare: publishing one result has no time to spare.
+# The host of `[scheme://]host[:port][/path]`.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
 _CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"
 _SURROGATE = r"[\ud800-\udfff]"
 _FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "description"})
 _TIMES = frozenset(key.lower() for key in TIME_KEYS)
-_SPELLINGS = {each.name: Names([*each.keys, *TIME_KEYS]) for each in BUILT_IN.values()}
+_SPELLINGS = {known.name: Names([*known.keys, *TIME_KEYS]) for known in BUILT_IN.values()}
 
 _SHARED = 10_000
 """Cached values: the results of one round of probes share their times and hosts."""
@@ -134,12 +135,6 @@ def status_of(text: str) -> str:
     raise RecordRefused("bad-status", f"metricStatus {text[:40]!r} must be one of {names}")
 
 
-def host_of_uri(uri: str) -> str:
-    """The host part of `[scheme://]host[:port][/path]`."""
-    match = re.match(_URI, uri)
-    return match.group(1).strip("[]") if match else ""
-
-
 def _tidy(name: str, value: str) -> str:
     """The value with the line ends of the text form.
 
@@ -178,7 +173,8 @@ def _complete(record: Record, headers: Mapping[str, str]) -> None:
     if record.get("metricStatus", "OK") not in STATUSES:
         record["metricStatus"] = status_of(record["metricStatus"])
     if "serviceURI" in record:
-        record["hostName"] = host_of_uri(record["serviceURI"])
+        match = re.match(_URI, record["serviceURI"])
+        record["hostName"] = match[1].strip("[]") if match else ""
     if "serviceFlavour" not in record and "serviceType" in record:
         record["serviceFlavour"] = record["serviceType"]
     if "monitoringHost" not in record:

@@ -66,17 +66,14 @@ def parse(data: bytes) -> Message:
         from base64 import b64decode
 
         content = b64decode(b"".join(content.split()), validate=True)  # some writers break lines
-    return Message(header, _inflated(content) if "zlib" in encodings else content)
+    if "zlib" in encodings:
+        import zlib
 
-
-def _inflated(packed: bytes) -> bytes:
-    import zlib
-
-    inflater = zlib.decompressobj()
-    try:
-        body = inflater.decompress(packed, MAX_BODY_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"the compressed body is damaged: {error}") from error
-    if not inflater.eof:
-        raise ValueError("the compressed body is cut or too long")
-    return body
+        inflater = zlib.decompressobj()
+        try:
+            content = inflater.decompress(content, MAX_BODY_BYTES)
+        except zlib.error as error:
+            raise ValueError(f"the compressed body is damaged: {error}") from error
+        if not inflater.eof:
+            raise ValueError("the compressed body is cut or too long")
+    return Message(header, content)

@@ -175,17 +175,35 @@ class DirectoryQueue:
             make_directory(aside)
             refuse_unsafe(aside)
             _write_new(f"{target}.reason", f"{reason}\n".encode())
-            with suppress(FileNotFoundError), self._opened(name) as at:  # else it was moved before
-                _move(*at, target)
-                unlink_lock(*at)
+            # It is gone if it was moved before.
+            with suppress(FileNotFoundError), self._opened(name) as (directory, element):
+                try:
+                    os.rename(element, target, src_dir_fd=directory)
+                except OSError as error:
+                    elsewhere = error.errno == errno.EXDEV  # the quarantine has its own file system
+                    if not (elsewhere and stat.S_ISREG(status_of(directory, element).st_mode)):
+                        raise
+                    _write_new(f"{target}", content_of(directory, element))
+                    os.unlink(element, dir_fd=directory)
+                unlink_lock(directory, element)
         return target
 
     def purge(self) -> None:
         """Remove what killed processes left: old .tmp and .lck files, and empty directories."""
+        leftovers = (LOCK, TEMPORARY)
         with self._translated("purge"):
             directories = self._directories()
             for directory in directories:
-                self._sweep(directory)
+                if not any(role_of(name) in leftovers for name in self._listing(directory)):
+                    continue
+                with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
+                    # One process at a time: between look and removal, nobody may renew the lock.
+                    if not flock_at_once(descriptor):
+                        continue
+                    for entry in self._walk(directory, leftovers):
+                        if entry.expired:
+                            with suppress(FileNotFoundError, IsADirectoryError):
+                                os.unlink(entry.name.partition("/")[2], dir_fd=descriptor)
             for directory in directories[:-1]:
                 with suppress(OSError):  # not empty, or removed by another process
                     os.rmdir(f"{self._root}/{directory}")
@@ -241,19 +259,6 @@ class DirectoryQueue:
                     status = status_of(descriptor, name)
                     yield Entry(f"{directory}/{name}", role_of(name), status)
 
-    def _sweep(self, directory: str) -> None:
-        # One process at a time: between look and removal, nobody may renew the lock.
-        leftovers = (LOCK, TEMPORARY)
-        if not any(role_of(name) in leftovers for name in self._listing(directory)):
-            return
-        with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
-            if not flock_at_once(descriptor):
-                return
-            for entry in self._walk(directory, leftovers):
-                if entry.expired:
-                    with suppress(FileNotFoundError, IsADirectoryError):
-                        os.unlink(entry.name.partition("/")[2], dir_fd=descriptor)
-
     def _translated(self, what: str) -> Translated:
         return Translated(f"cannot {what} the spool {self._root}")
 
@@ -271,14 +276,3 @@ def _write_new(path: str, content: bytes) -> None:
         write_all(file, content)
     finally:
         os.close(file)
-
-
-def _move(directory: int, element: str, target: Path) -> None:
-    try:
-        os.rename(element, target, src_dir_fd=directory)
-    except OSError as error:
-        if error.errno != errno.EXDEV or not stat.S_ISREG(status_of(directory, element).st_mode):
-            raise
-        # The queue is a file system of its own, and the quarantine beside it is on another.
-        _write_new(f"{target}", content_of(directory, element))
-        os.unlink(element, dir_fd=directory)
