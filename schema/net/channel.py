@@ -1,4 +1,4 @@
-"""The one way to bytes on a network: whatever the peer does, it costs the deadline, never more."""
+"""Connections on which no peer, whatever it does, costs more time than the deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKES_NOTHING = "it takes no bytes"
 
 
 class Channel:
-    """An open connection whose reads and writes all end at `deadline`, which may be set anew.
+    """An open connection whose reads and writes all end at `deadline`, which may be reset.
 
     The deadline is one moment: bytes that drip in do not move it. Use from one thread.
     """
@@ -31,7 +31,7 @@ class Channel:
         self.proxy: Any = None
         """The HTTP proxy that gets absolute URIs; None where bytes reach the broker itself."""
         self.arrived: Optional[Callable[[bytes], None]] = None
-        """Gets what comes in while the peer takes no bytes: it may wait for us to read."""
+        """Gets bytes that come in while the peer takes none: it may wait for us to read."""
 
     @property
     def forwarded(self) -> bool:
@@ -41,7 +41,7 @@ class Channel:
         """Hand all of it to the kernel.
 
         Raises:
-            OSError: TimeoutError at the deadline; `words_of` has its words.
+            OSError: TimeoutError at the deadline; `words_of` gives its message.
         """
         rest = memoryview(data)
         while rest:
@@ -50,10 +50,10 @@ class Channel:
     sendall = send
 
     def receive(self, at_most: int = RECEIVE_BYTES) -> bytes:
-        """What has come, at least one byte; empty when the peer closed.
+        """The bytes that arrived, at least one; empty when the peer closed.
 
         Raises:
-            OSError: TimeoutError at the deadline; `words_of` has its words.
+            OSError: TimeoutError at the deadline; `words_of` gives its message.
         """
         if self.deadline.expired:  # a flood of bytes would never have to wait
             raise TimeoutError(NO_ANSWER)
@@ -67,7 +67,7 @@ class Channel:
         return bool(arrived.poll(0))
 
     def close(self) -> None:
-        """Let go, as soon as no file of `makefile` is open: http.client closes before it reads."""
+        """Close once no file of `makefile` is open: http.client closes before it reads."""
         self._closed = True
         if not self._files:
             self.socket.close()
@@ -82,14 +82,6 @@ class Channel:
         if self._closed:
             self.close()
 
-    def finish_connecting(self, code: int) -> None:
-        """Wait for what `connect_ex` began."""
-        if code == errno.EINPROGRESS:
-            self._wait(select.POLLOUT, NO_ANSWER)
-            code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code))
-
     def _when_ready(self, events: int, call: Callable[..., Any], *arguments: object) -> Any:
         while True:
             try:
@@ -100,23 +92,19 @@ class Channel:
     def _wait(self, events: int, in_vain: str) -> None:
         if events == select.POLLIN:  # it may keep its next small answer until it has an ACK
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        full = events == select.POLLOUT and self.arrived is not None
-        ready = select.poll()
-        ready.register(self.socket, events | select.POLLIN if full else events)
+        arrived = self.arrived if events == select.POLLOUT else None
+        poll = select.poll()
+        poll.register(self.socket, events | select.POLLIN if arrived else events)
         left_ms = self.deadline.remaining() * 1000
-        found = ready.poll(left_ms) if left_ms else []
-        if not found:
+        ready = poll.poll(left_ms) if left_ms else []
+        if not ready:
             raise TimeoutError(in_vain)
-        if full and found[0][1] & select.POLLIN:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        try:
-            data = self.socket.recv(RECEIVE_BYTES)
-        except OSError:  # half a TLS record; anything worse shows in the next send
-            return
-        if self.arrived:
-            self.arrived(data)
+        if arrived and ready[0][1] & select.POLLIN:
+            try:
+                data = self.socket.recv(RECEIVE_BYTES)
+            except OSError:  # half a TLS record; anything worse shows in the next send
+                return
+            arrived(data)
 
 
 class _Reading(io.RawIOBase):
@@ -151,10 +139,15 @@ def connect(ip: str, port: int, deadline: Deadline) -> Channel:
     try:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel, too, gives up what a dead broker never took.
+        # The kernel, too, gives up on bytes that a dead broker never took.
         patience_ms = max(MIN_USER_TIMEOUT_MS, int(deadline.remaining() * 1000))
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
-        channel.finish_connecting(opened.connect_ex((ip, port)))
+        code = opened.connect_ex((ip, port))
+        if code == errno.EINPROGRESS:
+            channel._wait(select.POLLOUT, NO_ANSWER)
+            code = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
     except BaseException:
         opened.close()
         raise
@@ -162,6 +155,6 @@ def connect(ip: str, port: int, deadline: Deadline) -> Channel:
 
 
 def words_of(error: Exception) -> str:
-    """What a person reads of it."""
+    """The message of an error, for people."""
     system = error.strerror if isinstance(error, OSError) else None
     return (system or "").lower() or str(error) or type(error).__name__

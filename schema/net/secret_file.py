@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional
+from typing import BinaryIO, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 
@@ -24,8 +24,8 @@ def find_secret(
     """
     if environ.get(variable):
         return environ[variable]
-    place = file or credential_file(credential, environ)
-    return read_secret(place) if place else None
+    path = file or credential_file(credential, environ)
+    return read_secret(path) if path else None
 
 
 def read_secret(path: Path) -> str:
@@ -39,7 +39,7 @@ def read_secret(path: Path) -> str:
             problem = _exposed(os.fstat(file.fileno()))
             secret = file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: {_words(error)}"]) from None
+        raise ConfigError([f"{path}: {_reason(error)}"]) from None
     if problem or not secret:
         raise ConfigError([f"{path}: {problem or 'holds no secret'}"])
     return secret
@@ -47,51 +47,47 @@ def read_secret(path: Path) -> str:
 
 def problem_of_secret(path: Path) -> Optional[str]:
     """What is wrong with a file that holds a secret: it is missing, or others may read it."""
-    try:
-        with path.open("rb") as file:
-            return _tell(path, _exposed(os.fstat(file.fileno())))
-    except OSError as error:
-        return f"{path}: {_words(error)}"
+    return _problem(path, lambda file: True)
 
 
 def problem_of_certificate(path: Path) -> Optional[str]:
     """What is wrong with a certificate's file, which may hold the key as well (X.509 proxies)."""
-    try:
-        with path.open("rb") as file:
-            holds_key = b"PRIVATE KEY" in file.read()
-            return _tell(path, _exposed(os.fstat(file.fileno())) if holds_key else None)
-    except OSError as error:
-        return f"{path}: {_words(error)}"
+    return _problem(path, lambda file: b"PRIVATE KEY" in file.read())
 
 
 def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
-    """That of systemd, if there is one of the name."""
+    """The path of the systemd credential of that name, if there is one."""
     directory = environ.get("CREDENTIALS_DIRECTORY")
     if not directory:
         return None
-    place = Path(directory, name)
+    path = Path(directory, name)
     try:
-        place.stat()
+        path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # reading it will tell
+    except OSError:  # reading it fails with the reason
         pass
-    return place
+    return path
 
 
-def _exposed(found: os.stat_result) -> Optional[str]:
+def _problem(path: Path, is_secret: Callable[[BinaryIO], bool]) -> Optional[str]:
+    try:
+        with path.open("rb") as file:
+            problem = _exposed(os.fstat(file.fileno())) if is_secret(file) else None
+    except OSError as error:
+        problem = _reason(error)
+    return f"{path}: {problem}" if problem else None
+
+
+def _exposed(status: os.stat_result) -> Optional[str]:
     """Who else may read a file; a group may read what root gave it, as systemd does."""
-    mode = stat.S_IMODE(found.st_mode)
-    if not mode & 0o077 or (found.st_uid == 0 and not mode & 0o037):
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & 0o077 or (status.st_uid == 0 and not mode & 0o037):
         return None
     return f"others may use it (mode {mode:04o}): chmod 600, or 640 where root is the owner"
 
 
-def _tell(path: Path, problem: Optional[str]) -> Optional[str]:
-    return f"{path}: {problem}" if problem else None
-
-
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or "can't be read").lower()
     return "is not UTF-8"

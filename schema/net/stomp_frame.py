@@ -28,7 +28,7 @@ CONTENT_LENGTH = "content-length"
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 SHOWN_BYTES = 40
-"""So much of what is no frame is told."""
+"""How many bytes of an unparsable frame an error message quotes."""
 
 _LINE_ENDS = b"\r\n"
 # Most of what a publisher reads: in one step it takes a third of the time.
@@ -40,7 +40,7 @@ _ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
 
 
 class FrameError(ValueError):
-    """What came is no STOMP 1.2, or more than the reader takes; the words say what."""
+    """The peer's bytes are not STOMP 1.2, or exceed a limit of the reader."""
 
 
 class Frame(NamedTuple):
@@ -55,10 +55,10 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
     """The frame on the wire; a body with a NUL in it needs its `content-length` among the headers.
 
     Raises:
-        ValueError: a header holds what no frame can carry.
+        ValueError: a header holds characters that no frame can carry.
     """
     head = "\n".join([command, *map(":".join, headers.items())])
-    # Seldom is anything to escape, and counting is quicker than looking at each.
+    # Escapes are rarely needed, and counting is quicker than testing every header.
     clean = head.count("\n") == head.count(":") == len(headers)
     if not clean or "\\" in head or "\r" in head or "\0" in head:
         head = "\n".join([command, *_escaped(command, headers)])
@@ -66,7 +66,7 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 
 
 class FrameReader:
-    """Cuts what comes in, in pieces of any size, into frames."""
+    """Cuts the incoming bytes, in pieces of any size, into frames."""
 
     def __init__(
         self, max_head_bytes: int = MAX_HEAD_BYTES, max_body_bytes: int = MAX_BODY_BYTES
@@ -75,17 +75,17 @@ class FrameReader:
         self._max_body = max_body_bytes
         self._buffer = bytearray()
         self._at = 0
-        """Before it everything is read."""
+        """The offset in the buffer before which everything is read."""
         self._head: Optional[Frame] = None
-        """Of the frame whose body is not whole yet."""
+        """Command and headers of a frame whose body is not complete yet."""
         self._seen = 0
-        """Up to here that body holds no NUL."""
+        """The offset up to which that body holds no NUL."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are whole now; those that nobody asks for are kept.
+        """The frames that are complete now; those not consumed come with the next call.
 
         Raises:
-            FrameError: while it is iterated, after the frames that came before the trouble.
+            FrameError: during iteration, after the frames that precede the malformed one.
         """
         del self._buffer[: self._at]
         self._seen = max(0, self._seen - self._at)
@@ -95,9 +95,9 @@ class FrameReader:
 
     def _frames(self) -> Iterator[Frame]:
         while True:
-            while self._head is None and (found := _PLAIN_RECEIPT.match(self._buffer, self._at)):
-                self._at = found.end()
-                yield Frame("RECEIPT", {"receipt-id": found[1].decode()})
+            while self._head is None and (match := _PLAIN_RECEIPT.match(self._buffer, self._at)):
+                self._at = match.end()
+                yield Frame("RECEIPT", {"receipt-id": match[1].decode()})
             head = self._head or self._next_head()
             if head is None:
                 return
@@ -109,7 +109,7 @@ class FrameReader:
             yield Frame(head.command, head.headers, body) if body else head
 
     def _next_head(self) -> Optional[Frame]:
-        """Command and headers, if they are whole; then the body begins at `_at`."""
+        """Command and headers, if they are complete; then the body begins at `_at`."""
         buffer, start = self._buffer, self._at
         while start < len(buffer) and buffer[start] in _LINE_ENDS:  # heart-beats
             start += 1
@@ -126,17 +126,17 @@ class FrameReader:
         return _parsed(buffer[start:end])
 
     def _check_beginning(self, limit: int) -> None:
-        """What is no frame is told at once, not when the peer has said all of it."""
+        """Refuse bytes that can't begin a frame at once, before the peer has sent all of them."""
         line = bytes(self._buffer[self._at : self._at + SHOWN_BYTES])
         word = line.partition(b"\n")[0].rstrip(b"\r").decode("ascii", "replace")
-        whole = b"\n" in line
-        if not (word in COMMANDS if whole else any(name.startswith(word) for name in COMMANDS)):
+        complete = b"\n" in line
+        if not (word in COMMANDS if complete else any(name.startswith(word) for name in COMMANDS)):
             raise FrameError(f"no STOMP frame begins {_shown(line)}")
         if len(self._buffer) >= limit:
             raise FrameError(f"the headers of {word} exceed {self._max_head} bytes")
 
     def _next_body(self, head: Frame) -> Optional[bytes]:
-        """The body, if it is whole; then the next frame begins at `_at`."""
+        """The body, if it is complete; then the next frame begins at `_at`."""
         text = head.headers.get(CONTENT_LENGTH)
         end = self._end_by_nul(head) if text is None else self._end_by_length(head, text)
         if end is None:
@@ -216,7 +216,7 @@ def _unescaped(text: str) -> str:
     if text.count("\\") == text.count("\\c"):  # most often, and quicker to replace
         return text.replace("\\c", ":")
     try:
-        return _ESCAPE_SEQUENCE.sub(lambda found: _UNESCAPE[found[0]], text)
+        return _ESCAPE_SEQUENCE.sub(lambda match: _UNESCAPE[match[0]], text)
     except KeyError as error:
         raise FrameError(f"a header with the escape {error} that STOMP does not know") from None
 

@@ -1,4 +1,4 @@
-"""TLS to a broker: 1.2 or newer, its name checked always, and each refusal in its own words."""
+"""TLS to a broker: 1.2 or newer, the host name always checked, every refusal explained."""
 
 from __future__ import annotations
 
@@ -58,16 +58,13 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
     """The channel under TLS; it is closed if that fails.
 
     Raises:
-        OSError: the broker is another one, or does not want us: in words.
+        OSError: the broker is another one, or refuses us; the message explains it.
         ConfigError: a file of ours can't be used.
     """
+    secured = channel
     try:
         context = tls_context(files)
         secured = TlsChannel(channel, context, broker.host.rstrip(".") or ".", files)
-    except BaseException:
-        channel.close()
-        raise
-    try:
         secured.shake_hands()
     except BaseException:
         secured.close()
@@ -152,56 +149,43 @@ class TlsChannel(Channel):
                 # What it said before may still be read.
                 raise ConnectionAbortedError("it closed the connection") from error
             except ssl.SSLError as error:
-                raise OSError(self._words(error)) from error
+                raise OSError(self._refusal(error)) from error
 
-    def _words(self, error: ssl.SSLError) -> str:
+    def _refusal(self, error: ssl.SSLError) -> str:
+        """Why one end refuses the other."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            return _about_its_certificate(error, self._host)
-        if _reason(error) == "HANDSHAKE_FAILURE" and self._secured.cipher() is None:
+            code, objection = error.verify_code, error.verify_message.rstrip(".").lower()
+            if code in UNKNOWN_CA:
+                unknown = "its certificate comes from a CA that is not trusted here (ca_file)"
+                return f"{unknown}: {objection}"
+            if code in ANOTHER_HOST:
+                return f"its certificate is not for {self._host}: {objection}"
+            if code == EXPIRED:
+                return "its certificate has expired"
+            if code == NOT_YET_VALID:
+                return "its certificate is not valid yet"
+            if code == REVOKED:
+                return "its certificate is revoked"
+            return f"its certificate can't be trusted: {objection}"
+        # That of OpenSSL, or of the peer's alert, whatever version of TLS it belongs to.
+        reason = error.reason or ""
+        reason = reason.partition("_ALERT_")[2] or reason
+        if reason == "HANDSHAKE_FAILURE" and self._secured.cipher() is None:
             return NOTHING_IN_COMMON  # it did not come as far as certificates
-        return _about_the_protocol(error, self._tls_files)
+        if reason in ABOUT_US:
+            ours = self._tls_files.certificate_file
+            if ours is None:
+                wish = "it wants a certificate of ours and was given none (certificate_file)"
+                return f"{wish}: {ABOUT_US[reason]}"
+            return f"it does not accept our certificate {ours}: {ABOUT_US[reason]}"
+        if reason in OTHER_PROTOCOL:
+            return NO_TLS
+        if reason in OLD_PROTOCOL:
+            return TOO_OLD
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
 
 
 def _unusable(error: OSError, wanted: str) -> str:
     if not isinstance(error, ssl.SSLError):
         return words_of(error)
     return "its key belongs to another certificate" if error.reason == MISMATCH else wanted
-
-
-def _about_its_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
-    code = error.verify_code
-    if code in UNKNOWN_CA:
-        return f"its certificate comes from a CA that is not trusted here (ca_file): {_said(error)}"
-    if code in ANOTHER_HOST:
-        return f"its certificate is not for {host}: {_said(error)}"
-    if code == EXPIRED:
-        return "its certificate has expired"
-    if code == NOT_YET_VALID:
-        return "its certificate is not valid yet"
-    if code == REVOKED:
-        return "its certificate is revoked"
-    return f"its certificate can't be trusted: {_said(error)}"
-
-
-def _said(error: ssl.SSLCertVerificationError) -> str:
-    return error.verify_message.rstrip(".").lower()
-
-
-def _about_the_protocol(error: ssl.SSLError, files: TlsFiles) -> str:
-    reason = _reason(error)
-    if reason in ABOUT_US:
-        if files.certificate_file is None:
-            wish = "it wants a certificate of ours and was given none (certificate_file)"
-            return f"{wish}: {ABOUT_US[reason]}"
-        return f"it does not accept our certificate {files.certificate_file}: {ABOUT_US[reason]}"
-    if reason in OTHER_PROTOCOL:
-        return NO_TLS
-    if reason in OLD_PROTOCOL:
-        return TOO_OLD
-    return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
-
-
-def _reason(error: ssl.SSLError) -> str:
-    """OpenSSL's, or that of the peer's alert, whatever version of TLS it belongs to."""
-    reason = error.reason or ""
-    return reason.partition("_ALERT_")[2] or reason

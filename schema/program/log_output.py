@@ -105,18 +105,16 @@ class FoldingHandler(logging.Handler):
 
 class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: Optional[str] = None) -> str:
-        return _utc(record)
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+        self.converter = time.gmtime
 
 
-class _JsonFormatter(logging.Formatter):
+class _JsonFormatter(_TextFormatter):
     """One object per line: time, level, logger, message, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": _utc(record),
+            "time": self.formatTime(record, self.datefmt),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -124,7 +122,3 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
-
-
-def _utc(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))

@@ -7,7 +7,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sam_pipeline.schema.errors import CANNOT_CREATE, IO_ERROR, NO_PERMISSION, SpoolError
@@ -26,20 +27,15 @@ _MEANING = {
 """Exit code and advice, by error number."""
 
 
-class Translated:
-    """Turns an OSError of the block into a SpoolError: `failure`, the reason, and advice."""
-
-    def __init__(self, failure: str) -> None:
-        self._failure = failure
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError):
-            code, advice = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
-            why = f"{error.strerror or error}{advice and '; '}{advice}"
-            raise SpoolError(f"{self._failure}: {why}", code) from error
+@contextmanager
+def translated(failure: str) -> Iterator[None]:
+    """Turn an OSError of the block into a SpoolError: `failure`, the reason, and advice."""
+    try:
+        yield
+    except OSError as error:
+        code, advice = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
+        why = f"{error.strerror or error}{advice and '; '}{advice}"
+        raise SpoolError(f"{failure}: {why}", code) from error
 
 
 def refuse_link(path: str) -> os.stat_result:
@@ -79,7 +75,7 @@ def unusable(path: Path) -> str | None:
 
     Unlike the functions above it does not raise: it serves the `check` commands.
     """
-    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    existing = next(above for above in (path, *path.absolute().parents) if above.exists())
     if not existing.is_dir():
         return f"{path}: {existing} is not a directory"
     if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):

@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,12 +46,12 @@ from sam_pipeline.schema.spool.directory import (
     write_elements,
 )
 from sam_pipeline.schema.spool.disk import (
-    Translated,
     flock_at_once,
     make_directory,
     open_directory,
     refuse_link,
     refuse_unsafe,
+    translated,
 )
 from sam_pipeline.schema.spool.element import parse, serialise
 
@@ -259,8 +259,8 @@ class DirectoryQueue:
                     status = status_of(descriptor, name)
                     yield Entry(f"{directory}/{name}", role_of(name), status)
 
-    def _translated(self, what: str) -> Translated:
-        return Translated(f"cannot {what} the spool {self._root}")
+    def _translated(self, what: str) -> AbstractContextManager[None]:
+        return translated(f"cannot {what} the spool {self._root}")
 
 
 def written_at(name: str) -> datetime:
