@@ -71,7 +71,7 @@ def parse_broker(url: str) -> Broker:
     Raises:
         ValueError: what is wrong with the URL, without any secret of it.
     """
-    from urllib.parse import unquote, urlsplit  # who writes to a spool needs none
+    from urllib.parse import unquote, urlsplit  # slow to import, and not needed for a spool
 
     try:
         parts = urlsplit(url.strip())
@@ -98,7 +98,7 @@ def parse_broker(url: str) -> Broker:
         raise ValueError(f"broker URL of {parts.hostname}: a password has no place in it")
     if not parts.hostname:
         raise ValueError("broker URL names no host")
-    if "@" in parts.path:  # a password with a slash: the host is none
+    if "@" in parts.path:  # a password with a slash was taken for the host
         raise ValueError(f"broker URL: no @ may follow the host, {FORM}")
     if parts.query or parts.fragment:
         raise ValueError(f"broker URL of {parts.hostname}: no ? or # may follow the path")

@@ -1,4 +1,4 @@
-"""How long something may still take, by the clock that never jumps."""
+"""Deadlines on the monotonic clock, and calls that take no deadline of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class Deadline(NamedTuple):
-    """A moment of the monotonic clock; whatever is given one ends before it."""
+    """A moment of the monotonic clock, by which a call ends."""
 
     ends_at: float
 
@@ -52,7 +52,7 @@ class BackgroundCall:
         return bool(self._outcome)
 
     def result(self, deadline: Deadline) -> Any:
-        """What the call returned, or raised.
+        """Return the result of the call, or raise its exception.
 
         Raises:
             TimeoutError: it is not finished; it goes on, and its result may be asked for again.

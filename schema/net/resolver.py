@@ -24,7 +24,7 @@ class Resolver:
         Raises:
             OSError: the name is not resolved, or not in time.
         """
-        import socket  # a publisher that writes to a spool needs neither
+        import socket  # slow to import, and not needed for a spool
 
         from sam_pipeline.schema.net.channel import words_of
 

@@ -1,4 +1,4 @@
-"""What `check --connect` reports about one way to a broker and back, for both ends of the wire."""
+"""The result of `check --connect` for one broker: a check message sent there and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sam_pipeline.schema.net.broker_url import Broker
 
 
 class RoundTrip(NamedTuple):
-    """What became of a check message: `proven` says how far it went, or `problem` why it failed."""
+    """The outcome of a check message: `proven` says how far it got, `problem` why it failed."""
 
     broker: str
     address: str

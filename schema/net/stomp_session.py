@@ -62,7 +62,7 @@ class StompSession:
         self._send_failure = ""
 
     def log_in(self, login: Mapping[str, Optional[str]], deadline: Deadline) -> dict[str, str]:
-        """Send CONNECT with these headers, except those that are None; return those of CONNECTED.
+        """Send CONNECT with the headers that are not None; return the headers of CONNECTED.
 
         Raises:
             SessionLost: no answer in time, refused, or another version of STOMP.
@@ -116,7 +116,7 @@ class StompSession:
         return self._messages.popleft()
 
     def receive(self, deadline: Deadline) -> None:
-        """Read and sort whatever arrives next.
+        """Read and sort the frames that arrive next.
 
         Raises:
             TimeoutError: nothing arrived in time.
@@ -172,7 +172,7 @@ class StompSession:
             raise ConnectionAbortedError(str(self._loss))
 
     def _take(self, data: bytes) -> None:
-        """Sort the frames that are complete now: what came before the end still counts."""
+        """Sort the frames that are complete now: those before the end still count."""
         if not data:
             self.lose(self._send_failure or CLOSED)
             return

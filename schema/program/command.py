@@ -106,10 +106,7 @@ def run(
     handler: Callable[[argparse.Namespace], int],
 ) -> int:
     """Parse, set up logging and call `handler`; an error becomes one line and an exit code."""
-    args = parser.parse_args(argv)
-    for name, value in _DEFAULTS.items():
-        if not hasattr(args, name):
-            setattr(args, name, value)
+    args = argparse.Namespace(**{**_DEFAULTS, **vars(parser.parse_args(argv))})
 
     def set_up_logging() -> None:
         from sam_pipeline.schema.program import log_output

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    NamedTuple,
-    Optional,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Callable, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from sam_pipeline.schema.errors import ConfigError
 
@@ -45,7 +35,7 @@ class Findings(NamedTuple):
 def load(
     config_class: type[T],
     section: str,
-    path: Optional[str],
+    path: str | None,
     environ: Mapping[str, str],
     /,
     **flags: Any,
@@ -68,7 +58,7 @@ def load(
 def examine(
     config_class: Any,
     section: str,
-    path: Optional[str],
+    path: str | None,
     environ: Mapping[str, str],
     /,
     **flags: Any,
@@ -110,7 +100,7 @@ def examine(
     return Findings(good, tuple(problems), frozenset(bad), rejected, place)
 
 
-def find_file(path: Optional[str], environ: Mapping[str, str]) -> Optional[Path]:
+def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
     """The sam.toml to read; None if there is none.
 
     Raises:
@@ -138,8 +128,8 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 class _Table(NamedTuple):
     """A table of the file: its `path` in TOML, and its `name` in messages."""
 
-    file: Optional[Path]
-    path: tuple[Union[str, int], ...]
+    file: Path | None
+    path: tuple[str | int, ...]
     name: str
 
     def at(self, key: str, word: str = "") -> str:
@@ -216,9 +206,9 @@ class _Reader:
             kind = get_args(kind)[0]
             if not _is_dataclass(kind):
                 return tuple(self._value(kind, item, table, key) for item in value)
-            items = enumerate(value, 1)
             return tuple(
-                self._nested(kind, item, table.item(key, number)) for number, item in items
+                self._nested(kind, item, table.item(key, number))
+                for number, item in enumerate(value, 1)
             )
         if get_origin(kind) is dict:
             if not isinstance(value, dict):
@@ -250,8 +240,8 @@ class _Reader:
 
 class _Field(NamedTuple):
     name: str
-    key: Optional[str]
-    check: Optional[Callable[[Any], Optional[str]]]
+    key: str | None
+    check: Callable[[Any], str | None] | None
     required: bool
 
 
@@ -316,10 +306,10 @@ def _from_text(kind: Any, text: str) -> Any:
     if get_origin(kind) in (tuple, dict):
         raise ValueError("can only be set in the file")
     if kind is bool:
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if text.lower() not in words:
+        values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in values:
             raise ValueError(f"want true or false, not {text!r}")
-        return words[text.lower()]
+        return values[text.lower()]
     try:
         return kind(text)
     except ValueError:

@@ -40,6 +40,8 @@ class FoldingHandler(logging.Handler):
     another line comes, at the end, and a minute after the first repetition.
     """
 
+    lock: Any  # the base class holds it while it calls emit()
+
     def __init__(self, stream: Any, every_s: float = EVERY_S) -> None:
         super().__init__()
         self.dropped = 0
@@ -69,12 +71,12 @@ class FoldingHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        with self._exclusively():
+        with self.lock:
             self._write_repeated()
         super().close()
 
     def _minute_is_over(self) -> None:
-        with self._exclusively():
+        with self.lock:
             self._write_repeated()
             self._last_key = None  # the next one is written in full again
 
@@ -98,9 +100,6 @@ class FoldingHandler(logging.Handler):
             self._stream.flush()
         except (OSError, ValueError, AttributeError):  # full or gone; closed; no stream at all
             self.dropped += 1
-
-    def _exclusively(self) -> Any:
-        return self.lock  # which the base class holds while it calls emit()
 
 
 class _TextFormatter(logging.Formatter):

@@ -66,8 +66,7 @@ class Progress:
 
     def draw(self, text: str) -> None:
         if self._is_terminal:
-            self._stream.write(f"\r{text}\x1b[K")
-            self._stream.flush()
+            print(f"\r{text}\x1b[K", end="", file=self._stream, flush=True)
             self._drawn = True
 
     def stage(self, name: str) -> None:
@@ -75,8 +74,7 @@ class Progress:
         self.end()
         self._stage_began = self._clock()
         if self._is_terminal:
-            self._stream.write(f"  {name} … ")
-            self._stream.flush()
+            print(f"  {name} … ", end="", file=self._stream, flush=True)
 
     def end(self) -> None:
         """Erase the bar, so that a result can be printed, or end the line of the last stage."""
@@ -84,6 +82,5 @@ class Progress:
             self.draw("")
             self._drawn = False
         if self._is_terminal and self._stage_began is not None:
-            self._stream.write(f"{self._clock() - self._stage_began:.1f} s\n")
-            self._stream.flush()
+            print(f"{self._clock() - self._stage_began:.1f} s", file=self._stream, flush=True)
         self._stage_began = None

@@ -231,12 +231,7 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _read(
-    text: bytes,
-    end: bytes,
-    line: int,
-    complete: bool,
-    required: tuple[str, ...],
-    spelling: Names,
+    text: bytes, end: bytes, line: int, complete: bool, required: tuple[str, ...], spelling: Names
 ) -> ReadRecord | BadRecord:
     lines = _lines(text.removesuffix(b"\n"))
     if not lines[0].strip():

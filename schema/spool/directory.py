@@ -129,13 +129,12 @@ def _link(directory: int, temporary: str) -> str:
         name = _fresh_name()
         try:
             _hard_link(directory, temporary, name)
+            return name
         except OSError as error:
             if status_of(directory, temporary).st_nlink == 2:
                 return name
             if not isinstance(error, FileExistsError):
                 raise
-        else:
-            return name
 
 
 def take_lock(directory: int, element: str) -> bool:
@@ -144,11 +143,8 @@ def take_lock(directory: int, element: str) -> bool:
     A lock shares its time with the element, which is touched first, or the lock would be born
     old. A locked element is not touched, or every attempt would keep a dead lock alive.
     """
-    try:
+    with suppress(FileNotFoundError):
         status_of(directory, element + _LOCK)
-    except FileNotFoundError:
-        pass
-    else:
         return False
     try:
         touch(directory, element)

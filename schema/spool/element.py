@@ -47,10 +47,8 @@ def parse(data: bytes) -> Message:
         raise ValueError("nested too deeply") from None
     if not isinstance(element, dict):
         raise ValueError("not a JSON object")
-    header, body, encoding = (
-        element.get(key, default)
-        for key, default in (("header", {}), ("body", ""), ("encoding", ""))
-    )
+    header, body = element.get("header", {}), element.get("body", "")
+    encoding = element.get("encoding", "")
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
     # nstream writes "destination": null if it has none.
