@@ -89,7 +89,7 @@ class Channel:
             except BlockingIOError:
                 self._wait(events, NO_ANSWER if events == select.POLLIN else TAKES_NOTHING)
 
-    def _wait(self, events: int, in_vain: str) -> None:
+    def _wait(self, events: int, timeout_message: str) -> None:
         if events == select.POLLIN:  # it may keep its next small answer until it has an ACK
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         arrived = self.arrived if events == select.POLLOUT else None
@@ -98,7 +98,7 @@ class Channel:
         left_ms = self.deadline.remaining() * 1000
         ready = poll.poll(left_ms) if left_ms else []
         if not ready:
-            raise TimeoutError(in_vain)
+            raise TimeoutError(timeout_message)
         if arrived and ready[0][1] & select.POLLIN:
             try:
                 data = self.socket.recv(RECEIVE_BYTES)

@@ -68,9 +68,8 @@ class StompSession:
             SessionLost: no answer in time, refused, or another version of STOMP.
         """
         given = {name: value for name, value in login.items() if value is not None}
-        self._send_one(
-            "CONNECT", {"accept-version": VERSION, "host": VIRTUAL_HOST, **given}, deadline
-        )
+        connect = {"accept-version": VERSION, "host": VIRTUAL_HOST, **given}
+        self._send_one("CONNECT", connect, deadline)
         self._wait_for("CONNECTED", lambda: self._connected, deadline)
         headers = self._connected.headers if self._connected else {}
         version = headers.get("version", "1.0")

@@ -19,7 +19,7 @@ NOTHING_IN_COMMON = "it has no cipher in common with us, or refuses us without a
 
 # Of OpenSSL, <openssl/x509_vfy.h>.
 UNKNOWN_CA = {2, 18, 19, 20, 21}
-NOT_YET_VALID, EXPIRED, REVOKED = 9, 10, 23
+OUT_OF_USE = {9: "is not valid yet", 10: "has expired", 23: "is revoked"}
 ANOTHER_HOST = {62, 64}
 
 OLD_PROTOCOL = {"PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL"}
@@ -47,7 +47,7 @@ ABOUT_US = {
 
 
 class TlsFiles(NamedTuple):
-    """Whom we trust and who we are; without `key_file` the certificate's file holds both."""
+    """Trusted CAs and our certificate, whose file holds the key as well without `key_file`."""
 
     ca_file: Optional[Path] = None
     certificate_file: Optional[Path] = None
@@ -73,7 +73,7 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """What we trust and who we are, read from the files anew.
+    """The CAs we trust and our certificate, read from the files at every call.
 
     Raises:
         ConfigError: a file can't be used.
@@ -160,12 +160,8 @@ class TlsChannel(Channel):
                 return f"{unknown}: {objection}"
             if code in ANOTHER_HOST:
                 return f"its certificate is not for {self._host}: {objection}"
-            if code == EXPIRED:
-                return "its certificate has expired"
-            if code == NOT_YET_VALID:
-                return "its certificate is not valid yet"
-            if code == REVOKED:
-                return "its certificate is revoked"
+            if code in OUT_OF_USE:
+                return f"its certificate {OUT_OF_USE[code]}"
             return f"its certificate can't be trusted: {objection}"
         # That of OpenSSL, or of the peer's alert, whatever version of TLS it belongs to.
         reason = error.reason or ""

@@ -32,9 +32,7 @@ def lines_of(text: str) -> dict[KeyPath, int]:
 
     `text` is valid TOML with plain newlines.
     """
-    scanner = _Scanner(text)
-    scanner.document()
-    return scanner.lines
+    return _Scanner(text).document()
 
 
 class _Token(NamedTuple):
@@ -61,7 +59,7 @@ class _Scanner:
         self._next = next(self._tokens)
         self._items: Counter[KeyPath] = Counter()  # tables of each array of tables, so far
 
-    def document(self) -> None:
+    def document(self) -> dict[KeyPath, int]:
         table: KeyPath = ()
         while self._next.text:
             if self._at("\n"):
@@ -70,6 +68,7 @@ class _Scanner:
                 table = self._header()
             else:
                 self._pair(table)
+        return self.lines
 
     def _at(self, *marks: str) -> bool:
         return self._next.is_mark and self._next.text in marks
