@@ -212,14 +212,13 @@ LONGEST_DETAIL = 200
 
 _COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
 
-# Raised by drivers before anything is sent: NUL in a text, a lone surrogate, an integer too big.
-BINDING_ERRORS = (ValueError, OverflowError)
-
 # Not all errors of the drivers pass through SQLAlchemy: those of COPY, and of connecting to
 # SQLite, do not.
 DATABASE_ERRORS = (SQLAlchemyError, psycopg2.Error, sqlite3.Error)
 
-DRIVER_ERRORS = (*DATABASE_ERRORS, *BINDING_ERRORS)
+# ValueError and OverflowError are raised by drivers before anything is sent: NUL in a text, a lone
+# surrogate, an integer too big.
+DRIVER_ERRORS = (*DATABASE_ERRORS, ValueError, OverflowError)
 
 
 def kind_of(error: Exception) -> Kind:

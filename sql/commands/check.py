@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, to_json
@@ -43,24 +43,24 @@ def run_check(args: argparse.Namespace) -> int:
     except SchemaMismatch as error:
         if args.json:
             mismatch = Problem(str(error), "sam-db upgrade" if error.is_older else None)
-            print(to_json({"database": name, "problems": documents([mismatch])}))
+            print_problems(name, [mismatch], as_json=True)
         raise
     engine.dispose()
-    if args.json:
-        print(to_json({"database": name, "problems": documents(problems)}))
-    elif not problems:
+    if not problems and not args.json:
         print(f"{name}: no problem found")
-    else:
-        print_problems(problems)
+    print_problems(name, problems, args.json)
     require_none(problems, name)
     return OK
 
 
-def documents(problems: Iterable[Problem]) -> list[dict[str, str | None]]:
-    return [{"problem": problem.text, "repair": problem.repair} for problem in problems]
-
-
-def print_problems(problems: Iterable[Problem]) -> None:
+def print_problems(
+    database: str, problems: Sequence[Problem], as_json: bool, **facts: object
+) -> None:
+    """Print the problems with their solutions; in the JSON document the `facts` precede them."""
+    if as_json:
+        listed = [{"problem": problem.text, "repair": problem.repair} for problem in problems]
+        print(to_json({"database": database, **facts, "problems": listed}))
+        return
     for problem in problems:
         print(f"{problem.text}\n    {problem.repair or '(no command solves this)'}")
 

@@ -7,7 +7,7 @@ import argparse
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.loading.catalogue import ClassView, class_views
+from sam_pipeline.sql.loading.catalogue import class_views
 
 EXAMPLES = "example:\n  sam-db classes --json"
 
@@ -18,7 +18,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run_classes(args: argparse.Namespace) -> int:
     engine = open_database(args)
-    rows = [(*_spelled(view), view.problem) for view in class_views(engine)]
+    rows = []
+    for view in class_views(engine):
+        name, columns = view.name, list(view.columns)
+        known = built_in(name)
+        if known and not view.problem:  # PostgreSQL's catalogue has lower case alone
+            spelling = {key.lower(): key for key in known.keys}
+            name, columns = known.name, [spelling.get(key.lower(), key) for key in columns]
+        rows.append((name, columns, view.problem))
     engine.dispose()
     header = ("class", "columns", "problem")
     if args.json:
@@ -26,12 +33,3 @@ def run_classes(args: argparse.Namespace) -> int:
     else:
         print(text_table(header, [(name, " ".join(of), problem) for name, of, problem in rows]))
     return OK
-
-
-def _spelled(view: ClassView) -> tuple[str, list[str]]:
-    """Name and columns as people write them: PostgreSQL folds them to lower case."""
-    known = built_in(view.name)
-    if known is None or view.problem:
-        return view.name, list(view.columns)
-    spelling = {key.lower(): key for key in known.keys}
-    return known.name, [spelling.get(column.lower(), column) for column in view.columns]

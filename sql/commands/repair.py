@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK
 from sam_pipeline.sql.checks.repair import repair
-from sam_pipeline.sql.commands.check import documents, print_problems, require_none
+from sam_pipeline.sql.commands.check import print_problems, require_none
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
 
@@ -35,13 +35,9 @@ def run_repair(args: argparse.Namespace) -> int:
     engine = make_engine(load_database(args).url)
     (done, problems), name = repair(engine), name_of(engine)
     engine.dispose()
-    if args.json:
-        print(to_json({"database": name, "done": done, "problems": documents(problems)}))
-    else:
-        for line in done:
+    if not args.json:
+        for line in done or ([] if problems else ["nothing to repair"]):
             print(f"{name}: {line}")
-        if not done and not problems:
-            print(f"{name}: nothing to repair")
-        print_problems(problems)
+    print_problems(name, problems, args.json, done=done)
     require_none(problems, name)
     return OK

@@ -27,10 +27,7 @@ No database is asked: without --from it is the whole schema. What it prints is o
 def add_options(command: argparse.ArgumentParser) -> None:
     what = command.add_mutually_exclusive_group()
     what.add_argument(
-        "--from",
-        dest="start",
-        metavar="VERSION",
-        help="only the steps after this version",
+        "--from", dest="start", metavar="VERSION", help="only the steps after this version"
     )
     what.add_argument("--roles", action="store_true", help="only the roles and their rights")
     command.add_argument(

@@ -42,28 +42,23 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     Raises:
         ConfigError: no URL, or a bad one, in the file or the environment.
     """
-    return _resolved(args, config.load(DatabaseConfig, "database", args.config, os.environ).url)
+    url = config.load(DatabaseConfig, "database", args.config, os.environ).url
+    file, parsed = config.find_file(args.config, os.environ), make_url(url)
+    if file and not os.environ.get(VARIABLE) and parsed.get_backend_name() == "sqlite":
+        path = file.parent / str(parsed.database)  # relative to sam.toml
+        url = parsed.set(database=str(path)).render_as_string(hide_password=False)
+    return DatabaseConfig(url)
 
 
-def find_database(args: argparse.Namespace) -> DatabaseConfig | None:
-    """Like `load_database`, but None where no URL is configured.
+def has_database(args: argparse.Namespace) -> bool:
+    """Whether a URL is configured.
 
     Raises:
         ConfigError: the URL is bad.
     """
-    url = config.load(_OptionalUrl, "database", args.config, os.environ).url
-    return _resolved(args, url) if url else None
+    return bool(config.load(_OptionalUrl, "database", args.config, os.environ).url)
 
 
 def state_directory() -> Path:
     """Where an interrupted import stores how far it came."""
     return config.state_dir(os.environ)
-
-
-def _resolved(args: argparse.Namespace, url: str) -> DatabaseConfig:
-    """A relative path of an SQLite file in sam.toml is relative to sam.toml."""
-    file, parsed = config.find_file(args.config, os.environ), make_url(url)
-    if file and not os.environ.get(VARIABLE) and parsed.get_backend_name() == "sqlite":
-        path = file.parent / str(parsed.database)
-        url = parsed.set(database=str(path)).render_as_string(hide_password=False)
-    return DatabaseConfig(url)

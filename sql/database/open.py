@@ -6,7 +6,7 @@ import argparse
 
 from sqlalchemy import Engine
 
-from sam_pipeline.sql.database.config import find_database, load_database
+from sam_pipeline.sql.database.config import has_database, load_database
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import require_current
 
@@ -31,4 +31,4 @@ def open_if_configured(args: argparse.Namespace) -> Engine | None:
     Raises:
         ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
     """
-    return open_database(args) if find_database(args) else None
+    return open_database(args) if has_database(args) else None

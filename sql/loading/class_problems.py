@@ -24,13 +24,7 @@ TEXT_FILLS = frozenset(
 """Types of PostgreSQL that take any value as text, or refuse it with an error. A domain counts as
 its base type. Not bytea: there a backslash means something else."""
 
-TIMES = {
-    "timestamptz": MOMENT,
-    "timestamp": MOMENT,
-    "date": DAY,
-    "time": CLOCK,
-    "timetz": CLOCK,
-}
+TIMES = {"timestamptz": MOMENT, "timestamp": MOMENT, "date": DAY, "time": CLOCK, "timetz": CLOCK}
 """Types the loader must parse itself: PostgreSQL would accept `now`, and drop an offset."""
 
 
@@ -62,7 +56,20 @@ def problem_of(view: View, rivals: Collection[str], schemas_own: Collection[str]
         problems.append(f"view {view.name} has no INSTEAD OF INSERT trigger")
     elif not any(view.enabled):
         problems.append(f"the INSTEAD OF INSERT trigger of view {view.name} is disabled")
-    problems += [*_of_name(view.name, rivals, schemas_own), *_of_columns(view)]
+    problems += _of_name(view.name, rivals, schemas_own)
+    if view.error:
+        problems.append(view.error)
+    for column in view.columns:
+        if column.base not in (None, *TEXT_FILLS):
+            problems.append(
+                f"column {column.name} has type {column.type_name}, which no text can fill"
+            )
+    names = sorted((column.name for column in view.columns), key=str.lower)
+    for _, group in groupby(names, str.lower):
+        same = sorted(group)
+        if len(same) > 1:
+            quoted = " and ".join(f'"{name}"' for name in same)
+            problems.append(f"columns {quoted} differ only in upper and lower case")
     return "; ".join(problems) or None
 
 
@@ -80,17 +87,3 @@ def _of_name(name: str, rivals: Collection[str], schemas_own: Collection[str]) -
     for rival in sorted(rivals):
         if rival != name and folded(rival) == folded(name):
             yield f'differs from view "{rival}" only in upper and lower case'
-
-
-def _of_columns(view: View) -> Iterator[str]:
-    if view.error:
-        yield view.error
-    for column in view.columns:
-        if column.base not in (None, *TEXT_FILLS):
-            yield f"column {column.name} has type {column.type_name}, which no text can fill"
-    names = sorted((column.name for column in view.columns), key=str.lower)
-    for _, group in groupby(names, str.lower):
-        same = list(group)
-        if len(same) > 1:
-            quoted = " and ".join(f'"{name}"' for name in sorted(same))
-            yield f"columns {quoted} differ only in upper and lower case"
