@@ -28,15 +28,7 @@ import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.program.command import (
-    BAD_DATA,
-    CANNOT_CREATE,
-    CONFIG,
-    IO_ERROR,
-    NO_PERMISSION,
-    UNAVAILABLE,
-    USAGE,
-)
+from sam_pipeline.schema.program import command
 
 
 class SqlError(SamError):
@@ -44,13 +36,13 @@ class SqlError(SamError):
 
 
 class DatabaseMissing(SqlError):
-    exit_code = CONFIG
+    exit_code = command.CONFIG
 
 
 class SchemaMismatch(SqlError):
     """`found` is None where no schema was applied."""
 
-    exit_code = CONFIG
+    exit_code = command.CONFIG
 
     def __init__(self, text: str, found: str | None, wanted: str) -> None:
         super().__init__(text)
@@ -60,15 +52,15 @@ class SchemaMismatch(SqlError):
 
 
 class DatabaseAway(SqlError):
-    exit_code = UNAVAILABLE
+    exit_code = command.UNAVAILABLE
 
 
 class DatabaseRefused(DatabaseAway):
-    exit_code = NO_PERMISSION
+    exit_code = command.NO_PERMISSION
 
 
 class DatabaseFull(DatabaseAway):
-    exit_code = IO_ERROR
+    exit_code = command.IO_ERROR
 
 
 class StatementFailed(SqlError):
@@ -76,27 +68,27 @@ class StatementFailed(SqlError):
 
 
 class RepairRefused(SqlError):
-    exit_code = CONFIG
+    exit_code = command.CONFIG
 
 
 class CannotCreate(SqlError):
-    exit_code = CANNOT_CREATE
+    exit_code = command.CANNOT_CREATE
 
 
 class BadInput(SqlError):
     """About a file that a person named; `text` says how far the import came."""
 
-    def __init__(self, text: str, exit_code: int = BAD_DATA) -> None:
+    def __init__(self, text: str, exit_code: int = command.BAD_DATA) -> None:
         super().__init__(text)
         self.exit_code = exit_code
 
 
 class DowntimeRefused(SqlError):
-    exit_code = USAGE
+    exit_code = command.USAGE
 
 
 class NoSuchDeadLetter(SqlError):
-    exit_code = USAGE
+    exit_code = command.USAGE
 
     def __init__(self, dead_letter_id: int) -> None:
         super().__init__(f"there is no dead letter {dead_letter_id}")
@@ -104,7 +96,7 @@ class NoSuchDeadLetter(SqlError):
 
 
 class EditRefused(SqlError):
-    exit_code = USAGE
+    exit_code = command.USAGE
 
 
 class Kind(enum.Enum):

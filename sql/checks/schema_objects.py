@@ -46,9 +46,8 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         if self.state == "unexpected":
             return f"unexpected {self.kind} {self.name}"
-        return (
-            f"{self.kind} {self.name} {'is missing' if self.state == 'missing' else 'was changed'}"
-        )
+        problem = "is missing" if self.state == "missing" else "was changed"
+        return f"{self.kind} {self.name} {problem}"
 
 
 _SQLITE = text("""
@@ -158,10 +157,12 @@ _POSTGRESQL = text("""
 def present(connection: Connection) -> Objects:
     """The objects of the current schema."""
     if connection.dialect.name == "sqlite":
-        return {
-            (kind, name): SchemaObject(_squeezed(definition), parent)
-            for kind, name, definition, parent in connection.execute(_SQLITE)
-        }
+        objects: dict[Key, SchemaObject] = {}
+        for kind, name, definition, parent in connection.execute(_SQLITE):
+            # Comments and white space mean nothing.
+            line = " ".join(re.sub(r"--[^\n]*", "", definition).split())
+            objects[kind, name] = SchemaObject(re.sub(r" ?([(),]) ?", r"\1", line), parent)
+        return objects
     schema = connection.execute(text("SELECT CAST(current_schema() AS text)")).scalar_one()
     return {
         (kind, name): SchemaObject(definition.replace(f"{SCRATCH}.", f"{SCHEMA}."), parent)
@@ -221,9 +222,3 @@ def grantee_of(grant: str) -> str:
 def _create_all(connection: Connection) -> None:
     run_present_state(connection)
     MigrationContext.configure(connection).stamp(ScriptDirectory(str(MIGRATIONS)), "head")
-
-
-def _squeezed(definition: str) -> str:
-    """Without comments and white space, which mean nothing."""
-    line = " ".join(re.sub(r"--[^\n]*", "", definition).split())
-    return re.sub(r" ?([(),]) ?", r"\1", line)

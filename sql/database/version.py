@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from sqlalchemy import Connection, Engine, inspect, text
 
+from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, reading, writing
-from sam_pipeline.sql.database.roles import (
-    SCHEMA,
-    SCHEMA_LOCK,
-    become_owner,
-    grant,
-    grants_script,
-    lock_schema,
-    owner_script,
-    roles_script,
-    warn_of_missing_roles,
-)
 from sam_pipeline.sql.database.script import HERE, run_script
 from sam_pipeline.sql.errors import SchemaMismatch
 
@@ -67,17 +57,17 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
-            lock_schema(connection)
-            run_script(connection, roles_script())
-            become_owner(connection)
-            warn_of_missing_roles(connection)
+            roles.lock_schema(connection)
+            run_script(connection, roles.roles_script())
+            roles.become_owner(connection)
+            roles.warn_of_missing_roles(connection)
         before, steps = _version(connection), versions()
         if before is not None and before not in steps:
             raise _mismatch(engine, before)
         command.upgrade(_alembic(connection=connection), version)
         after = _version(connection)
         if connection.dialect.name == "postgresql" and after == steps[-1]:
-            grant(connection)
+            roles.grant(connection)
         return [step for step in steps if (before or "") < step <= (after or "")]
 
 
@@ -90,22 +80,19 @@ def upgrade_script(dialect: str, start: str | None = None) -> str:
     command.upgrade(config, f"{start or 'base'}:head", sql=True)
     if dialect == "sqlite":
         return f"BEGIN IMMEDIATE;\n\n{steps.getvalue()}COMMIT;\n"
-    return _in_one_transaction(roles_script(), owner_script(), steps.getvalue(), grants_script())
+    return access_script(steps.getvalue())
 
 
-def access_script() -> str:
-    """Roles and grants alone, for an administrator."""
-    return _in_one_transaction(roles_script(), owner_script(), grants_script())
+def access_script(*steps: str) -> str:
+    """Roles and grants, for an administrator; `steps` of an upgrade stand between them."""
+    settings = f"SET LOCAL search_path = {roles.SCHEMA};\n{roles.SCHEMA_LOCK};"
+    scripts = [roles.roles_script(), roles.owner_script(), *steps, roles.grants_script()]
+    return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 
 def versions() -> list[str]:
     """All versions this program knows, the oldest first."""
     return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
-
-
-def _in_one_transaction(*scripts: str) -> str:
-    settings = f"SET LOCAL search_path = {SCHEMA};\n{SCHEMA_LOCK};"
-    return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 
 def _version(connection: Connection) -> str | None:
@@ -122,9 +109,8 @@ def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
     elif version in versions():
         reason = f"schema version {version}, this program needs {wanted}: run `sam-db upgrade`"
     else:
-        reason = (
-            f"schema version {version} is newer than this program, which needs {wanted}: update it"
-        )
+        newer = f"schema version {version} is newer than this program"
+        reason = f"{newer}, which needs {wanted}: update it"
     return SchemaMismatch(f"{name_of(engine)}: {reason}", version, wanted)
 
 

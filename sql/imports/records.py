@@ -168,8 +168,8 @@ class Import:
         totals.add(ImportTotals(len(messages), rows, len(failures), 0, {}, batch.ignored_keys))
         for failure in failures[: MAX_PROBLEMS - len(self.problems)]:
             headers = failure.message.headers
-            place = f"{headers[FILE]}:{headers[LINE]}"
-            self.problems.append(f"{place}: {failure.reason}: {failure.text}")
+            where = f"{headers[FILE]}:{headers[LINE]}"
+            self.problems.append(f"{where}: {failure.reason}: {failure.text}")
 
 
 def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:

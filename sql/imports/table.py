@@ -81,20 +81,18 @@ class CsvTable:
         for line, cells in lines:
             if isinstance(cells, BadLine):
                 yield cells
-                continue
-            if len(cells) != len(columns):
+            elif len(cells) != len(columns):
                 yield BadLine(line, f"{len(cells)} values, but {len(columns)} columns")
-                continue
-            if any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
+            elif any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
                 yield BadLine(line, "not in UTF-8: convert the file, or export it as UTF-8")
-                continue
-            fields = dict(zip(columns, cells, strict=True))
-            try:
-                normalise(fields, self.message_class.name, {}, now)
-            except RecordRefused as refusal:
-                yield BadLine(line, f"{refusal.reason}: {refusal.text}")
             else:
-                yield line, {key: value for key, value in fields.items() if value}
+                fields = dict(zip(columns, cells, strict=True))
+                try:
+                    normalise(fields, self.message_class.name, {}, now)
+                except RecordRefused as refusal:
+                    yield BadLine(line, f"{refusal.reason}: {refusal.text}")
+                else:
+                    yield line, {key: value for key, value in fields.items() if value}
 
     def _lines(self) -> Iterator[tuple[int, list[str] | BadLine]]:
         """The cells of every line that is not blank, with the number of the line."""

@@ -114,8 +114,8 @@ def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
-    words = set(map(plain, re.findall(r"\w+", text)))
-    named = [name for name in view.columns if plain(name) in words]
+    mentioned = set(map(plain, re.findall(r"\w+", text)))
+    named = [name for name in view.columns if plain(name) in mentioned]
     quoted = [name for name in view.columns if f'"{values.get(name)}"' in text]
     if quoted and not named:
         return f" (column {' or '.join(quoted)})"

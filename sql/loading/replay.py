@@ -65,9 +65,7 @@ _PARKED_CLASSES = text("""
     SELECT DISTINCT message_class FROM dead_letter
     WHERE state = 'open' AND reason = 'class-broken'
 """)
-_PARKED = """
-    state = 'open' AND reason = 'class-broken' AND message_class IN :names
-"""
+_PARKED = "state = 'open' AND reason = 'class-broken' AND message_class IN :names"
 _PARKED_IDS = text(f"""
     SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id LIMIT :most
 """).bindparams(bindparam("names", expanding=True))
@@ -198,30 +196,45 @@ def _replay_chunk(
     return load_transaction(engine, action)
 
 
+@dataclass
 class _Attempt:
     """Loads letters that are open and locked, in the caller's transaction."""
 
-    def __init__(
-        self, connection: Connection, catalogue: Catalogue, now: datetime, limits: Limits
-    ) -> None:
-        self._connection = connection
-        self._catalogue = catalogue
-        self._now = now
-        self._limits = limits
-        self._attempts = ATTEMPTS
+    connection: Connection
+    catalogue: Catalogue
+    now: datetime
+    limits: Limits
+    attempts: int = ATTEMPTS
 
-    def replay(self, letters: Sequence[DeadLetterContent]) -> list[Replayed]:
-        messages = [_message(content) for content in letters]
+    def replay(self, contents: Sequence[DeadLetterContent]) -> list[Replayed]:
+        pairs: list[tuple[Message, DeadLetter]] = []
+        for content in contents:
+            letter = content.letter
+            headers = {**content.headers, MESSAGE_ID: letter.message_id}
+            if letter.message_class:
+                headers.setdefault(CLASS, letter.message_class)
+            if letter.record_number != WHOLE:
+                headers.pop(COUNT, None)  # it counts the records of the original message
+            pairs.append((Message(headers, content.body), letter))
         failures: dict[int, list[RecordFailure]] = {}
-        for failure in self._store(messages):
+        for failure in self._store([message for message, _ in pairs]):
             failures.setdefault(id(failure.message), []).append(failure)
+        done: list[Replayed] = []
         # In the order in which loaders store dead letters, too.
-        pairs = sorted(zip(messages, letters, strict=True), key=lambda pair: pair[0].message_id)
-        done = [
-            self._outcome(content.letter, failures.get(id(message), []))
-            for message, content in pairs
-        ]
-        now = stored_time(self._connection, self._now)
+        for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
+            number, refused = letter.dead_letter_id, failures.get(id(message), [])
+            new: Mapping[str, int] = {}
+            if letter.record_number == WHOLE:
+                records = [failure for failure in refused if failure.number != WHOLE]
+                new = keep(self.connection, records, self.now)
+                refused = [failure for failure in refused if failure.number == WHOLE]
+            if refused:
+                reason, error = refused[0].reason, printable(refused[0].text)
+                done.append(Replayed(number, FAILED, OPEN, reason, error))
+            else:
+                facts = (LOADED, REPLAYED, letter.reason, letter.error)
+                done.append(Replayed(number, *facts, sum(new.values())))
+        now = stored_time(self.connection, self.now)
         loaded = [one.dead_letter_id for one in done if one.outcome == LOADED]
         failed = [
             {"id": one.dead_letter_id, "reason": one.reason, "error": one.error, "now": now}
@@ -229,9 +242,9 @@ class _Attempt:
             if one.outcome == FAILED
         ]
         if loaded:
-            self._connection.execute(_REPLAYED, {"ids": loaded, "now": now})
+            self.connection.execute(_REPLAYED, {"ids": loaded, "now": now})
         if failed:
-            self._connection.execute(_FAILED, failed)
+            self.connection.execute(_FAILED, failed)
         return done
 
     def _store(self, messages: Sequence[Message]) -> list[RecordFailure]:
@@ -242,40 +255,17 @@ class _Attempt:
         """
         if not messages:
             return []
-        self._attempts -= 1
-        batch = read_batch(self._catalogue, messages, self._now, self._limits)
-        failures = insert_batch(self._connection, batch).failures
+        self.attempts -= 1
+        batch = read_batch(self.catalogue, messages, self.now, self.limits)
+        failures = insert_batch(self.connection, batch).failures
         without_view = {id(failure.message) for failure in batch.failures}
         broken: list[RecordFailure] = []
         others: list[RecordFailure] = []
         for failure in failures:
             tried = failure.reason == CLASS_BROKEN and id(failure.message) not in without_view
             (broken if tried else others).append(failure)
-        if len(broken) < 2 or self._attempts <= 0:
+        if len(broken) < 2 or self.attempts <= 0:
             return failures
         again = [failure.message for failure in broken]
         half = len(again) // 2
         return [*others, *self._store(again[:half]), *self._store(again[half:])]
-
-    def _outcome(self, letter: DeadLetter, failures: Sequence[RecordFailure]) -> Replayed:
-        new: Mapping[str, int] = {}
-        if letter.record_number == WHOLE:
-            parts = [failure for failure in failures if failure.number != WHOLE]
-            new = keep(self._connection, parts, self._now)
-            failures = [failure for failure in failures if failure.number == WHOLE]
-        number = letter.dead_letter_id
-        if failures:
-            first = failures[0]
-            return Replayed(number, FAILED, OPEN, first.reason, printable(first.text))
-        return Replayed(number, LOADED, REPLAYED, letter.reason, letter.error, sum(new.values()))
-
-
-def _message(content: DeadLetterContent) -> Message:
-    """The message to load; the `recordCount` of the original does not apply to a single record."""
-    letter = content.letter
-    headers = {**content.headers, MESSAGE_ID: letter.message_id}
-    if letter.message_class:
-        headers.setdefault(CLASS, letter.message_class)
-    if letter.record_number != WHOLE:
-        headers.pop(COUNT, None)
-    return Message(headers, content.body)
