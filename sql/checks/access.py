@@ -72,12 +72,11 @@ def access_problems(connection: Connection) -> Iterator[Problem]:
         for role in (PUBLIC, *ROLES):
             has = {right for of, grantee, right in rights if (of, grantee) == (kind, role)}
             needs = _NEEDED[kind].get(role, set())
+            target = f"ON {kind} {name} TO {role}"
             for right in sorted(needs - has):
-                grant = f"grant {right} ON {kind} {name} TO {role}"
-                yield Problem(f"{grant} is missing", ROLES_COMMAND)
+                yield Problem(f"grant {right} {target} is missing", ROLES_COMMAND)
             for right in sorted(has - needs - _ALLOWED_TO_ALL[kind]):
-                grant = f"grant {right} ON {kind} {name} TO {role}"
-                yield Problem(f"unexpected {grant}", ROLES_COMMAND)
+                yield Problem(f"unexpected grant {right} {target}", ROLES_COMMAND)
 
 
 def closed_to_us(connection: Connection, names: Collection[str]) -> list[str]:

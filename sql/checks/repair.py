@@ -21,13 +21,8 @@ from sam_pipeline.sql.checks.schema_objects import (
     present,
     wanted,
 )
+from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
-from sam_pipeline.sql.database.roles import (
-    become_owner,
-    lock_schema,
-    missing_roles,
-    warn_of_missing_roles,
-)
 from sam_pipeline.sql.database.script import creating, run_script
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import (
@@ -108,19 +103,19 @@ def repair(engine: Engine) -> Repair:
         if connection.dialect.name == "sqlite":
             created = _recreate_different(connection, present(connection), wanted(connection))
             return Repair(created, named(name_of(engine), schema_problems(connection)))
-        lock_schema(connection)
-        become_owner(connection)
+        roles.lock_schema(connection)
+        roles.become_owner(connection)
         before, ours = present(connection), wanted(connection)
-        warn_of_missing_roles(connection)
+        roles.warn_of_missing_roles(connection)
         connection.execute(text("SET LOCAL ROLE NONE"))  # it is the user who may give objects away
         done: list[str] = []
         owner = right_owner(connection)
-        if owner.name not in missing_roles(connection):
+        if owner.name not in roles.missing_roles(connection):
             for kind, name, other in strays(connection, ours, owner):
                 with _attempt(connection, f"{kind} {name}"):
                     run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
                     done.append(f"gave {kind} {name} from {other} to {owner.name}")
-        become_owner(connection)
+        roles.become_owner(connection)
         # A function may refer to another one that is still missing.
         connection.execute(text("SET LOCAL check_function_bodies = off"))
         done += _recreate_different(connection, before, ours)

@@ -36,7 +36,7 @@ get_downtime or get_downtime_nested_services. The files of one option are a snap
 earlier imports that are missing from it are closed, downtimes only within --window.
 """
 
-COUNTS = ("read", "new", "changed", "ended", "unchanged", "kept")
+COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
 # One import at a time, because the stored rows must not change between comparison and insert.
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('sam import gocdb', 0))")
@@ -117,11 +117,9 @@ def run_gocdb(args: argparse.Namespace) -> int:
     )
     snapshot = GocdbSnapshot(at, now, args.since, args.window, args.force)
     changes = apply_snapshot(open_database(args), exports, snapshot, dry_run=args.dry_run)
+    counts = [[getattr(change, name) for name in COLUMNS] for change in changes]
     if args.json:
-        kinds = [
-            {"kind": change.kind, **{name: getattr(change, name) for name in COUNTS}}
-            for change in changes
-        ]
+        kinds = [dict(zip(COLUMNS, row, strict=True)) for row in counts]
         document: dict[str, object] = {"at": at, "dry_run": args.dry_run, "kinds": kinds}
         if args.dry_run:
             document["rows"] = [
@@ -131,8 +129,7 @@ def run_gocdb(args: argparse.Namespace) -> int:
             ]
         print(to_json(document))
         return OK
-    counts = [(change.kind, *(getattr(change, name) for name in COUNTS)) for change in changes]
-    print(text_table(("kind", *COUNTS), counts))
+    print(text_table(COLUMNS, counts))
     if args.dry_run:
         print("\nnothing was written; these rows would be:")
         for change in changes:

@@ -12,6 +12,7 @@ from sam_pipeline.sql.pruning.partitions import coming_days, make_partitions, pa
 
 AHEAD = 3
 LONGEST_AHEAD = 366
+COLUMNS = ("partition", "day", "rows", "bytes")
 
 EXAMPLES = """\
 examples:
@@ -39,24 +40,16 @@ def run_partitions(args: argparse.Namespace) -> int:
     made = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
     new_names = {partition.name for partition in made}
     with reading(engine) as connection:
-        documents = [
-            {
-                "partition": partition.name,
-                "day": partition.day,
-                "rows": partition.rows,
-                "bytes": partition.bytes,
-                "made": partition.name in new_names,
-            }
+        rows = [
+            (partition.name, partition.day, partition.rows, partition.bytes)
             for partition in partitions(connection)
         ]
     if args.json:
-        print(to_json(documents))
+        keys = (*COLUMNS, "made")
+        print(to_json([dict(zip(keys, (*row, row[0] in new_names), strict=True)) for row in rows]))
     elif engine.dialect.name == "sqlite":
         print(f"{name_of(engine)}: no partitions; SQLite keeps all days in one table")
     else:
-        lines = [
-            (*cells, "created now" if is_new else "")
-            for *cells, is_new in (document.values() for document in documents)
-        ]
-        print(text_table(("partition", "day", "rows", "bytes", ""), lines))
+        lines = [(*row, "created now" if row[0] in new_names else "") for row in rows]
+        print(text_table((*COLUMNS, ""), lines))
     return OK

@@ -219,7 +219,8 @@ class _Attempt:
         failures: dict[int, list[RecordFailure]] = {}
         for failure in self._store([message for message, _ in pairs]):
             failures.setdefault(id(failure.message), []).append(failure)
-        done: list[Replayed] = []
+        now = stored_time(self.connection, self.now)
+        done, loaded, failed = [], [], []
         # In the order in which loaders store dead letters, too.
         for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
             number, refused = letter.dead_letter_id, failures.get(id(message), [])
@@ -231,16 +232,11 @@ class _Attempt:
             if refused:
                 reason, error = refused[0].reason, printable(refused[0].text)
                 done.append(Replayed(number, FAILED, OPEN, reason, error))
+                failed.append({"id": number, "reason": reason, "error": error, "now": now})
             else:
                 facts = (LOADED, REPLAYED, letter.reason, letter.error)
                 done.append(Replayed(number, *facts, sum(new.values())))
-        now = stored_time(self.connection, self.now)
-        loaded = [one.dead_letter_id for one in done if one.outcome == LOADED]
-        failed = [
-            {"id": one.dead_letter_id, "reason": one.reason, "error": one.error, "now": now}
-            for one in done
-            if one.outcome == FAILED
-        ]
+                loaded.append(number)
         if loaded:
             self.connection.execute(_REPLAYED, {"ids": loaded, "now": now})
         if failed:

@@ -24,30 +24,13 @@ _OPEN = text("SELECT open_staging(:class)")
 
 # In the order of source_names() in 30_triggers.sql.
 _NAMES = (
-    "hostname",
-    "serviceflavour",
-    "metricname",
-    "voname",
-    "vofqan",
-    "serviceuri",
-    "servicetype",
-    "sitename",
-    "metrictype",
-    "datatype",
-    "monitoringhost",
-    "role",
-    "nagiosname",
-    "encrypted",
+    *("hostname", "serviceflavour", "metricname", "voname", "vofqan", "serviceuri"),
+    *("servicetype", "sitename", "metrictype", "datatype", "monitoringhost", "role"),
+    *("nagiosname", "encrypted"),
 )
 _RESULT = (
-    "names",
-    "gatheredat",
-    "metricstatus",
-    "timestamp",
-    "summarydata",
-    "performancedata",
-    "detailsdata",
-    "messageid",
+    *("names", "gatheredat"),
+    *("metricstatus", "timestamp", "summarydata", "performancedata", "detailsdata", "messageid"),
 )
 _LASTING = (*_NAMES, "gatheredat")
 """Values that every result of an instance repeats."""
