@@ -88,7 +88,16 @@ def run_consumer(args: argparse.Namespace) -> int:
     with name_locked(state_directory(), who), handling_signals(request):
         drain = _run(args, config, who, request, state)
         while drain is None and request.restarts():
-            config = _reloaded(args, config)
+            try:
+                new = load_consumer(args, args.instance)
+                if new.name != config.name:
+                    text = f"[consumer] name: {new.name} is another consumer: restart it"
+                    raise ConfigError([text])
+                config = new
+            except ConfigError as error:
+                for problem in error.problems:
+                    logger.error("%s", problem)
+                logger.error("going on with the configuration as it was")
             drain = _run(args, config, who, request, state)
     if drain is None:
         logger.info("stopped: %s", state.tally)
@@ -106,7 +115,17 @@ def _run(
     """Until stopped, or until everything is loaded; then the drain."""
     sources = make_sources(config, who, state_directory())
     drain = Drain(sources, args.timeout) if args.drain else None
-    sink = make_sink(args, config, who, state)
+    sink: Sink
+    if args.to is None:
+        from sam_pipeline.consumer.sinks.database import DatabaseSink
+        from sam_pipeline.sql.database.config import load_database
+        from sam_pipeline.sql.database.engine import make_engine
+
+        sink = DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
+    elif args.to in config.parsed_brokers():
+        raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
+    else:
+        sink = SpoolSink(Path(args.to.path))
     logger.info("starting with %s", ", ".join(source.name for source in sources))
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(
@@ -119,30 +138,3 @@ def _run(
     ):
         consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
     return drain
-
-
-def make_sink(args: argparse.Namespace, config: ConsumerConfig, who: str, state: State) -> Sink:
-    """The database, or with `--to` a directory queue."""
-    if args.to is None:
-        from sam_pipeline.consumer.sinks.database import DatabaseSink
-        from sam_pipeline.sql.database.config import load_database
-        from sam_pipeline.sql.database.engine import make_engine
-
-        return DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
-    if args.to in config.parsed_brokers():
-        raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
-    return SpoolSink(Path(args.to.path))
-
-
-def _reloaded(args: argparse.Namespace, config: ConsumerConfig) -> ConsumerConfig:
-    """The configuration as it is now; the old one if the new one is bad."""
-    try:
-        new = load_consumer(args, args.instance)
-        if new.name != config.name:
-            raise ConfigError([f"[consumer] name: {new.name} is another consumer: restart it"])
-        return new
-    except ConfigError as error:
-        for problem in error.problems:
-            logger.error("%s", problem)
-        logger.error("going on with the configuration as it was")
-        return config
