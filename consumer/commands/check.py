@@ -53,7 +53,14 @@ def run_check(args: argparse.Namespace) -> int:
         for name, path in directories:
             if problem := unusable(path):
                 problems.append(f"{name} {problem}")
-        problems += _login_problems(config)
+        if config.key_file and not config.certificate_file:
+            problems.append("[consumer] key_file: is of no use without certificate_file")
+        try:
+            password(config)
+            if any(broker.tls for broker in config.parsed_brokers()):
+                tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
+        except ConfigError as error:
+            problems += [f"[consumer] {problem}" for problem in error.problems]
     except ConfigError as error:
         problems += error.problems
     problems += _database_problems(args, config)
@@ -76,18 +83,6 @@ def run_check(args: argparse.Namespace) -> int:
     if problems:
         raise ConfigError(problems)
     return OK
-
-
-def _login_problems(config: ConsumerConfig) -> Iterator[str]:
-    """Of password, certificate and key."""
-    if config.key_file and not config.certificate_file:
-        yield "[consumer] key_file: is of no use without certificate_file"
-    try:
-        password(config)
-        if any(broker.tls for broker in config.parsed_brokers()):
-            tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
-    except ConfigError as error:
-        yield from (f"[consumer] {problem}" for problem in error.problems)
 
 
 def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:

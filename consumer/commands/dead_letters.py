@@ -7,7 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,9 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     def add(
         name: str, handler: Callable[[argparse.Namespace], int], text: str
     ) -> argparse.ArgumentParser:
-        common = [common_options()]
         action = actions.add_parser(
-            name, parents=common, help=text, description=f"{text}.", epilog=EXAMPLES
+            name, parents=[common_options()], help=text, description=f"{text}.", epilog=EXAMPLES
         )
         action.set_defaults(handler=handler, usage_error=action.error)
         return action
@@ -152,9 +151,23 @@ def run_edit(args: argparse.Namespace) -> int:
     limits = load_limits(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
-    with _new_body(args, Message(content.headers, content.body)) as body:
-        now = datetime.now(UTC)
-        edited = edit_dead_letter(engine, args.id, now, body, dict(args.headers))
+    body: bytes | None = None
+    with ExitStack() as stack:  # if the edit fails, the text that somebody typed is kept
+        if args.body == "-":
+            body = sys.stdin.buffer.read()
+        elif args.body is not None:
+            try:
+                body = Path(args.body).read_bytes()
+            except OSError as error:
+                text = f"{args.body}: {error.strerror}; nothing changed"
+                raise BadInput(text, NO_INPUT) from error
+        elif not args.headers:
+            editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
+            if not editor:
+                args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
+            suffix = ".json" if Message(content.headers, content.body).is_json else ".txt"
+            body = stack.enter_context(edited_by_hand(content.body, editor, suffix))
+        edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, dict(args.headers))
     outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
     if args.json:
         replayed = asdict(outcomes[0]) if outcomes else None
@@ -164,31 +177,6 @@ def run_edit(args: argparse.Namespace) -> int:
         if outcomes:
             print(outcome_table(outcomes))
     return _exit_code(outcomes)
-
-
-@contextmanager
-def _new_body(args: argparse.Namespace, old: Message) -> Iterator[bytes | None]:
-    """Of the file, or of an editor; None if only headers change.
-
-    If the block fails, the text that somebody typed is kept.
-    """
-    if args.body == "-":
-        yield sys.stdin.buffer.read()
-    elif args.body is not None:
-        try:
-            body = Path(args.body).read_bytes()
-        except OSError as error:
-            text = f"{args.body}: {error.strerror}; nothing changed"
-            raise BadInput(text, NO_INPUT) from error
-        yield body
-    elif args.headers:
-        yield None
-    else:
-        editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
-        if not editor:
-            args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
-        with edited_by_hand(old.body, editor, ".json" if old.is_json else ".txt") as body:
-            yield body
 
 
 def run_replay(args: argparse.Namespace) -> int:

@@ -31,8 +31,7 @@ def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str = ".txt") -> 
         try:
             code = subprocess.run([*editor, name]).returncode
         except OSError as error:
-            text = f"editor {editor[0]}: {error.strerror}; nothing changed"
-            raise EditorFailed(text) from error
+            raise EditorFailed(f"editor {editor[0]}: {error.strerror}; nothing changed") from error
         if code:
             raise EditorFailed(f"editor {editor[0]} ended with {code}; nothing changed")
         edited = file.read_bytes()

@@ -11,7 +11,7 @@ from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.config import load_who, state_places
 from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
+from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, text_table, to_json
 from sam_pipeline.schema.times import format_time
@@ -54,23 +54,18 @@ def run_status(args: argparse.Namespace) -> int:
         judged = {**asdict(health), "healthy": health.healthy, "backlog": snapshot.backlog}
         print(to_json({"name": snapshot.name, **judged, **to_document(snapshot)}))
     else:
-        print("\n".join(_lines(snapshot, health, now)))
+        lines = [f"{snapshot.name}: {health}"]
+        lines += [f"{name:<14}{value}" for name, value in _facts(snapshot, now)]
+        brokers = [
+            (broker, messages, held, elements, "; ".join(missing))
+            for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
+        ]
+        table = text_table(("broker", "messages", "held", "waiting", "missing"), brokers)
+        lines += ["", table]
+        if snapshot.rows_by_class:
+            lines += ["", text_table(("class", "rows"), list(snapshot.rows_by_class.items()))]
+        print("\n".join(lines))
     return OK if health.healthy else UNAVAILABLE
-
-
-def _lines(snapshot: Snapshot, health: Health, now: datetime) -> Iterator[str]:
-    yield f"{snapshot.name}: {health}"
-    for name, value in _facts(snapshot, now):
-        yield f"{name:<14}{value}"
-    yield ""
-    brokers = [
-        (broker, messages, held, elements, "; ".join(missing))
-        for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
-    ]
-    yield text_table(("broker", "messages", "held", "waiting", "missing"), brokers)
-    if snapshot.rows_by_class:
-        yield ""
-        yield text_table(("class", "rows"), list(snapshot.rows_by_class.items()))
 
 
 def _facts(of: Snapshot, now: datetime) -> Iterator[tuple[str, str]]:
