@@ -78,14 +78,6 @@ def dialect_of(server: str) -> BrokerDialect:
     raise SessionLost(f"a broker of a kind unknown here: {server or 'no server header'}")
 
 
-def subscription_name(consumer: str, destination: str) -> str:
-    """`site-a.grid.probe.metricOutput`: what an operator sees on the broker's own pages.
-
-    One per destination: two subscriptions of one client may not share a name.
-    """
-    return f"{consumer}.{_topic(destination).replace('/', '.')}"
-
-
 def subscribe_headers(
     dialect: BrokerDialect,
     consumer: str,
@@ -109,16 +101,15 @@ def subscribe_headers(
         wanted["destination"] = dialect.shared_as
         if "{short_name}" in dialect.shared_as and not destination.startswith(VIRTUAL_TOPIC):
             raise SessionLost(f"shared = true: here only {VIRTUAL_TOPIC}… and queues can be shared")
+    topic = destination.removeprefix("/topic/").strip("/")
     values: dict[str, object] = {
-        "name": subscription_name(consumer, destination),
+        # As in `site-a.grid.probe.metricOutput`: an operator sees it on the broker's own pages.
+        # One per destination: two subscriptions of one client may not share a name.
+        "name": f"{consumer}.{topic.replace('/', '.')}",
         "short_name": consumer.replace(".", "-"),
-        "topic": _topic(destination),
+        "topic": topic,
         "destination": destination,
         "prefetch": prefetch,
         "window": prefetch * MESSAGE_BYTES,
     }
     return {key: value.format_map(values) for key, value in wanted.items()}
-
-
-def _topic(destination: str) -> str:
-    return destination.removeprefix("/topic/").strip("/")

@@ -29,8 +29,8 @@ class Claims:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            words = f"another sam-consume of the name {consumer!r} reads {spool}"
-            raise SourceTaken(words) from None
+            problem = f"another sam-consume of the name {consumer!r} reads {spool}"
+            raise SourceTaken(problem) from None
 
     def left_behind(self) -> set[str]:
         """What a former life claimed and may have locked still."""

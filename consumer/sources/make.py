@@ -10,7 +10,7 @@ from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import Subscription
-from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.net.tls import TlsFiles
 
 
@@ -18,13 +18,12 @@ def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
     """`who` is the process: the name of the consumer, and its number if it shares the name."""
     settings = stomp_settings(config, who)
     taken: dict[Address, str] = {}
-
-    def source(broker: Broker) -> Source:
-        if broker.kind == SPOOL:
-            return SpoolSource(broker, who, state, config.stamp_of(broker))
-        return StompSource(broker, settings, taken=taken)
-
-    return [source(broker) for broker in config.parsed_brokers()]
+    return [
+        SpoolSource(broker, who, state, config.stamp_of(broker))
+        if broker.kind == SPOOL
+        else StompSource(broker, settings, taken=taken)
+        for broker in config.parsed_brokers()
+    ]
 
 
 def stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:

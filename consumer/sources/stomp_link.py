@@ -94,7 +94,14 @@ class StompLink:
             except SessionLost as loss:
                 if not self._loss:  # it had been up: begin with short waits again
                     waits = self._delays()
-                self._down(loss)
+                # One line per change of state, not per attempt.
+                if isinstance(loss, SubscriptionRefused):
+                    if str(self._refused.get(loss.destination)) != str(loss):
+                        logger.error("broker %s: %s; the others go on", self.name, loss)
+                    self._refused[loss.destination] = loss
+                elif str(loss) != self._loss:
+                    logger.warning("broker %s: %s; trying again", self.name, loss)
+                self._loss = str(loss)
                 if stop.wait(next(waits)) or not self._exists():
                     return
 
@@ -115,13 +122,3 @@ class StompLink:
         finally:
             session.close()
             inbox.discard(session)
-
-    def _down(self, loss: SessionLost) -> None:
-        """Log one line per change of state, not per attempt."""
-        if isinstance(loss, SubscriptionRefused):
-            if str(self._refused.get(loss.destination)) != str(loss):
-                logger.error("broker %s: %s; the others go on", self.name, loss)
-            self._refused[loss.destination] = loss
-        elif str(loss) != self._loss:
-            logger.warning("broker %s: %s; trying again", self.name, loss)
-        self._loss = str(loss)

@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -105,7 +105,11 @@ class ConsumingSession(StompSession):
         except BaseException:
             self.drop()
             raise
-        sends_ms, wants_ms = _heart_beat(answer)
+        sends, _, wants = answer.get("heart-beat", "0,0").partition(",")
+        try:  # how often the broker will send, and wants to hear, in ms; 0 for never
+            sends_ms, wants_ms = int(sends), int(wants)
+        except ValueError:
+            sends_ms, wants_ms = 0, 0
         # Twice as often as agreed: a late one costs the connection.
         self._send_every_s = max(wants_ms, heart_beat_ms) / 2000 if wants_ms else 0.0
         self._hear_every_s = max(sends_ms, heart_beat_ms) / 1000 if sends_ms else 0.0
@@ -124,7 +128,7 @@ class ConsumingSession(StompSession):
                 raise SubscriptionRefused(destination, str(loss)) from loss
 
     def serve(self, stop: threading.Event, at_most_s: float = math.inf) -> None:
-        """Deliver, ack and keep alive until told to stop; acks given before that are sent."""
+        """Deliver, ack and keep alive until `stop` is set; acks given before that are sent."""
         ends_at = time.monotonic() + at_most_s
         while not stop.is_set() and time.monotonic() < ends_at:
             if not self._inbox.has_room:
@@ -210,12 +214,3 @@ class ConsumingSession(StompSession):
                 self.receive(Deadline.after(LAST_WORDS_S))
             raise self.lose(self._send_failure)
         self._sent_at = time.monotonic()
-
-
-def _heart_beat(headers: Mapping[str, str]) -> tuple[int, int]:
-    """How often the broker will send, and wants to hear, in ms; 0 for never."""
-    sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
-    try:
-        return int(sends), int(wants)
-    except ValueError:
-        return 0, 0
