@@ -235,8 +235,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
         if not config.name:
             problems.append("name is missing: network brokers know a durable subscription by it")
         if not config.network_subscriptions():
-            nothing = "nothing to ask a network broker for"
-            problems.append(f"has no [[consumer.subscription]]: {nothing}")
+            problems.append("has no [[consumer.subscription]]: nothing to ask a network broker for")
     destinations = Counter(str(part.spool or part.destination) for part in config.subscription)
     for destination in sorted(name for name, count in destinations.items() if count > 1):
         problems.append(f"subscription: {destination} is there twice")

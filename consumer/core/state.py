@@ -127,9 +127,8 @@ class State:
         lasted_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
         start = now.timestamp() - RATE_S
         recent = [counts for second, *counts in self._seconds if second > start]
-        return sum(count[0] for count in recent) / lasted_s, sum(
-            count[1] for count in recent
-        ) / lasted_s
+        messages, rows = (sum(counts[at] for counts in recent) for at in (0, 1))
+        return messages / lasted_s, rows / lasted_s
 
 
 def sent_at(headers: Mapping[str, str]) -> float | None:

@@ -24,7 +24,7 @@ TICK_S = 1.0
 FIRST_TICK_S = 0.1
 """Until READY is sent: systemd starts other services after us."""
 STATUS_TICKS = 5
-"""systemd gets a new state at once, new numbers only every so many ticks."""
+"""systemd gets a new state at once, new numbers only every STATUS_TICKS ticks."""
 END_S = 2.0
 """A thread that hangs on a disk must not keep the process."""
 MAX_PORT = 65535
@@ -131,16 +131,14 @@ class Reporter:
             microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
         else:
-            status = "STATUS=stopping: committing the present batch"
-            self._notifier.send("STOPPING=1", status)
+            self._notifier.send("STOPPING=1", "STATUS=stopping: committing the present batch")
 
     def _write(self, snapshot: Snapshot) -> None:
         try:
             write_state(self._directory, snapshot)
             self._write_problem = ""
         except OSError as error:
-            path = state_path(self._directory, snapshot.name)
-            problem = f"{path}: {error.strerror}"
+            problem = f"{state_path(self._directory, snapshot.name)}: {error.strerror}"
             if problem != self._write_problem:
                 logger.warning("%s: `sam-consume status` will be out of date", problem)
             self._write_problem = problem

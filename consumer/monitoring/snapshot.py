@@ -123,8 +123,7 @@ class Snapshot:
 
 
 def to_document(snapshot: Snapshot) -> dict[str, object]:
-    document = asdict(snapshot)
-    return {name: value for name, value in document.items() if name not in HISTOGRAMS}
+    return {name: value for name, value in asdict(snapshot).items() if name not in HISTOGRAMS}
 
 
 def from_document(document: Mapping[str, Any]) -> Snapshot:

@@ -26,8 +26,7 @@ def write_state(directory: Path, snapshot: Snapshot) -> None:
     Raises:
         OSError
     """
-    path = state_path(directory, snapshot.name)
-    with replacing(path, MODE, directory_mode=0o755) as file:
+    with replacing(state_path(directory, snapshot.name), MODE, directory_mode=0o755) as file:
         file.write(to_json(to_document(snapshot)).encode())
 
 

@@ -58,7 +58,6 @@ class DatabaseSink:
             require_current(self._engine)
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
-        brokers = count_by_broker(batch)
         with _away_translated():
             loaded = load(
                 self._engine,
@@ -66,7 +65,7 @@ class DatabaseSink:
                 [delivery.message for delivery in batch],
                 datetime.now(UTC),
                 self._limits,
-                audit=Audit(self._consumer, self._host, os.getpid(), brokers),
+                audit=Audit(self._consumer, self._host, os.getpid(), count_by_broker(batch)),
                 poison=poison,
             )
         return Tally(
