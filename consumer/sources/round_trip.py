@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import (
-    MAX_BODY_BYTES,
-    RECEIVE_BYTES,
-    Subscription,
-)
+from sam_pipeline.consumer.sources.stomp_session import MAX_BODY_BYTES, RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import words_of
@@ -55,25 +52,17 @@ def _prove(
     try:
         login = settings.login(broker.user).headers()
         channel = settings.open_channel(broker, address)
-        session = StompSession(channel, RECEIVE_BYTES, MAX_BODY_BYTES)
-        try:
+        with closing(StompSession(channel, RECEIVE_BYTES, MAX_BODY_BYTES)) as session:
             return _round_trip(session, login, settings.consumer, subscription)
-        finally:
-            session.close()
     except SessionLost as loss:
         reason = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"
         raise SessionLost(f"broker {broker}: {reason}") from loss
 
 
 def _round_trip(
-    session: StompSession,
-    login: dict[str, str | None],
-    consumer: str,
-    subscription: Subscription,
+    session: StompSession, login: dict[str, str | None], consumer: str, subscription: Subscription
 ) -> str:
-    def soon() -> Deadline:
-        return Deadline.after(ANSWER_S)
-
+    soon = partial(Deadline.after, ANSWER_S)
     dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
     destination, prefetch = subscription.destination, subscription.prefetch
     if destination.startswith(QUEUES):
@@ -97,8 +86,8 @@ def _round_trip(
         while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
             pass
     except TimeoutError:
-        lost = f"what was sent and confirmed did not come within {ANSWER_S:g} s"
-        raise SessionLost(lost) from None
+        problem = f"what was sent and confirmed did not come within {ANSWER_S:g} s"
+        raise SessionLost(problem) from None
     return "round trip"
 
 

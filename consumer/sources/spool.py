@@ -26,13 +26,7 @@ logger = logging.getLogger(__name__)
 class SpoolSource:
     """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        consumer: str,
-        state: Path,
-        stamp: Stamp = Stamp(),  # noqa: B008 - a frozen value
-    ) -> None:
+    def __init__(self, broker: Broker, consumer: str, state: Path, stamp: Stamp) -> None:
         self.name = self.broker = str(broker)
         self._stamp = stamp
         self._queue = DirectoryQueue(broker.path)
