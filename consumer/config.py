@@ -73,20 +73,8 @@ def _check_format(name: str) -> str | None:
     return None if name in FORMATS else f"expected one of {', '.join(FORMATS)}, not {name!r}"
 
 
-def _check_rename(rename: dict[str, str]) -> str | None:
-    return "\n".join(rename_problems(rename.items())) or None
-
-
-def _check_file(path: Path) -> str | None:
-    return None if path.exists() else f"{path}: no such file or directory"
-
-
 def _check_positive(number: float) -> str | None:
     return None if number > 0 else "expected more than 0"
-
-
-def _check_port(port: int) -> str | None:
-    return None if 0 <= port <= 65535 else "expected a port, or 0 for none"
 
 
 def _within(lowest: int, highest: int, what: str) -> Callable[[int], str | None]:
@@ -115,7 +103,9 @@ class SubscriptionConfig:
     shared: bool = _key("several processes of one name share its messages", default=False)
     format: str = _key("or `nstream`, for foreign writers", _check_format, "wlcg")
     rename: dict[str, str] = _key(
-        '`{ theirs = "ours" }`: names of keys', _check_rename, default_factory=dict
+        '`{ theirs = "ours" }`: names of keys',
+        lambda rename: "\n".join(rename_problems(rename.items())) or None,
+        default_factory=dict,
     )
 
     @property
@@ -144,7 +134,9 @@ class ConsumerConfig:
         "its first line is the password; mode 0600", problem_of_secret, None
     )
     ca_file: Path | None = _key(
-        "certificate authorities for `stomp+ssl://` instead of the system's", _check_file, None
+        "certificate authorities for `stomp+ssl://` instead of the system's",
+        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        None,
     )
     certificate_file: Path | None = _key(
         "our certificate, for brokers that ask for one", problem_of_certificate, None
@@ -189,7 +181,7 @@ class ConsumerConfig:
     )
     metrics_port: int = _key(
         "for Prometheus, on the loopback only; 0: none; instance N has the port N higher",
-        _check_port,
+        lambda port: None if 0 <= port <= 65535 else "expected a port, or 0 for none",
         0,
     )
 
