@@ -27,8 +27,6 @@ Exit 78 when there is a problem. The message is of class sam-check: consumers co
 load nothing.
 """
 
-COLUMNS = ("broker", "address", "destination", "proven", "seconds")
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
@@ -76,7 +74,7 @@ def run_check(args: argparse.Namespace) -> int:
     else:
         if trips:
             rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
-            print(text_table(COLUMNS, rows))
+            print(text_table(("broker", "address", "destination", "proven", "seconds"), rows))
         if not problems:
             print("no problem found")
     sys.stdout.flush()  # the round trips are printed before the problems

@@ -147,8 +147,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_edit(args: argparse.Namespace) -> int:
-    engine = open_database(args)
-    limits = load_limits(args)
+    engine, limits = open_database(args), load_limits(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
     body: bytes | None = None

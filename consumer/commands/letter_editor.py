@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str = ".txt") -> Iterator[bytes]:
+def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str) -> Iterator[bytes]:
     """The body as somebody edited it; if the block fails, it is kept in a file and the log says so.
 
     Raises:

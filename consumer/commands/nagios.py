@@ -42,10 +42,6 @@ it is 0, and no alarm. Exit codes are those of monitoring plugins:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run(PROGRAM, make_parser(), argv, _check)
-
-
-def make_parser() -> CommandParser:
     parser = _Parser(
         prog=PROGRAM,
         parents=[common_options()],
@@ -63,7 +59,7 @@ def make_parser() -> CommandParser:
                 default=default,
                 help=f"{level.upper()} from N {meaning} on (default: {shown})",
             )
-    return parser
+    return run(PROGRAM, parser, argv, _check)
 
 
 class _Parser(CommandParser):

@@ -60,8 +60,7 @@ def run_status(args: argparse.Namespace) -> int:
             (broker, messages, held, elements, "; ".join(missing))
             for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
         ]
-        table = text_table(("broker", "messages", "held", "waiting", "missing"), brokers)
-        lines += ["", table]
+        lines += ["", text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
         if snapshot.rows_by_class:
             lines += ["", text_table(("class", "rows"), list(snapshot.rows_by_class.items()))]
         print("\n".join(lines))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery
@@ -29,14 +30,12 @@ class Attempts:
         self._file = open_state_file(path)
         self._deaths: dict[str, int] = {}
         """At how many deaths a message was pending."""
-        try:
+        with suppress(ValueError, TypeError, AttributeError):  # cut by whatever killed the process
             noted = json.loads(os.pread(self._file, os.fstat(self._file).st_size, 0) or b"{}")
             deaths = dict(noted.get("deaths", {}))
             for message_id in noted.get("in_hand", ()):
                 deaths[message_id] = deaths.get(message_id, 0) + 1
             self._deaths = deaths
-        except (ValueError, TypeError, AttributeError):  # cut by whatever killed the process
-            pass
         if self._deaths:
             self._write([])
 

@@ -93,7 +93,5 @@ def make_tasks(engine: Engine, limits: Limits) -> list[PeriodicTask]:
             replayed = 0
         return TurnResult.WAITING if parked.any else TurnResult.NOTHING
 
-    def fold_some() -> TurnResult:
-        return TurnResult.DONE if fold(engine) else TurnResult.NOTHING
-
-    return [PeriodicTask(replay, PARKED_EVERY_S), PeriodicTask(fold_some)]
+    folding = PeriodicTask(lambda: TurnResult.DONE if fold(engine) else TurnResult.NOTHING)
+    return [PeriodicTask(replay, PARKED_EVERY_S), folding]
