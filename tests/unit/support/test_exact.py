@@ -17,7 +17,7 @@ from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
 from tests.worlds.model import Result, World, midnight
 
-SEED, BATCHES, SIZE = 7, 2, 60
+SEED, BATCHES, SIZE = 7, 8, 24  # what is drawn also depends on the modules that are loaded
 
 
 @pytest.fixture(scope="module")
