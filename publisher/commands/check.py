@@ -29,7 +29,7 @@ PLAIN_TEXT_IS_FINE = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
 
 DESCRIPTION = """\
-Look at configuration, files, their modes and secrets, and tell every problem at once (exit code
+Look at configuration, files, their modes and secrets, and report every problem at once (exit code
 78). With --connect, send each broker a message of class `sam-check` and see it come back:
 consumers count such messages and never load them.
 """
