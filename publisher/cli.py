@@ -1,16 +1,14 @@
-"""sam-publish: publish records, one result, or what a monitoring plugin found."""
+"""The command line of `sam-publish`."""
 
 from __future__ import annotations
 
 import argparse
-import gc
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-gc.set_threshold(50_000)  # a start makes objects and no garbage: to look for it takes time
+from sam_pipeline.publisher.commands.arguments import PROGRAM
+from sam_pipeline.schema.program.command import CommandParser, common_options, run
 
-from sam_pipeline.publisher.commands.arguments import PROGRAM, subcommands  # noqa: E402
-from sam_pipeline.schema.program import command  # noqa: E402
-
-TYPE_CHECKING = False  # `import typing` takes a tenth of the time of a whole call
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
@@ -22,45 +20,53 @@ examples:
   sam-publish send results.txt --broker stomp://msg.example.org --broker stomp://msg2.example.org
   sam-publish spool status
 
-Where to publish stands in the section [publisher] of sam.toml, or in options. What no broker
-takes is kept in the spool, and sent by the next call that reaches one.
+Brokers are configured in the section [publisher] of sam.toml, or with --broker. Messages that no
+broker takes are kept in the spool, and sent by the next call that reaches one.
 """
 
 COMMANDS = {
     "send": "publish records from files or standard input",
     "result": "publish one result",
     "run": "run a monitoring plugin and publish its result",
-    "spool": "inspect the spool, repair it, or send what it holds",
-    "check": "find every problem of configuration, files and brokers",
+    "spool": "inspect, repair or drain the spool",
+    "check": "report all problems of configuration, files and brokers",
 }
+"""The help of each module of `commands`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = command.CommandParser(
+    parser = CommandParser(
         prog=PROGRAM,
         description="Publish probe results to the first broker that takes them.",
         epilog=EXAMPLES,
-        parents=[command.common_options()],
+        parents=[common_options()],
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
-    commands = subcommands(parser, "command")
+    commands: Any = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog=PROGRAM, parser_class=_Command
+    )
     for name, text in COMMANDS.items():
-        commands.add_parser(name, help=text, options=_late(name, "add_options"))
-    return command.run(PROGRAM, parser, argv, lambda args: _late(args.command, "handle")(args))
+        commands.add_parser(name, help=text, module=name)
+    return run(PROGRAM, parser, argv, lambda args: int(args.handler(args)))
 
 
-def _late(name: str, function: str) -> Any:
-    """A function of a command's module, which is imported when it is called: most never are."""
+class _Command(CommandParser):
+    """A command whose module is imported, and whose options are made, when it is called."""
 
-    def call(argument: object) -> Any:
-        module = __import__(f"sam_pipeline.publisher.commands.{name}", fromlist=[function])
-        return getattr(module, function)(argument)
+    def __init__(self, module: str, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self._module = module
 
-    return call
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        module = import_module(f"sam_pipeline.publisher.commands.{self._module}")
+        module.add_options(self)
+        self._add_container_actions(common_options())
+        self.set_defaults(handler=module.handle)
+        return super().parse_known_args(args, namespace)
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked: that takes longer than a whole publishing."""
+    """Looks up the version only when asked to: that takes longer than publishing a result."""
 
     def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)

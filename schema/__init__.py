@@ -1,1 +1,1 @@
-"""What both ends of the wire agree on: records, messages, broker URLs, the spool on disk."""
+"""Shared by both ends of the wire: records, messages, broker URLs, the spool on disk."""

@@ -11,7 +11,7 @@ T = TypeVar("T")
 def chunks(
     items: Iterable[T], size_of: Callable[[T], int], max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Lists of at most `max_items` items and `max_bytes`; a larger item has a list of its own.
+    """Lists of at most `max_items` items and `max_bytes`; a larger item gets a list of its own.
 
     A full list is yielded before the next item is read.
     """

@@ -1,11 +1,11 @@
-"""The base of all errors that are reported to people.
+"""The errors that are reported to users.
 
 SamError                 one line on stderr and `exit_code`, no traceback
-├── ConfigError          the configuration is bad: all its problems at once
+├── ConfigError          the configuration is bad; has all its problems
 ├── RecordRefused        one record can never be loaded (normalise)
-│   └── MessageRefused   a message can't be loaded, whatever its records are (decode)
+│   └── MessageRefused   a message can't be loaded, whatever its records (decode)
 ├── SpoolError           the directory queue can't be used
-│   └── DamagedElement   one element of it can't be read
+│   └── DamagedElement   one element can't be read; the others can
 └── …                    the `errors.py` of each room
 """
 
@@ -22,13 +22,13 @@ CONFIG = 78
 
 
 class SamError(Exception):
-    """An error that a person can act on; the program ends with its `exit_code`."""
+    """An error that a user can act on; the program exits with its `exit_code`."""
 
     exit_code = BUG
 
 
 class ConfigError(SamError):
-    """Bad configuration; `problems` has one line per problem, with its place."""
+    """Bad configuration; one line per problem: `sam.toml:7: [publisher] spool: …`."""
 
     exit_code = CONFIG
 
@@ -40,7 +40,7 @@ class ConfigError(SamError):
 class RecordRefused(SamError):
     """A record that can never be loaded.
 
-    `reason` is a short word for tables and rules ("bad-status"), `text` a sentence for people.
+    `reason` is a keyword for tables and rules ("bad-status"), `text` a sentence for users.
     """
 
     exit_code = BAD_DATA
@@ -52,7 +52,7 @@ class RecordRefused(SamError):
 
 
 class MessageRefused(RecordRefused):
-    """A whole message that can't be loaded as it is: a limit, or a header that makes no sense."""
+    """A message that can't be loaded as a whole: it exceeds a limit, or a header is invalid."""
 
 
 class SpoolError(SamError):
@@ -66,4 +66,4 @@ class SpoolError(SamError):
 
 
 class DamagedElement(SpoolError):
-    """One element holds no message; the others are not affected."""
+    """One element does not contain a message; the others are not affected."""

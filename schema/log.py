@@ -1,6 +1,6 @@
-"""A logger that is imported when it is first used.
+"""Loggers that import `logging` when they first log.
 
-`import logging` takes longer than a small program's own work, and most calls log nothing.
+Most calls of `sam-publish` log nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def lazy_logger(name: str) -> Logger:
 
 
 def when_first_used(set_up: Callable[[], None]) -> None:
-    """Have logging set up just before a lazy logger first logs."""
+    """Call `set_up` just before the first line is logged by a lazy logger."""
     _set_up[:] = [set_up]
 
 

@@ -14,9 +14,9 @@ _DAY = r"\d{4}-\d\d-\d\d"
 
 
 def parse_time(text: str) -> datetime:
-    """The moment `text` names, in UTC, whole seconds (a fraction is cut).
+    """The time in UTC, in whole seconds (a fraction is cut off).
 
-    Read: ISO 8601 with `T` or one blank, with `Z`, an offset or no zone (then UTC), or epoch
+    Accepts ISO 8601 with `T` or one blank, `Z`, an offset or no zone (then UTC), and epoch
     seconds.
 
     Raises:

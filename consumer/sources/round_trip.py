@@ -17,7 +17,7 @@ from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import MAX_BODY_BYTES, RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
@@ -36,7 +36,7 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     try:
         ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
     except OSError as error:
-        yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {words_of(error)}")
+        yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {error_text(error)}")
         return
     for ip in sorted(ips):
         for subscription in settings.subscriptions:

@@ -12,7 +12,7 @@ from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import start_worker
 from sam_pipeline.consumer.sources.stomp_link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 
@@ -69,7 +69,7 @@ class StompSource:
         try:
             addresses = self._resolve(self._broker.host, self._broker.port)
         except OSError as error:
-            trouble = words_of(error)
+            trouble = error_text(error)
             if trouble != self._trouble and not self._links:
                 logger.warning("broker %s: %s; trying again", self.name, trouble)
             self._trouble = trouble

@@ -14,7 +14,7 @@ from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.net.tls import TlsFiles, secure
@@ -56,7 +56,7 @@ class StompSettings:
             channel = connect(*address, Deadline.after(CONNECT_S))
             return secure(channel, broker, self.tls_files) if broker.tls else channel
         except (OSError, ConfigError) as error:
-            raise SessionLost(words_of(error)) from error
+            raise SessionLost(error_text(error)) from error
 
 
 class StompLink:

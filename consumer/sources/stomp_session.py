@@ -22,7 +22,7 @@ from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.channel import Channel, words_of
+from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import Frame, encode
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
@@ -138,7 +138,7 @@ class ConsumingSession(StompSession):
                 try:
                     self.receive(Deadline.after(self._reply_s))
                 except TimeoutError as error:  # a part of a TLS record, and no more
-                    raise self.lose(words_of(error)) from error
+                    raise self.lose(error_text(error)) from error
             elif not self._acks:  # wait a little for bytes, or for acks to send
                 self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
             if self._loss:

@@ -1,1 +1,1 @@
-"""One broker each: how a kind of broker takes messages."""
+"""The kinds of brokers: how each takes messages."""

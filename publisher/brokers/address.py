@@ -1,4 +1,4 @@
-"""From broker URLs to addresses: a name that resolves to many is many brokers."""
+"""From broker URLs to addresses: a name with several addresses is several brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sam_pipeline.schema.net.resolver import Resolver
 
 
 class BrokerAddress(NamedTuple):
-    """One place where a broker is reached: an IP address, or the directory of a spool."""
+    """One way to reach a broker: an IP address, or the directory of a spool."""
 
     broker: Broker
     ip: str = ""
@@ -22,17 +22,17 @@ class BrokerAddress(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str, int, str]:
-        """Equal for a broker that is reached by two names."""
+        """Equal for two names of the same broker."""
         return (self.broker.scheme, self.ip or self.broker.host, self.broker.port, self.broker.path)
 
 
 def addresses_of(
     broker: Broker, deadline: Deadline, via_proxy: bool = False
 ) -> list[BrokerAddress]:
-    """All addresses of a broker; one without an IP where a proxy resolves the name.
+    """All addresses of a broker; a single one without an IP if a proxy resolves the name.
 
     Raises:
-        BrokerUnavailable: its name does not resolve, or not in time.
+        BrokerUnavailable: the name does not resolve, or not in time.
     """
     if broker.kind == SPOOL or via_proxy:
         return [BrokerAddress(broker)]

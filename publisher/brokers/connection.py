@@ -6,17 +6,17 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 
 
 def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
     """A connection to the broker: direct or through the proxy, with TLS where its URL says so.
 
-    A proxy gets absolute URIs from plain-http kinds (`Channel.forwarded`), else a CONNECT.
+    A proxy forwards plain-HTTP requests (`Channel.forwarded`); all else goes through CONNECT.
 
     Raises:
-        BrokerUnavailable: its reason holds no secret.
+        BrokerUnavailable: the reason contains no secret.
     """
     broker = address.broker
     proxy = config.proxy_for(broker)
@@ -32,5 +32,5 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
 
             channel = secure(channel, broker, config.tls_files)
     except (OSError, ConfigError) as error:
-        raise BrokerUnavailable(address, words_of(error)) from error
+        raise BrokerUnavailable(address, error_text(error)) from error
     return channel

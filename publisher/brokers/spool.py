@@ -1,6 +1,6 @@
-"""A directory queue as the broker: confirmed when the element is on disk.
+"""A directory queue as a broker: a message is confirmed once it is on disk.
 
-It has the bounds of the spool; a full one is a broker that is not available.
+The limits are those of the spool; a full queue is an unavailable broker.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """Write an element, read it and take it out again."""
+    """Write an element, read it back and remove it."""
     queue = DirectoryQueue(address.broker.path)
     try:
         name = BoundedSpool(queue.path, config).add(message)
         if not queue.lock(name):
-            return "confirmed, and taken by a reader at once"
+            return "confirmed, and read by another process at once"
         came_back = queue.read(name)
         queue.remove(name)
     except SpoolError as error:
         raise BrokerUnavailable(address, str(error)) from error
     if came_back != message:
-        raise BrokerUnavailable(address, f"element {name} was read as another message")
+        raise BrokerUnavailable(address, f"element {name} was read back as a different message")
     return "round trip"
 
 
 class SpoolTransport:
-    """Writes all messages, whatever the deadline: the alternative to this disk is another."""
+    """Writes all messages even after the deadline: giving up would only mean spooling them."""
 
     meanwhile = staticmethod(nothing_else)
 
@@ -64,4 +64,4 @@ class SpoolTransport:
             raise BrokerUnavailable(self._address, str(error)) from error
 
     def close(self) -> None:
-        """Nothing is open between two elements."""
+        """Nothing to close: no file stays open between two elements."""

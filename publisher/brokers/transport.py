@@ -1,4 +1,4 @@
-"""The seam to the kinds of brokers: each kind is one module and one row of KINDS."""
+"""The interface to the kinds of brokers; each kind is a module, listed in KINDS."""
 
 from __future__ import annotations
 
@@ -27,35 +27,38 @@ KINDS = {
     AMS: "sam_pipeline.publisher.brokers.rest.ams",
     SPOOL: "sam_pipeline.publisher.brokers.spool",
 }
-"""The module of each kind; imported when first used, because starting quickly matters."""
+"""The module of each kind; imported when first used, for a quick start."""
 
 Outcome = tuple[int, Optional[MessageRejected]]
 
 
 def nothing_else() -> bool:
-    """The work of a process that only waits."""
+    """For a transport whose owner has no other work: there is nothing to do."""
     return False
 
 
 class Transport(Protocol):
-    """An open way to one broker."""
+    """An open connection to one broker."""
 
     meanwhile: Callable[[], bool]
-    """A piece of work to do while the broker is at work; False: there is none. Not all do it."""
+    """Does a piece of other work while the broker works; returns False if there is none.
+
+    Some transports never call it.
+    """
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         """The position of each message as the broker confirms it, in any order.
 
         Raises:
-            MessageRejected: one of them; the transport is good for the others.
-            BrokerUnavailable: what was not confirmed until now is not.
+            MessageRejected: the broker refused one message; the transport still works.
+            BrokerUnavailable: the other messages are not confirmed, and will not be.
         """
 
     def close(self) -> None: ...
 
 
 class BrokerKind(Protocol):
-    """What the module of a kind offers."""
+    """The functions in the module of a kind."""
 
     def connect(
         self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
@@ -63,14 +66,14 @@ class BrokerKind(Protocol):
         """Raises BrokerUnavailable."""
 
     def preview(self, broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-        """Exactly what would be handed over, but for secrets."""
+        """The exact bytes that would be sent, with secrets hidden."""
 
     def round_trip(
         self, address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
     ) -> str:
-        """Send a check message and see it come back, as far as the broker lets a publisher look.
+        """Send a check message and read it back, as far as a publisher may; say what was proven.
 
-        The text says what was proven. Raises BrokerUnavailable and MessageRejected.
+        Raises BrokerUnavailable and MessageRejected.
         """
 
 
@@ -81,19 +84,19 @@ def kind_of(broker: Broker) -> BrokerKind:
 def outcomes(
     transport: Transport, messages: Sequence[Message], deadline: Deadline
 ) -> Iterator[Outcome]:
-    """Each message's position, with None as it is confirmed, or with its rejection.
+    """The position of each message with None once it is confirmed, or with its rejection.
 
     Raises:
-        BrokerUnavailable: nothing is known of the messages without an outcome.
+        BrokerUnavailable: messages without an outcome may or may not have arrived.
     """
     waiting = list(range(len(messages)))
     while waiting:
         settled = set()
         try:
-            for at in transport.send([messages[position] for position in waiting], deadline):
-                settled.add(at)
-                yield waiting[at], None
+            for index in transport.send([messages[position] for position in waiting], deadline):
+                settled.add(index)
+                yield waiting[index], None
         except MessageRejected as rejection:
             settled.add(rejection.position)
             yield waiting[rejection.position], rejection
-        waiting = [position for at, position in enumerate(waiting) if at not in settled]
+        waiting = [position for index, position in enumerate(waiting) if index not in settled]

@@ -1,10 +1,10 @@
-"""The way through a proxy: to it alone for plain HTTP, else by CONNECT to the broker."""
+"""Connections through an HTTP proxy: plain HTTP is forwarded by it, the rest goes by CONNECT."""
 
 from __future__ import annotations
 
 from sam_pipeline.publisher.settings.proxy import Proxy
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
-from sam_pipeline.schema.net.channel import Channel, connect, words_of
+from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 
@@ -14,40 +14,38 @@ LOGIN = b"proxy-authenticate"
 
 
 def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
-    """A channel to the broker; to the proxy itself, which is `forwarded`, for plain HTTP.
+    """A channel through the proxy to the broker, or for plain HTTP to the proxy (`forwarded`).
+
+    The addresses of the proxy are tried in order, each in its share of the time.
 
     Raises:
-        OSError: its words name the proxy.
+        OSError: its message names the proxy.
     """
     try:
-        channel = _connect_to(proxy, deadline)
+        ips = Resolver().ips_of(proxy.host, proxy.port, deadline)
+        for position, ip in enumerate(ips, 1):
+            try:
+                channel = connect(ip, proxy.port, deadline.share(len(ips) - position + 1))
+                break
+            except OSError:
+                if position == len(ips):
+                    raise
     except OSError as error:
-        raise OSError(f"{proxy}: {words_of(error)}") from error
+        raise OSError(f"{proxy}: {error_text(error)}") from error
+    channel.deadline = deadline
     if broker.kind != STOMP and not broker.tls:
         channel.proxy = proxy
         return channel
     try:
-        _pass_through(channel, proxy, broker)
+        _ask_to_connect(channel, proxy, broker)
     except BaseException:
         channel.close()
         raise
     return channel
 
 
-def _connect_to(proxy: Proxy, deadline: Deadline) -> Channel:
-    """The first of its addresses that answers, each in its share of the time."""
-    ips = Resolver().ips_of(proxy.host, proxy.port, deadline)
-    for later in range(len(ips) - 1, 0, -1):
-        try:
-            channel = connect(ips[-1 - later], proxy.port, deadline.share(later + 1))
-        except OSError:
-            continue
-        channel.deadline = deadline
-        return channel
-    return connect(ips[-1], proxy.port, deadline)
-
-
-def _pass_through(channel: Channel, proxy: Proxy, broker: Broker) -> None:
+def _ask_to_connect(channel: Channel, proxy: Proxy, broker: Broker) -> None:
+    """Send CONNECT and read the answer, after which the bytes are the broker's."""
     lines = [f"CONNECT {broker.netloc} HTTP/1.1", f"Host: {broker.netloc}"]
     lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
     try:
@@ -60,7 +58,7 @@ def _pass_through(channel: Channel, proxy: Proxy, broker: Broker) -> None:
             answer += data
         head, end, rest = answer.partition(END)
     except OSError as error:
-        raise OSError(f"{proxy}: {words_of(error)}") from error
+        raise OSError(f"{proxy}: {error_text(error)}") from error
     line, *fields = head.split(b"\r\n")
     version, _, rest_of_line = line.decode("latin-1").partition(" ")
     code, _, reason = rest_of_line.partition(" ")
@@ -70,7 +68,7 @@ def _pass_through(channel: Channel, proxy: Proxy, broker: Broker) -> None:
         raise OSError(f"{proxy}: its answer to CONNECT is not HTTP")
     if not 200 <= status < 300:
         pairs = (field.partition(b":") for field in fields)
-        wanted = [v.strip().decode("latin-1") for k, _, v in pairs if k.strip().lower() == LOGIN]
-        raise OSError(proxy.refusal(status, reason, ", ".join(wanted)))
+        schemes = [v.strip().decode("latin-1") for k, _, v in pairs if k.strip().lower() == LOGIN]
+        raise OSError(proxy.refusal(status, reason, ", ".join(schemes)))
     if rest:  # a broker never speaks first
-        raise OSError(f"{proxy}: it sends more than its answer to CONNECT")
+        raise OSError(f"{proxy}: it sent more than its answer to CONNECT")

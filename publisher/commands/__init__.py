@@ -1,1 +1,1 @@
-"""What a person types: one module per subcommand of sam-publish."""
+"""The subcommands of sam-publish, one module each."""

@@ -1,16 +1,8 @@
-"""The options that commands of sam-publish share, and parsers that are made when needed."""
+"""The options that several commands of sam-publish share."""
 
 from __future__ import annotations
 
 import argparse
-
-from sam_pipeline.schema.program.command import CommandParser, common_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    AddOptions = Callable[[argparse.ArgumentParser], None]
 
 PROGRAM = "sam-publish"
 
@@ -29,96 +21,91 @@ RECORD_KEYS = {
     "timestamp": "timestamp",
     "gathered_at": "gatheredAt",
 }
-"""The key of a record that each option fills."""
+"""The key of a record that each option sets."""
 
 
-class _LateParser:
-    """The parser of a command, made when it is asked for anything: one of them is."""
-
-    def __init__(self, options: AddOptions = lambda _: None, **keywords: Any) -> None:
-        self._options = options
-        self._keywords = keywords
-        self._made: CommandParser | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        if self._made is None:
-            self._made = CommandParser(**self._keywords)
-            self._options(self._made)
-            self._made._add_container_actions(common_options())
-        return getattr(self._made, name)
-
-
-def subcommands(parser: argparse.ArgumentParser, name: str) -> Any:
-    return parser.add_subparsers(
-        dest=name,
-        required=True,
-        metavar=name.upper(),
-        prog=parser.prog,  # else argparse formats a whole usage text to find it
-        parser_class=_LateParser,
+def add_record_options(parser: argparse.ArgumentParser) -> None:
+    """The optional keys of a record."""
+    parser.add_argument("--uri", help="URI of the service; its host replaces --host")
+    parser.add_argument("--site", metavar="NAME", help="site of the service")
+    parser.add_argument("--vo", metavar="NAME", help="VO on whose behalf the service was tested")
+    parser.add_argument("--fqan", help="VO role used for the test")
+    parser.add_argument(
+        "--gathered-at", metavar="HOST", help="host that ran the test (default: this host)"
     )
 
 
-def add_optional_keys(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--uri", help="of the service; its host counts then")
-    parser.add_argument("--site")
-    parser.add_argument("--vo")
-    parser.add_argument("--fqan", help="VO role")
-    parser.add_argument("--gathered-at", metavar="HOST", help="that measured (default: this host)")
-
-
-def add_where(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where to publish")
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Where to publish, and how long that may take."""
+    group = parser.add_argument_group("broker options")
     group.add_argument(
         "--broker",
         dest="brokers",
         action="append",
-        type=_broker,
+        type=broker_argument,
         metavar="URL",
-        help="such as stomp+ssl://HOST or spool:///PATH; repeat to fall back to the next",
+        help="publish to this broker, such as stomp+ssl://HOST or spool:///PATH; repeat the "
+        "option to add brokers that are tried next",
     )
     group.add_argument(
         "--timeout",
         dest="timeout_s",
-        type=seconds,
+        type=seconds_argument,
         metavar="S",
-        help="of the publishing in total, of a drain for each step (default: 10)",
+        help="time limit in seconds for publishing, or for each batch of a drain (default: 10)",
     )
 
 
-def add_how(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what to publish as, and what if no broker takes it")
+def add_message_options(parser: argparse.ArgumentParser) -> None:
+    """What the messages look like, and what happens if no broker takes them."""
+    group = parser.add_argument_group("message options")
     group.add_argument(
-        "--class", dest="message_class", metavar="NAME", help="default: metricOutput"
+        "--class",
+        dest="message_class",
+        metavar="NAME",
+        help="class of the messages (default: metricOutput)",
     )
-    group.add_argument("--destination", help="default: /topic/grid.probe.CLASS")
+    group.add_argument(
+        "--destination",
+        metavar="NAME",
+        help="topic or queue (default: /topic/grid.probe.CLASS)",
+    )
     group.add_argument(
         "--header",
         dest="headers",
         action="append",
-        type=_header,
+        type=header_argument,
         default=[],
         metavar="K=V",
-        help="of the message, repeatable",
+        help="add a header to the messages; may be repeated",
     )
-    keep = group.add_mutually_exclusive_group()
-    keep.add_argument("--no-spool", action="store_true", help="fail (exit code 69), keep nothing")
-    keep.add_argument("--require-broker", action="store_true", help="spool, but exit with 75")
+    fallback = group.add_mutually_exclusive_group()
+    fallback.add_argument(
+        "--no-spool", action="store_true", help="if no broker takes a message, exit with 69"
+    )
+    fallback.add_argument(
+        "--require-broker",
+        action="store_true",
+        help="if no broker takes a message, spool it and exit with 75",
+    )
     group.add_argument(
-        "--dry-run", action="store_true", help="print exactly what would be sent, and send nothing"
+        "--dry-run", action="store_true", help="print the messages as they would be sent, and exit"
     )
 
 
-def _broker(url: str) -> str:
+def broker_argument(text: str) -> str:
+    """The argparse `type` of a broker URL."""
     from sam_pipeline.schema.net.broker_url import parse_broker
 
     try:
-        parse_broker(url)
+        parse_broker(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return url
+    return text
 
 
-def seconds(text: str) -> float:
+def seconds_argument(text: str) -> float:
+    """The argparse `type` of a number of seconds above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -128,14 +115,15 @@ def seconds(text: str) -> float:
     return number
 
 
-def _header(text: str) -> tuple[str, str]:
+def header_argument(text: str) -> tuple[str, str]:
+    """The argparse `type` of a message header, `NAME=VALUE`."""
     from sam_pipeline.publisher.brokers.stomp.headers import OURS, belongs_to_broker, is_header_name
 
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     if belongs_to_broker(name):
-        raise argparse.ArgumentTypeError(f"{name} means something to brokers: choose another name")
+        raise argparse.ArgumentTypeError(f"{name} is reserved by brokers: choose another name")
     if name.lower() in OURS:
-        raise argparse.ArgumentTypeError(f"{name} is written by {PROGRAM} itself")
+        raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself")
     return name, value

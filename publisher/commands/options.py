@@ -1,11 +1,12 @@
-"""What the options of the command line say of the configuration and of a record."""
+"""From the options of the command line to a configuration, headers and a record."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import RECORD_KEYS
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, load_config
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from typing import Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def config_of(args: argparse.Namespace) -> PublisherConfig:
-    """The configuration under the options of the command line.
+    """The configuration, with the options that were given.
 
     Raises:
         ConfigError: all problems at once.
@@ -24,7 +25,7 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
-    """By the fields of the configuration; None where the command line says nothing."""
+    """The options that set fields of the configuration, by field; None if not given."""
     names = ("brokers", "timeout_s", "message_class", "destination")
     flags = {name: getattr(args, name, None) for name in names}
     if flags["brokers"]:
@@ -34,11 +35,11 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def headers_of(args: argparse.Namespace, config: PublisherConfig) -> dict[str, str]:
-    """What every message of the call carries beside its own."""
+    """The destination and the headers of all messages of this call."""
     return {DESTINATION: config.destination_of(config.message_class), **dict(args.headers)}
 
 
 def record_of(args: argparse.Namespace) -> Record:
-    """What the options say of the one record."""
-    given = {key: getattr(args, option, None) for option, key in RECORD_KEYS.items()}
-    return {key: value for key, value in given.items() if value is not None}
+    """The record, with only the keys whose options were given."""
+    values = {key: getattr(args, option, None) for option, key in RECORD_KEYS.items()}
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,9 +1,10 @@
-"""The last step of what publishes: send, say what was sent where, and choose the exit code."""
+"""Publish the messages of a command, report where each went, and choose the exit code."""
 
 from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
@@ -13,7 +14,6 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER
 from sam_pipeline.schema.program.wording import plural
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,39 +24,43 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
 
-FEW = 10
-"""Up to this many messages get a line each; of more only the totals are printed."""
+MAX_LISTED = 10
+"""The text report lists at most this many messages one by one; of more it prints the totals."""
 
 BATCH_BYTES = 4 * 1024 * 1024
+
+PREPOSITION = {"published": "to", "spooled": "in"}
 
 
 def publish_and_report(
     messages: Iterable[Message],
     config: PublisherConfig,
     args: argparse.Namespace,
-    refused: Sequence[RefusedRecord] = (),
-    say: Callable[[str], object] = print,
+    print_line: Callable[[str], object] = print,
     output: BinaryIO | None = None,
+    refused: Sequence[RefusedRecord] = (),
 ) -> int:
-    """Publish while the messages come, say what was sent where, and give the exit code.
+    """Publish the messages while they are read, report where they went, return the exit code.
 
-    `refused` may grow while they come. A dry run only prints what would be sent, to `output`.
+    Args:
+        output: gets the messages of a dry run (default: standard output).
+        refused: grows while the messages are read.
 
     Raises:
-        NoBrokerTookIt: after what was sent is said.
+        NoBrokerTookIt: some messages are lost; raised after the report on the others.
     """
     if args.dry_run:
-        # Exactly what the first broker, or else the spool, would get.
+        # Exactly the bytes for the first broker, or for the spool if there is none.
         from sam_pipeline.publisher.brokers.transport import kind_of
         from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 
         broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
-        preview = kind_of(broker).preview
+        kind = kind_of(broker)
         for message in messages:
-            shown = preview(broker, config, config.addressed(message))
-            (output or sys.stdout.buffer).write(shown)
+            preview = kind.preview(broker, config, config.addressed(message))
+            (output or sys.stdout.buffer).write(preview)
         return BAD_DATA if refused else OK
-    report = Report(config, args.json)
+    report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failure: NoBrokerTookIt | None = None
     remaining = iter(messages)
     meanwhile = messages.work if isinstance(messages, ReadAhead) else None
@@ -79,12 +83,12 @@ def publish_and_report(
     if args.json:
         from sam_pipeline.schema.program.command import to_json
 
-        say(to_json(report.document(refused)))
+        print_line(to_json(report.document(refused)))
     else:
         for line in report.lines():
-            say(line)
+            print_line(line)
     if failure:
-        sys.stdout.flush()  # what was sent is shown before what was not
+        sys.stdout.flush()  # before the error on stderr
         raise failure
     if config.require_broker and report.spooled:
         return TRY_LATER
@@ -92,56 +96,59 @@ def publish_and_report(
 
 
 class Report:
-    """What was sent where: each message of a few, or as JSON; else the totals."""
+    """Where the messages went: the first `max_listed` one by one, all of them as totals."""
 
-    def __init__(self, config: PublisherConfig, in_full: bool) -> None:
+    def __init__(self, config: PublisherConfig, max_listed: int) -> None:
         self._spool = str(config.spool)
-        self._most = sys.maxsize if in_full else FEW
-        self._items: list[dict[str, Any]] = []
+        self._max_listed = max_listed
+        self._listed: list[dict[str, Any]] = []
         self._totals: dict[tuple[str, str], list[int]] = {}
-        self._failures: dict[str, str] = {}
+        """Messages and records, by outcome and place."""
+        self._unavailable: dict[str, str] = {}
+        """The reason, by broker."""
         self.rejected: list[dict[str, Any]] = []
         self.total = 0
         self.spooled = 0
         self.drained = 0
         self.elapsed_s = 0.0
-        """Of publishing; the time in which nothing was done but read is not counted."""
+        """Time spent publishing; time spent only reading does not count."""
 
     def add(self, publication: Publication) -> None:
-        """What became of the next messages."""
-        last, place = None, ""
+        """Add the next messages."""
+        previous, place = None, ""
         for message, address in publication.receipts:
-            if address is not last:  # nearly all of them are the same
-                last, place = address, str(address)
-            self._placed(message, "published", place)
+            if address is not previous:  # nearly all of them are the same
+                previous, place = address, str(address)
+            self._add_message(message, "published", place)
         for message in publication.spooled:
-            self._placed(message, "spooled", self._spool)
+            self._add_message(message, "spooled", self._spool)
         self.spooled += len(publication.spooled)
         for message, address, reason in publication.rejections:
             rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
             self.rejected.append(rejected)
-        for failure in publication.failures:  # each broker once
-            self._failures.setdefault(failure.broker, failure.reason)
+        for failure in publication.failures:
+            self._unavailable.setdefault(failure.broker, failure.reason)
 
     def lines(self) -> Iterator[str]:
-        if self.total <= FEW:
-            for item in self._items:
+        """The report as text."""
+        if self.total <= self._max_listed:
+            for item in self._listed:
                 outcome, count = item["outcome"], item["records"]
                 size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
-                what = f"{item['message_id']} ({item['message_class']}, {size})"
-                where = f"{_preposition(outcome)} {item['place']} for {item['destination']}"
-                yield f"{outcome} {what} {where}"
+                message = f"{item['message_id']} ({item['message_class']}, {size})"
+                place = f"{PREPOSITION[outcome]} {item['place']}"
+                yield f"{outcome} {message} {place} for {item['destination']}"
             return
-        for (verb, place), (messages, records) in self._totals.items():
-            counted = f"{messages} messages ({plural(records, 'record')})"
-            yield f"{verb} {counted} {_preposition(verb)} {place} in {self.elapsed_s:.1f} s"
+        for (outcome, place), (messages, records) in self._totals.items():
+            counts = f"{messages} messages ({plural(records, 'record')})"
+            yield f"{outcome} {counts} {PREPOSITION[outcome]} {place} in {self.elapsed_s:.1f} s"
 
     def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
-        """The same and more, for programs."""
+        """The report as JSON, with more details."""
         return {
             "messages": [
                 {key: value for key, value in item.items() if key != "size_bytes"}
-                for item in self._items
+                for item in self._listed
             ],
             "rejected": self.rejected,
             "refused_records": [
@@ -149,32 +156,28 @@ class Report:
                 for item in refused
             ],
             "unavailable": [
-                {"broker": broker, "reason": reason} for broker, reason in self._failures.items()
+                {"broker": broker, "reason": reason} for broker, reason in self._unavailable.items()
             ],
             "drained": self.drained,
             "elapsed_s": round(self.elapsed_s, 3),
         }
 
-    def _placed(self, message: Message, verb: str, place: str) -> None:
+    def _add_message(self, message: Message, outcome: str, place: str) -> None:
         self.total += 1
         count = message.record_count
-        total = self._totals.setdefault((verb, place), [0, 0])
+        total = self._totals.setdefault((outcome, place), [0, 0])
         total[0] += 1
         total[1] += count or 0
-        if self.total > self._most:
+        if self.total > self._max_listed:
             return
-        self._items.append(
+        self._listed.append(
             {
                 "message_id": message.message_id,
                 "message_class": message.message_class,
                 "records": count,
                 "size_bytes": len(message.body),
                 "destination": message.headers[DESTINATION],
-                "outcome": verb,
+                "outcome": outcome,
                 "place": place,
             }
         )
-
-
-def _preposition(verb: str) -> str:
-    return "to" if verb == "published" else "in"

@@ -1,10 +1,15 @@
-"""`sam-publish result`: publish the one record that the options describe."""
+"""`sam-publish result`: publish one record, made from the options."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.commands.arguments import add_how, add_optional_keys, add_where
+from sam_pipeline.publisher.commands.arguments import (
+    add_broker_options,
+    add_message_options,
+    add_record_options,
+)
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.probe.host_name import this_host
@@ -12,7 +17,6 @@ from sam_pipeline.schema.messages.message import pack
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
+DESCRIPTION = "Publish one metric result."
 EXAMPLES = """\
 examples:
   sam-publish result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE
@@ -29,18 +34,22 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EXAMPLES
-    parser.add_argument("--metric", required=True, metavar="NAME")
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.add_argument("--metric", required=True, metavar="NAME", help="name of the metric")
     parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
-    parser.add_argument("--host", required=True, help="that was measured")
-    parser.add_argument("--flavour", required=True, help="of the service there, such as CE")
-    parser.add_argument("--summary", metavar="TEXT", help="one line")
-    parser.add_argument("--details", metavar="TEXT", help="many lines; `-`: standard input")
-    parser.add_argument("--performance-data", metavar="TEXT")
-    add_optional_keys(parser)
-    parser.add_argument("--timestamp", metavar="TIME", help="of the measurement (default: now)")
-    add_where(parser)
-    add_how(parser)
+    parser.add_argument("--host", required=True, help="host of the tested service")
+    parser.add_argument("--flavour", required=True, help="flavour of the service, such as CE")
+    parser.add_argument("--summary", metavar="TEXT", help="the result in one line")
+    parser.add_argument(
+        "--details", metavar="TEXT", help="any number of lines; `-` reads standard input"
+    )
+    parser.add_argument(
+        "--performance-data", metavar="TEXT", help="such as `load1=0.4;9;12 load5=0.3`"
+    )
+    add_record_options(parser)
+    parser.add_argument("--timestamp", metavar="TIME", help="time of the test (default: now)")
+    add_broker_options(parser)
+    add_message_options(parser)
 
 
 def handle(args: argparse.Namespace) -> int:
@@ -52,7 +61,7 @@ def handle(args: argparse.Namespace) -> int:
 
 
 def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespace) -> list[Message]:
-    """The record as it travels: of now and this host, unless it says otherwise.
+    """The messages of a record; its time is now and its host this one, unless it has others.
 
     Raises:
         RecordRefused: it can never be loaded.
@@ -62,6 +71,6 @@ def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespac
     now = datetime.now(timezone.utc)
     record.setdefault("timestamp", format_time(now))
     if "gatheredAt" not in record:
-        record["gatheredAt"] = this_host()  # which may have to ask DNS
+        record["gatheredAt"] = this_host()  # may have to ask DNS
     rows = normalise(record, config.message_class, {}, now)
     return list(pack(rows, config.message_class, headers=headers_of(args, config)))

@@ -1,4 +1,4 @@
-"""`sam-publish run`: run a monitoring plugin and publish what it found."""
+"""`sam-publish run`: run a monitoring plugin and publish its result."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import (
     PROGRAM,
-    add_how,
-    add_optional_keys,
-    add_where,
-    seconds,
+    add_broker_options,
+    add_message_options,
+    add_record_options,
+    seconds_argument,
 )
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.commands.options import record_of as record_of_options
@@ -28,22 +28,21 @@ from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
     import argparse
-    from types import FrameType
 
     from sam_pipeline.schema.records.text import Record
 
 READER_PATIENCE_S = 5.0
-"""How long a reader of our output may take for a piece of it."""
+"""How long a reader of our output may take to read a chunk (s)."""
 
 logger = lazy_logger(__name__)
 
 DESCRIPTION = """\
-Run a monitoring plugin and publish what it found. Its output and exit code are passed on
-unchanged; everything else is said on standard error.
+Run a monitoring plugin and publish its result. Its output and exit code are passed on unchanged;
+all other messages are written to standard error.
 
 Exit codes 0 to 3 are OK, WARNING, CRITICAL and UNKNOWN. A plugin that takes too long is killed
-with its whole process group. That, death by a signal, any other exit code, output that is not
-UTF-8 or above 1 MB are published as UNKNOWN, with the reason.
+with its whole process group. A plugin that is killed, ends with any other exit code, or writes
+output that is not UTF-8 or larger than 1 MB is published as UNKNOWN, with the reason.
 """
 EXAMPLES = """\
 examples:
@@ -57,31 +56,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.usage = f"{PROGRAM} run [options] -- PLUGIN [ARGS...]"
     parser.add_argument(
-        "--metric", metavar="NAME", help="default: org.nagios.FILE, after the plugin's file"
+        "--metric", metavar="NAME", help="name of the metric (default: org.nagios.PLUGIN)"
     )
-    parser.add_argument("--host", help="that is measured (default: this host)")
-    parser.add_argument("--flavour", default="Host", help="of the service there (default: Host)")
-    add_optional_keys(parser)
+    parser.add_argument("--host", help="host of the tested service (default: this host)")
+    parser.add_argument("--flavour", default="Host", help="flavour of the service (default: Host)")
+    add_record_options(parser)
     parser.add_argument(
-        "--plugin-timeout", type=seconds, default=60.0, metavar="S", help="default: 60"
+        "--plugin-timeout",
+        type=seconds_argument,
+        default=60.0,
+        metavar="S",
+        help="time limit in seconds for the plugin (default: 60)",
     )
     parser.add_argument(
         "--publish-failure",
         choices=["keep", "unknown"],
         default="keep",
-        help="where neither a broker nor the spool took the result: keep the plugin's exit code "
-        "(default), or end with 3, unknown",
+        help="exit code if neither a broker nor the spool took the result: that of the plugin "
+        "(keep, the default), or 3 (unknown)",
     )
-    parser.add_argument("plugin", nargs="+", metavar="PLUGIN", help="with its arguments, after --")
-    add_where(parser)
-    add_how(parser)
+    parser.add_argument("plugin", nargs="+", metavar="PLUGIN", help="the plugin and its arguments")
+    add_broker_options(parser)
+    add_message_options(parser)
 
 
 def handle(args: argparse.Namespace) -> int:
-    """The plugin's exit code, whatever becomes of its result."""
-    signal.signal(signal.SIGTERM, _leave)
-    run = run_plugin(args.plugin, args.plugin_timeout, _pass_on)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # publishing the result soon ends
+    """Return the exit code of the plugin, whether or not its result could be published."""
+    # Through the blocks that kill the plugin, which dying by the signal would skip.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    run = run_plugin(args.plugin, args.plugin_timeout, pass_on)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # publishing has its own time limit
     name = Path(args.plugin[0]).name
     if run.trouble:
         logger.warning("%s %s", name, run.trouble)
@@ -90,23 +94,18 @@ def handle(args: argparse.Namespace) -> int:
     try:
         config = config_of(args)
         messages = messages_of(record, config, args)
-        publish_and_report(messages, config, args, say=logger.info, output=sys.stderr.buffer)
+        publish_and_report(messages, config, args, logger.info, sys.stderr.buffer)
     except SamError as error:
         logger.error("the result is lost: %s", error)
         return UNKNOWN if args.publish_failure == "unknown" else run.exit_code
     return run.exit_code
 
 
-def _pass_on(chunk: bytes) -> None:
-    """Write it out; where nobody reads it any more, the result counts all the same."""
+def pass_on(chunk: bytes) -> None:
+    """Write a chunk of the plugin's output to ours, unless nobody reads it (any more)."""
     output = sys.stdout.fileno()
     writable = select.poll()
     writable.register(output, select.POLLOUT)
     with suppress(OSError):
         while chunk and writable.poll(READER_PATIENCE_S * 1000):
-            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # this much never blocks
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End as the signal would, but through the blocks that end the plugin."""
-    raise SystemExit(128 + number)
+            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # never blocks

@@ -1,4 +1,4 @@
-"""`sam-publish send`: publish records of files or of standard input, as they are read."""
+"""`sam-publish send`: publish records from files or standard input while reading them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.commands.arguments import add_how, add_where
+from sam_pipeline.publisher.commands.arguments import add_broker_options, add_message_options
 from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.publication import BATCH
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\
-Publish records from files or standard input: text (`key: value` lines, ended by EOT) or JSON (an
-object or an array of objects), packed into messages of at most 100 records or 64 kB.
+Publish records from files or standard input: text (`key: value` lines, each record ended by EOT)
+or JSON (an object or an array of objects), packed into messages of at most 100 records or 64 kB.
 
-A bad record is refused with its file and line, exit code 65; the others are published.
+A bad record is refused with its file and line (exit code 65); the others are published.
 """
 EXAMPLES = """\
 examples:
@@ -45,40 +44,38 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    parser.add_argument("files", nargs="*", metavar="FILE", help="`-` or none: standard input")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="`-`, or no FILE, reads standard input"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--one-per-message", action="store_true", help="do not pack records")
-    form.add_argument("--raw", action="store_true", help="each file unread, as one message")
-    add_where(parser)
-    add_how(parser)
+    form.add_argument("--raw", action="store_true", help="send each file unchanged, as one message")
+    add_broker_options(parser)
+    add_message_options(parser)
 
 
 def handle(args: argparse.Namespace) -> int:
     config = config_of(args)
-    refused: list[RefusedRecord] = []
-    messages: Iterator[Message]
     headers = headers_of(args, config)
+    refused: list[RefusedRecord] = []
+
+    def records() -> Iterator[Record]:
+        now = datetime.now(timezone.utc)
+        for block in read_blocks(args.files):
+            for record in read_records(block, config.message_class, now):
+                if isinstance(record, RefusedRecord):
+                    print(f"sam-publish: error: {record}", file=sys.stderr)
+                    refused.append(record)
+                else:
+                    yield record
+
+    messages: Iterator[Message]
     if args.raw:
         blocks = read_sources(args.files)
         messages = (raw_message(block, config.message_class, headers) for block in blocks)
     else:
-        size = 1 if args.one_per_message else MAX_RECORDS
-        records = _records(args, config, refused)
-        messages = pack(records, config.message_class, size, headers=headers)
-    if args.files and all(map(os.path.isfile, args.files)):  # a pipe could hold us up
+        max_records = 1 if args.one_per_message else MAX_RECORDS
+        messages = pack(records(), config.message_class, max_records, headers=headers)
+    if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
         messages = ReadAhead(messages, BATCH)
-    return publish_and_report(messages, config, args, refused)
-
-
-def _records(
-    args: argparse.Namespace, config: PublisherConfig, refused: list[RefusedRecord]
-) -> Iterator[Record]:
-    """The good ones; the others are reported on stderr as they are read."""
-    now = datetime.now(timezone.utc)
-    for block in read_blocks(args.files):
-        for item in read_records(block, config.message_class, now):
-            if isinstance(item, RefusedRecord):
-                print(f"sam-publish: error: {item}", file=sys.stderr)
-                refused.append(item)
-            else:
-                yield item
+    return publish_and_report(messages, config, args, refused=refused)

@@ -1,4 +1,4 @@
-"""`sam-publish spool`: what waits there, whether it is sound, and sending it."""
+"""`sam-publish spool`: inspect, verify, repair and drain the spool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from threading import Event
 from typing import Any
 
-from sam_pipeline.publisher.commands.arguments import add_where, subcommands
+from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
@@ -25,6 +25,8 @@ from sam_pipeline.schema.program.command import (
     NO_INPUT,
     OK,
     UNAVAILABLE,
+    CommandParser,
+    common_options,
     to_json,
     whole_number,
 )
@@ -33,7 +35,7 @@ from sam_pipeline.schema.program.wording import plural, printable
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
-LISTED = "{element:23}  {written_at:20}  {size_bytes:>9}  {state:7}  {message_class:16}  {rest}"
+ROW = "{element:23}  {written_at:20}  {size_bytes:>9}  {state:7}  {message_class:16}  {rest}"
 
 TITLES = {
     "element": "element",
@@ -44,7 +46,10 @@ TITLES = {
     "rest": "message id, destination",
 }
 
-EXAMPLES = """\
+DESCRIPTION = (
+    "Inspect, repair or drain the spool, where messages wait that no broker has taken yet."
+)
+DRAIN_EXAMPLES = """\
 examples:
   sam-publish spool drain
   sam-publish spool drain --broker stomp://msg.example.org --timeout 60
@@ -52,29 +57,27 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser, "action")
-    actions.add_parser("status", help="how much it holds, and may hold")
-    actions.add_parser("list", help="its elements, oldest first", options=_list_options)
-    actions.add_parser("show", help="headers and body of elements", options=_show_options)
-    actions.add_parser("verify", help="read every element and change nothing")
-    actions.add_parser(
-        "repair", help="set damaged elements aside, sweep what killed processes left"
+    parser.description = DESCRIPTION
+    actions: Any = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=CommandParser
     )
-    actions.add_parser("drain", help="send all it holds", options=_drain_options)
+    common = [common_options()]
 
+    def add_action(name: str, text: str) -> Any:
+        description = f"{text.capitalize()}."
+        return actions.add_parser(name, help=text, description=description, parents=common)
 
-def _list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=whole_number(), metavar="N", help="at most N of them")
-
-
-def _show_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", metavar="ID", help="name of an element, or message id")
-
-
-def _drain_options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EXAMPLES
-    parser.add_argument("--loop", action="store_true", help="and go on until terminated")
-    add_where(parser)
+    add_action("status", "show the size and the limits of the spool")
+    list_action = add_action("list", "list the elements, oldest first")
+    list_action.add_argument("--limit", type=whole_number(), metavar="N", help="list at most N")
+    show_action = add_action("show", "print headers and body of elements")
+    show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
+    add_action("verify", "read every element and report problems; change nothing")
+    add_action("repair", "quarantine damaged elements, remove leftovers of killed processes")
+    drain_action = add_action("drain", "send all elements to the first broker that takes them")
+    drain_action.epilog = DRAIN_EXAMPLES
+    drain_action.add_argument("--loop", action="store_true", help="repeat until terminated")
+    add_broker_options(drain_action)
 
 
 def handle(args: argparse.Namespace) -> int:
@@ -83,60 +86,63 @@ def handle(args: argparse.Namespace) -> int:
 
 def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
     if config.spool is None:
-        raise ConfigError(["there is no spool to look at: configure `spool`"])
+        raise ConfigError(["no spool is configured: set `spool`"])
     actions = {
-        "list": _list,
-        "show": _show,
-        "verify": _inspect,
-        "repair": _inspect,
-        "drain": _drain,
-        "status": _status,
+        "list": list_elements,
+        "show": show_elements,
+        "verify": verify_or_repair,
+        "repair": verify_or_repair,
+        "drain": drain_spool,
+        "status": show_status,
     }
     return actions[args.action](args, config, DirectoryQueue(config.spool))
 
 
-def _list(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Print one line per element, oldest first."""
     rows = (_facts(read(queue, element)) for element in islice(elements(queue), args.limit))
     if args.json:
         _print_array(rows)
         return OK
-    print(LISTED.format_map(TITLES))
+    print(ROW.format_map(TITLES))
     for row in rows:
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
         cells = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
-        line = LISTED.format_map({k: "" if value is None else value for k, value in cells.items()})
+        line = ROW.format_map({k: "" if value is None else value for k, value in cells.items()})
         print(printable(line).rstrip())
     return OK
 
 
-def _show(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    """Print the elements of these names or message ids, in that order; read until the last one."""
-    waiting = dict.fromkeys(args.ids)
+def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Print the elements with these names or message ids, in the order of the arguments."""
+    wanted = dict.fromkeys(args.ids)
     by_id: dict[str, Element] = {}
     for element in elements(queue):
-        if not waiting:
+        if not wanted:
             break
-        if any("/" not in name for name in waiting) or element.entry.name in waiting:
+        if any("/" not in name for name in wanted) or element.entry.name in wanted:
             element = read(queue, element)
         message_id = element.message.message_id if element.message else ""
-        for name in {element.entry.name, message_id} & waiting.keys():
+        for name in {element.entry.name, message_id} & wanted.keys():
             by_id[name] = element
-            del waiting[name]
-    if waiting:
-        missing = f"not in the spool {queue.path}: {', '.join(waiting)}; it may be drained by now"
+            del wanted[name]
+    if wanted:
+        missing = f"not in the spool {queue.path}: {', '.join(wanted)} (drained, perhaps)"
         raise SpoolError(missing, NO_INPUT)
-    shown = [by_id[name] for name in args.ids]
-    documents = [_facts(element) | _content(element) for element in shown]
+    chosen = [by_id[name] for name in args.ids]
     if args.json:
+        documents = [_facts(element) | _content(element) for element in chosen]
         print(to_json(documents if len(documents) > 1 else documents[0]))
     else:
-        print("\n\n".join(map(_text, shown)))
-    return BAD_DATA if any(element.damage for element in shown) else OK
+        print("\n\n".join(map(_text, chosen)))
+    return BAD_DATA if any(element.damage for element in chosen) else OK
 
 
-def _inspect(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    """Print each problem when it is detected; the exit code says whether any is left."""
+def verify_or_repair(
+    args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue
+) -> int:
+    """Print each problem as soon as it is detected; the exit code says whether any is left."""
     left = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -161,11 +167,12 @@ def _inspect(args: argparse.Namespace, config: PublisherConfig, queue: Directory
         for row in rows():
             line = f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}"
             print(printable(line))
-        print(f"{queue.path}: {plural(left, 'problem') if left else 'nothing is wrong'}")
+        print(f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}")
     return BAD_DATA if left else OK
 
 
-def _status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def show_status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Print the size of the spool, its limits, and its locked, quarantined and dropped elements."""
     count = size_bytes = locked = 0
     oldest = None
     for element in elements(queue):
@@ -198,9 +205,10 @@ def _status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQ
     return OK
 
 
-def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Send all elements; with --loop, until the process is terminated."""
     if not config.brokers:
-        raise ConfigError(["no broker to drain to: give --broker, or brokers in [publisher]"])
+        raise ConfigError(["no broker to drain to: use --broker, or set `brokers` in [publisher]"])
     stop = Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     started = time.monotonic()
@@ -230,7 +238,7 @@ def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQu
         print(to_json(document))
     else:
         print(f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left")
-    if args.loop:  # it was asked to end, and did
+    if args.loop:  # ended because it was terminated
         return OK
     if not result.complete:
         return UNAVAILABLE
@@ -238,7 +246,7 @@ def _drain(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQu
 
 
 def _facts(element: Element) -> dict[str, Any]:
-    """An element as lists and programs see it."""
+    """An element in lists and JSON, without headers and body."""
     message = element.message
     return {
         "element": element.entry.name,
@@ -253,6 +261,7 @@ def _facts(element: Element) -> dict[str, Any]:
 
 
 def _content(element: Element) -> dict[str, Any]:
+    """Headers and body of an element; a body that is not UTF-8 in base64, too."""
     message = element.message
     if message is None:
         return {"headers": None, "body": None}
@@ -268,6 +277,7 @@ def _content(element: Element) -> dict[str, Any]:
 
 
 def _text(element: Element) -> str:
+    """An element as text: facts, headers and body, in three paragraphs."""
     facts = {**_facts(element), "written_at": format_time(written_at(element.entry.name))}
     lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
     message = element.message or Message({}, b"")
@@ -277,9 +287,9 @@ def _text(element: Element) -> str:
 
 
 def _print_array(rows: Iterable[dict[str, Any]]) -> None:
-    """One JSON document of any length, written as it comes."""
-    before = "["
+    """Print a JSON array row by row: it may be of any length."""
+    separator = "["
     for row in rows:
-        print(before, to_json(row), sep="\n", end="")
-        before = ","
-    print("[]" if before == "[" else "\n]")
+        print(separator, to_json(row), sep="\n", end="")
+        separator = ","
+    print("[]" if separator == "[" else "\n]")

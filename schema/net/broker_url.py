@@ -9,11 +9,11 @@ ACTIVEMQ_REST = "activemq-rest"
 RABBITMQ_API = "rabbitmq-api"
 AMS = "ams"
 SPOOL = "spool"
-FORM = "want SCHEME://[USER@]HOST:PORT"
+FORM = "expected SCHEME://[USER@]HOST:PORT"
 
 
 class Scheme(NamedTuple):
-    """What a URL of this scheme means; `path` is how one ends, "" where nothing may follow."""
+    """What a URL of this scheme means; `path` is the form of its path, "" if it has none."""
 
     kind: str
     tls: bool
@@ -36,7 +36,7 @@ SCHEMES = {
 class Broker(NamedTuple):
     """One broker: `host`, `port` and `path` of a network broker, or the `path` of a directory.
 
-    `str()` of it is its URL, and never shows a secret.
+    `str()` gives its URL, without the user.
     """
 
     scheme: str
@@ -47,7 +47,7 @@ class Broker(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it speaks, over TLS or not."""
+        """Its protocol, whether over TLS or not."""
         return SCHEMES[self.scheme].kind
 
     @property
@@ -66,18 +66,18 @@ class Broker(NamedTuple):
 
 
 def parse_broker(url: str) -> Broker:
-    """The broker a URL names.
+    """The broker that a URL names.
 
     Raises:
-        ValueError: what is wrong with the URL, without any secret of it.
+        ValueError: the URL is invalid; the message contains no secret.
     """
-    from urllib.parse import unquote, urlsplit  # slow to import, and not needed for a spool
+    from urllib.parse import unquote, urlsplit  # slow to import, and a spool needs none
 
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
-        # The message may hold a part of a password, which should not be in a URL at all.
+        # The message may quote a part of a password, which does not belong in a URL at all.
         message = str(error).partition(" as ")[0]
         if not message.startswith("Port"):
             message = FORM
@@ -85,30 +85,30 @@ def parse_broker(url: str) -> Broker:
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         begin = parts.scheme or ("" if "@" in url else url[:20])
-        raise ValueError(f"broker URL begins with {begin!r}, want one of {known}")
+        raise ValueError(f"broker URL begins with {begin!r} (expected one of {known})")
     scheme = SCHEMES[parts.scheme]
     if scheme.kind == SPOOL:
         if parts.netloc:
             first = parts.netloc.rpartition("@")[2]
-            raise ValueError(f"broker URL spool://{first}…: want three slashes, spool:///path")
+            raise ValueError(f"broker URL spool://{first}…: expected three slashes, spool:///path")
         if not parts.path.strip("/"):
-            raise ValueError("broker URL spool:///: names no directory")
+            raise ValueError("broker URL spool:/// has no directory")
         return Broker(SPOOL, path=unquote(parts.path))
     if parts.password is not None:
-        raise ValueError(f"broker URL of {parts.hostname}: a password has no place in it")
+        raise ValueError(f"broker URL of {parts.hostname}: must not contain a password")
     if not parts.hostname:
-        raise ValueError("broker URL names no host")
-    if "@" in parts.path:  # a password with a slash was taken for the host
-        raise ValueError(f"broker URL: no @ may follow the host, {FORM}")
+        raise ValueError("broker URL has no host")
+    if "@" in parts.path:  # the slash is that of a password, and the host a part of it
+        raise ValueError(f"broker URL: @ after the host, {FORM}")
     if parts.query or parts.fragment:
-        raise ValueError(f"broker URL of {parts.hostname}: no ? or # may follow the path")
+        raise ValueError(f"broker URL of {parts.hostname}: has a query (?) or a fragment (#)")
     path = parts.path.rstrip("/")
     if path and not scheme.path:
         raise ValueError(f"broker URL of {parts.hostname}: nothing may follow the port")
     if scheme.kind == ACTIVEMQ_REST:
         path = path or scheme.path
     elif path.count("/") != scheme.path.count("/"):
-        problem = f"want {scheme.path} after the port, not {path!r}"
+        problem = f"expected {scheme.path} after the port, got {path!r}"
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     user = unquote(parts.username) if parts.username else None
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)

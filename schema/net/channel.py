@@ -1,4 +1,4 @@
-"""Connections on which no peer, whatever it does, costs more time than the deadline."""
+"""Connections whose every operation ends at a deadline, whatever the peer does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sam_pipeline.schema.net.deadline import Deadline
 
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000
-NO_ANSWER = "no answer in the time it was given"
-TAKES_NOTHING = "it takes no bytes"
+NO_ANSWER = "no answer in time"
+NOT_READING = "it is not reading what we send"
 
 
 class Channel:
     """An open connection whose reads and writes all end at `deadline`, which may be reset.
 
-    The deadline is one moment: bytes that drip in do not move it. Use from one thread.
+    The deadline is a moment: a peer that sends byte by byte does not postpone it. Use from one
+    thread.
     """
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
@@ -29,19 +30,19 @@ class Channel:
         self._closed = False
         self.deadline = deadline
         self.proxy: Any = None
-        """The HTTP proxy that gets absolute URIs; None where bytes reach the broker itself."""
+        """The HTTP proxy at the other end, which needs absolute URIs; None for the broker."""
         self.arrived: Optional[Callable[[bytes], None]] = None
-        """Gets bytes that come in while the peer takes none: it may wait for us to read."""
+        """Called with bytes that arrive during `send`: the peer may not read until we do."""
 
     @property
     def forwarded(self) -> bool:
         return self.proxy is not None
 
     def send(self, data: bytes) -> None:
-        """Hand all of it to the kernel.
+        """Pass all the data to the kernel.
 
         Raises:
-            OSError: TimeoutError at the deadline; `words_of` gives its message.
+            OSError: TimeoutError at the deadline; `error_text` gives its message.
         """
         rest = memoryview(data)
         while rest:
@@ -50,12 +51,12 @@ class Channel:
     sendall = send
 
     def receive(self, at_most: int = RECEIVE_BYTES) -> bytes:
-        """The bytes that arrived, at least one; empty when the peer closed.
+        """The bytes that arrived, at least one; empty when the peer closed the connection.
 
         Raises:
-            OSError: TimeoutError at the deadline; `words_of` gives its message.
+            OSError: TimeoutError at the deadline; `error_text` gives its message.
         """
-        if self.deadline.expired:  # a flood of bytes would never have to wait
+        if self.deadline.expired:  # with bytes always ready it would never wait, nor time out
             raise TimeoutError(NO_ANSWER)
         data: bytes = self._when_ready(select.POLLIN, self.socket.recv, at_most)
         return data
@@ -67,7 +68,7 @@ class Channel:
         return bool(arrived.poll(0))
 
     def close(self) -> None:
-        """Close once no file of `makefile` is open: http.client closes before it reads."""
+        """Close, once all files of `makefile` are closed: http.client closes before it reads."""
         self._closed = True
         if not self._files:
             self.socket.close()
@@ -87,10 +88,10 @@ class Channel:
             try:
                 return call(*arguments)
             except BlockingIOError:
-                self._wait(events, NO_ANSWER if events == select.POLLIN else TAKES_NOTHING)
+                self._wait(events, NO_ANSWER if events == select.POLLIN else NOT_READING)
 
     def _wait(self, events: int, timeout_message: str) -> None:
-        if events == select.POLLIN:  # it may keep its next small answer until it has an ACK
+        if events == select.POLLIN:  # the peer may hold its next small answer until our ACK
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         arrived = self.arrived if events == select.POLLOUT else None
         poll = select.poll()
@@ -102,7 +103,7 @@ class Channel:
         if arrived and ready[0][1] & select.POLLIN:
             try:
                 data = self.socket.recv(RECEIVE_BYTES)
-            except OSError:  # half a TLS record; anything worse shows in the next send
+            except OSError:  # half a TLS record; a real failure shows in the next send
                 return
             arrived(data)
 
@@ -139,7 +140,7 @@ def connect(ip: str, port: int, deadline: Deadline) -> Channel:
     try:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel, too, gives up on bytes that a dead broker never took.
+        # The kernel gives up, too, on bytes that a dead broker never acknowledges.
         patience_ms = max(MIN_USER_TIMEOUT_MS, int(deadline.remaining() * 1000))
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         code = opened.connect_ex((ip, port))
@@ -154,7 +155,7 @@ def connect(ip: str, port: int, deadline: Deadline) -> Channel:
     return channel
 
 
-def words_of(error: Exception) -> str:
-    """The message of an error, for people."""
+def error_text(error: Exception) -> str:
+    """The message of an error; of one of the operating system, without its number."""
     system = error.strerror if isinstance(error, OSError) else None
     return (system or "").lower() or str(error) or type(error).__name__

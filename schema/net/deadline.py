@@ -1,4 +1,4 @@
-"""Deadlines on the monotonic clock, and calls that take no deadline of their own."""
+"""Deadlines on the monotonic clock, also for calls that accept none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class Deadline(NamedTuple):
-    """A moment of the monotonic clock, by which a call ends."""
+    """The moment of the monotonic clock by which a call ends."""
 
     ends_at: float
 
@@ -16,7 +16,7 @@ class Deadline(NamedTuple):
         return cls(time.monotonic() + seconds)
 
     def remaining(self) -> float:
-        """Seconds that are left, never below 0."""
+        """The seconds left, at least 0."""
         return max(0.0, self.ends_at - time.monotonic())
 
     @property
@@ -29,7 +29,7 @@ class Deadline(NamedTuple):
 
 
 class BackgroundCall:
-    """A call that takes no deadline, on a thread of its own that keeps no process alive."""
+    """A call that accepts no deadline, on a daemon thread of its own."""
 
     def __init__(self, call: Callable[..., Any], *arguments: object) -> None:
         import _thread  # what `threading` builds on, without the time it takes to import
@@ -55,7 +55,7 @@ class BackgroundCall:
         """Return the result of the call, or raise its exception.
 
         Raises:
-            TimeoutError: it is not finished; it goes on, and its result may be asked for again.
+            TimeoutError: the call is not finished; it goes on, and `result` may be called again.
         """
         if not self._done.acquire(timeout=deadline.remaining()):
             raise TimeoutError("no answer in time")
@@ -67,9 +67,9 @@ class BackgroundCall:
 
 
 def within(deadline: Deadline, call: Callable[..., Any], *arguments: object) -> Any:
-    """The result of a call that takes no deadline; one that is late is left behind.
+    """The result of a call that accepts no deadline; after the deadline it runs on unheeded.
 
     Raises:
-        TimeoutError: it took longer; or what the call itself raises.
+        TimeoutError: it took longer. Also everything that the call itself raises.
     """
     return BackgroundCall(call, *arguments).result(deadline)

@@ -9,7 +9,7 @@ from sam_pipeline.schema.net.broker_url import Broker
 
 
 class RoundTrip(NamedTuple):
-    """The outcome of a check message: `proven` says how far it got, `problem` why it failed."""
+    """The outcome for an address: how far the message got (`proven`), or the `problem`."""
 
     broker: str
     address: str
@@ -26,7 +26,7 @@ def timed(
     prove: Callable[[], str],
     failure: type[Exception],
 ) -> RoundTrip:
-    """Run one check; the text of a `failure` that it raises is its problem."""
+    """Run one check; if it raises a `failure`, its message is the problem."""
     started = time.monotonic()
     proven, problem = None, None
     try:

@@ -1,6 +1,6 @@
-"""Files that hold secrets or certificates: read by their owner alone, or refused.
+"""Files that contain secrets or certificates: refused if other users can read them.
 
-Nothing here logs, and no error holds more of a secret than the name of its file.
+Nothing here is logged, and an error names the file, never its contents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sam_pipeline.schema.errors import ConfigError
 def find_secret(
     file: Optional[Path], variable: str, credential: str, environ: Mapping[str, str]
 ) -> Optional[str]:
-    """A secret, if there is one: of the variable, the file, or a systemd credential.
+    """A secret, if there is one: from the variable, the file, or a systemd credential.
 
     Raises:
         ConfigError: the file can't be used.
@@ -29,10 +29,10 @@ def find_secret(
 
 
 def read_secret(path: Path) -> str:
-    """The first line of a file that its owner alone reads.
+    """The first line of a file that only its owner can read.
 
     Raises:
-        ConfigError: it can't be read, others may read it, or it is empty.
+        ConfigError: it can't be read, other users can read it, or the line is empty.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -41,17 +41,17 @@ def read_secret(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: {_reason(error)}"]) from None
     if problem or not secret:
-        raise ConfigError([f"{path}: {problem or 'holds no secret'}"])
+        raise ConfigError([f"{path}: {problem or 'its first line is empty'}"])
     return secret
 
 
 def problem_of_secret(path: Path) -> Optional[str]:
-    """What is wrong with a file that holds a secret: it is missing, or others may read it."""
+    """The problem of a file that holds a secret: it is missing, or other users can read it."""
     return _problem(path, lambda file: True)
 
 
 def problem_of_certificate(path: Path) -> Optional[str]:
-    """What is wrong with a certificate's file, which may hold the key as well (X.509 proxies)."""
+    """The problem of a certificate file, which may hold the key as well (X.509 proxies)."""
     return _problem(path, lambda file: b"PRIVATE KEY" in file.read())
 
 
@@ -65,7 +65,7 @@ def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # reading it fails with the reason
+    except OSError:  # `read_secret` will report it
         pass
     return path
 
@@ -80,11 +80,11 @@ def _problem(path: Path, is_secret: Callable[[BinaryIO], bool]) -> Optional[str]
 
 
 def _exposed(status: os.stat_result) -> Optional[str]:
-    """Who else may read a file; a group may read what root gave it, as systemd does."""
+    """Whether other users can read a file; a group may read one of root, as systemd sets it up."""
     mode = stat.S_IMODE(status.st_mode)
     if not mode & 0o077 or (status.st_uid == 0 and not mode & 0o037):
         return None
-    return f"others may use it (mode {mode:04o}): chmod 600, or 640 where root is the owner"
+    return f"is accessible to other users (mode {mode:04o}): chmod 600, or 640 if root owns it"
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A STOMP 1.2 session from CONNECT on: what the publisher and the consumer have in common.
+"""The client side of a STOMP 1.2 session, shared by publisher and consumer.
 
 Sending never waits for replies. Incoming frames are sorted as they arrive, and a wait for one of
 them ends at its deadline. A session ends once: every later wait raises the same SessionLost.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Callable, Optional
 
-from sam_pipeline.schema.net.channel import RECEIVE_BYTES, Channel, words_of
+from sam_pipeline.schema.net.channel import RECEIVE_BYTES, Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import (
     MAX_BODY_BYTES,
@@ -25,13 +25,13 @@ VERSION = "1.2"
 VIRTUAL_HOST = "/"
 """RabbitMQ refuses the name of the host here; the others ignore the header."""
 QUEUES = ("/queue/", "/amq/queue/")
-"""Destinations that store messages by themselves and share them out among their consumers."""
+"""Prefixes of destinations that store messages and share them among their consumers."""
 GOODBYE_S = 2.0
 CLOSED = "it closed the connection"
 
 
 class SessionLost(Exception):
-    """The connection, or the attempt to open it, is over.
+    """The session has ended, or could not be opened.
 
     `by_error`: the broker gave the reason in an ERROR frame.
     """
@@ -42,7 +42,7 @@ class SessionLost(Exception):
 
 
 class StompSession:
-    """A session on an open channel, for one thread."""
+    """A session on an open channel; use from one thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class StompSession:
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._channel = channel
-        # A broker may take no bytes until we have read what it sent.
+        # A broker may stop reading until we have read what it sent.
         channel.arrived = self._take_while_sending
         self._receive_bytes = receive_bytes
         self._reader = FrameReader(max_body_bytes=max_body_bytes)
@@ -65,7 +65,7 @@ class StompSession:
         """Send CONNECT with the headers that are not None; return the headers of CONNECTED.
 
         Raises:
-            SessionLost: no answer in time, refused, or another version of STOMP.
+            SessionLost: no answer in time, a refusal, or another version of STOMP.
         """
         given = {name: value for name, value in login.items() if value is not None}
         connect = {"accept-version": VERSION, "host": VIRTUAL_HOST, **given}
@@ -83,7 +83,7 @@ class StompSession:
         """Send a frame and wait for its receipt.
 
         Raises:
-            SessionLost: there was none in time.
+            SessionLost: it did not arrive in time.
         """
         self._send_one(command, {**headers, "receipt": command}, deadline, body)
         self._wait_for("RECEIPT", lambda: command in self._receipts, deadline)
@@ -93,7 +93,7 @@ class StompSession:
         """Pass complete frames to the kernel.
 
         A failure is raised by the next wait, since receipts for earlier frames may still arrive.
-        Nothing is sent after it: half a frame would swallow the next one.
+        Nothing is sent after a failure: the broker would read it as part of a broken frame.
         """
         if self._send_failure or self._loss:
             return
@@ -101,7 +101,7 @@ class StompSession:
         try:
             self._channel.send(frames)
         except OSError as error:
-            self._send_failure = words_of(error)
+            self._send_failure = error_text(error)
 
     def message(self, deadline: Deadline) -> Frame:
         """The next MESSAGE.
@@ -129,7 +129,7 @@ class StompSession:
         except TimeoutError:
             raise
         except OSError as error:
-            raise self.lose(words_of(error)) from error
+            raise self.lose(error_text(error)) from error
         self._take(data)
 
     def close(self, timeout_s: float = GOODBYE_S) -> None:
@@ -144,7 +144,7 @@ class StompSession:
         self._channel.close()
 
     def lose(self, reason: str, by_error: bool = False) -> SessionLost:
-        """End the session, for the first reason that was given."""
+        """End the session and return the error; if it had ended before, with the first reason."""
         self._loss = self._loss or SessionLost(reason, by_error)
         return self._loss
 
@@ -171,7 +171,7 @@ class StompSession:
             raise ConnectionAbortedError(str(self._loss))
 
     def _take(self, data: bytes) -> None:
-        """Sort the frames that are complete now: those before the end still count."""
+        """Sort the frames that are complete now; those before an ERROR still count."""
         if not data:
             self.lose(self._send_failure or CLOSED)
             return
@@ -199,9 +199,9 @@ class StompSession:
 
 
 def _message_of(error: Frame) -> str:
-    """The header `message` of an ERROR, with the first line of the body where that adds to it.
+    """The header `message` of an ERROR, with the first line of the body if that adds to it.
 
-    RabbitMQ's does; ActiveMQ's is a stack trace, and Artemis repeats itself there.
+    RabbitMQ's does; ActiveMQ's is a stack trace, and Artemis repeats the header.
     """
     message = " ".join(error.headers.get("message", "").split())
     detail = error.body.decode("utf-8", "replace").strip("\0\r\n ").partition("\n")[0].rstrip()

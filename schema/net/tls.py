@@ -1,4 +1,4 @@
-"""TLS to a broker: 1.2 or newer, the host name always checked, every refusal explained."""
+"""TLS 1.2 or newer to a broker; the host name is always checked, every failure explained."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, words_of
+from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, error_text
 from sam_pipeline.schema.net.secret_file import problem_of_certificate, problem_of_secret
 
-TOO_OLD = "it speaks no TLS from 1.2 on, and nothing older is spoken here"
-NO_TLS = "it speaks no TLS at this port"
-CLOSED = "it closed the connection during the TLS handshake: is TLS spoken at this port?"
-NOTHING_IN_COMMON = "it has no cipher in common with us, or refuses us without a reason"
+TOO_OLD = "it does not support TLS 1.2 or newer"
+NO_TLS = "it does not speak TLS on this port"
+CLOSED = "it closed the connection during the TLS handshake; does it speak TLS on this port?"
+NO_COMMON_CIPHER = "no cipher in common, or it refused the handshake without giving a reason"
+UNTRUSTED_CA = "its certificate was issued by an untrusted CA (ca_file)"
+CERTIFICATE_REQUIRED = "it requires a client certificate (certificate_file)"
+KEY_MISMATCH = "the key does not match the certificate"
 
-# Of OpenSSL, <openssl/x509_vfy.h>.
+# Error codes of OpenSSL, <openssl/x509_vfy.h>.
 UNKNOWN_CA = {2, 18, 19, 20, 21}
 OUT_OF_USE = {9: "is not valid yet", 10: "has expired", 23: "is revoked"}
 ANOTHER_HOST = {62, 64}
 
 OLD_PROTOCOL = {"PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL"}
-MISMATCH = "KEY_VALUES_MISMATCH"
 OTHER_PROTOCOL = {
     "BAD_RECORD_TYPE",
     "HTTP_REQUEST",
@@ -32,22 +34,22 @@ OTHER_PROTOCOL = {
     "UNKNOWN_PROTOCOL",
     "WRONG_VERSION_NUMBER",
 }
-# What a peer says by an alert, when it is about our certificate.
+# Alerts of a peer that are about our certificate.
 ABOUT_US = {
     "ACCESS_DENIED": "access denied",
     "BAD_CERTIFICATE": "bad certificate",
     "CERTIFICATE_EXPIRED": "it has expired",
     "CERTIFICATE_REQUIRED": "certificate required",
     "CERTIFICATE_REVOKED": "it is revoked",
-    "CERTIFICATE_UNKNOWN": "it can't be accepted",
+    "CERTIFICATE_UNKNOWN": "it is not acceptable",
     "HANDSHAKE_FAILURE": "handshake failure",
-    "UNKNOWN_CA": "its CA is not known there",
+    "UNKNOWN_CA": "its CA is unknown there",
     "UNSUPPORTED_CERTIFICATE": "a certificate of this kind is not supported there",
 }
 
 
 class TlsFiles(NamedTuple):
-    """Trusted CAs and our certificate, whose file holds the key as well without `key_file`."""
+    """Trusted CAs and our certificate; without a `key_file`, its file contains the key as well."""
 
     ca_file: Optional[Path] = None
     certificate_file: Optional[Path] = None
@@ -58,8 +60,8 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
     """The channel under TLS; it is closed if that fails.
 
     Raises:
-        OSError: the broker is another one, or refuses us; the message explains it.
-        ConfigError: a file of ours can't be used.
+        OSError: the broker can't be trusted, or refuses us; the message explains it.
+        ConfigError: one of our files can't be used.
     """
     secured = channel
     try:
@@ -89,7 +91,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         else:
             context.load_verify_locations(cafile=ca_file)
     except OSError as error:
-        reason = _unusable(error, "no certificate in PEM form")
+        reason = _problem_of(error, "contains no certificate in PEM format")
         raise ConfigError([f"{ca_file}: {reason}"]) from None
     if certificate is None:
         return context
@@ -97,30 +99,31 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         if problem:
             raise ConfigError([problem])
     try:
-        # A key with a passphrase would be asked for on the terminal.
+        # Without a callback OpenSSL asks for a passphrase on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
-        reason = _unusable(error, "no certificate and its unencrypted key in PEM form")
+        form = "must contain a certificate and its unencrypted key in PEM format"
+        reason = _problem_of(error, form)
         raise ConfigError([f"{certificate}: {reason}"]) from None
     return context
 
 
 class TlsChannel(Channel):
-    """Reads and writes under TLS. A refusal of TLS 1.3 comes only with the first bytes read."""
+    """Reads and writes under TLS. In TLS 1.3, a refusal arrives with the first read only."""
 
     def __init__(
         self, channel: Channel, context: ssl.SSLContext, host: str, files: TlsFiles
     ) -> None:
-        try:  # wrap_socket would do it too late: it leaks a socket
+        try:  # wrap_socket would fail later, and leak a socket
             name = host.encode("idna").decode()
         except UnicodeError as error:
-            raise OSError(f"no certificate can be for {host}: {error}") from None
+            raise OSError(f"{host} is not a valid host name: {error}") from None
         secured = context.wrap_socket(
             channel.socket,
             server_hostname=name,
             do_handshake_on_connect=False,
-            # A peer that closes without the farewell of TLS is at its end all the same: frames
-            # and HTTP answers have ends of their own.
+            # A peer may close without TLS's close_notify: frames and HTTP answers mark their own
+            # end.
             suppress_ragged_eofs=True,
         )
         super().__init__(secured, channel.deadline)
@@ -144,36 +147,34 @@ class TlsChannel(Channel):
             except ssl.SSLWantReadError:
                 self._wait(select.POLLIN, NO_ANSWER)
             except ssl.SSLWantWriteError:
-                self._wait(select.POLLOUT, TAKES_NOTHING)
+                self._wait(select.POLLOUT, NOT_READING)
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-                # What it said before may still be read.
+                # What it sent before may still be read.
                 raise ConnectionAbortedError("it closed the connection") from error
             except ssl.SSLError as error:
                 raise OSError(self._refusal(error)) from error
 
     def _refusal(self, error: ssl.SSLError) -> str:
-        """Why one end refuses the other."""
+        """Why one side refuses the other."""
         if isinstance(error, ssl.SSLCertVerificationError):
             code, objection = error.verify_code, error.verify_message.rstrip(".").lower()
             if code in UNKNOWN_CA:
-                unknown = "its certificate comes from a CA that is not trusted here (ca_file)"
-                return f"{unknown}: {objection}"
+                return f"{UNTRUSTED_CA}: {objection}"
             if code in ANOTHER_HOST:
                 return f"its certificate is not for {self._host}: {objection}"
             if code in OUT_OF_USE:
                 return f"its certificate {OUT_OF_USE[code]}"
             return f"its certificate can't be trusted: {objection}"
-        # That of OpenSSL, or of the peer's alert, whatever version of TLS it belongs to.
+        # An error of OpenSSL, or the peer's alert in any version of TLS.
         reason = error.reason or ""
         reason = reason.partition("_ALERT_")[2] or reason
         if reason == "HANDSHAKE_FAILURE" and self._secured.cipher() is None:
-            return NOTHING_IN_COMMON  # it did not come as far as certificates
+            return NO_COMMON_CIPHER  # certificates were not exchanged yet
         if reason in ABOUT_US:
             ours = self._tls_files.certificate_file
             if ours is None:
-                wish = "it wants a certificate of ours and was given none (certificate_file)"
-                return f"{wish}: {ABOUT_US[reason]}"
-            return f"it does not accept our certificate {ours}: {ABOUT_US[reason]}"
+                return f"{CERTIFICATE_REQUIRED}: {ABOUT_US[reason]}"
+            return f"it rejected our certificate {ours}: {ABOUT_US[reason]}"
         if reason in OTHER_PROTOCOL:
             return NO_TLS
         if reason in OLD_PROTOCOL:
@@ -181,7 +182,7 @@ class TlsChannel(Channel):
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
 
 
-def _unusable(error: OSError, wanted: str) -> str:
+def _problem_of(error: OSError, expected: str) -> str:
     if not isinstance(error, ssl.SSLError):
-        return words_of(error)
-    return "its key belongs to another certificate" if error.reason == MISMATCH else wanted
+        return error_text(error)
+    return KEY_MISMATCH if error.reason == "KEY_VALUES_MISMATCH" else expected

@@ -40,7 +40,7 @@ argparse._ = str  # type: ignore[attr-defined]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser whose usage errors exit 64 and whose help keeps its line breaks."""
+    """A parser that exits with 64 after a usage error, and keeps the line breaks of help texts."""
 
     def __init__(self, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", _help_formatter)
@@ -60,26 +60,26 @@ def _help_formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def common_options() -> argparse.ArgumentParser:
-    """The options every program takes before and after any subcommand: a parent parser."""
+    """A parent parser: the options that each program accepts before and after its subcommand."""
     parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group("common options")
-    group.add_argument("--config", metavar="FILE", help="sam.toml to read")
+    group.add_argument("--config", metavar="FILE", help="read this sam.toml")
     group.add_argument(
-        "-v", dest="verbosity", action="store_const", const=1, help="log what is done in detail"
+        "-v", dest="verbosity", action="store_const", const=1, help="log debug messages, too"
     )
     group.add_argument(
         "-q", dest="verbosity", action="store_const", const=-1, help="log errors only"
     )
-    group.add_argument("--log-format", choices=["text", "json"], help="of the log on stderr")
+    group.add_argument("--log-format", choices=["text", "json"], help="format of the log on stderr")
     group.add_argument("--json", action="store_true", help="print the result as one JSON document")
     return parser
 
 
 def whole_number(at_least: int = 1, at_most: int = MAX_INTEGER) -> Callable[[str], int]:
-    """The `type` of an argument that is a whole number."""
+    """The argparse `type` of a whole number within limits."""
 
     def convert(text: str) -> int:
-        # int() also reads the digits of other scripts, and takes long over thousands of digits.
+        # int() also accepts digits of other scripts, and is slow with thousands of digits.
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
         if at_least <= number <= at_most:
             return number
@@ -90,7 +90,7 @@ def whole_number(at_least: int = 1, at_most: int = MAX_INTEGER) -> Callable[[str
 
 
 def day_argument(text: str) -> date:
-    """The `type` of an argument that is a day."""
+    """The argparse `type` of a day, `YYYY-MM-DD`."""
     from sam_pipeline.schema.times import parse_day
 
     try:
@@ -105,7 +105,10 @@ def run(
     argv: Optional[Sequence[str]],
     handler: Callable[[argparse.Namespace], int],
 ) -> int:
-    """Parse, set up logging and call `handler`; an error becomes one line and an exit code."""
+    """Parse `argv`, set up logging and call `handler`; return the exit code.
+
+    An error becomes one line on stderr and an exit code.
+    """
     args = argparse.Namespace(**{**_DEFAULTS, **vars(parser.parse_args(argv))})
 
     def set_up_logging() -> None:
@@ -124,23 +127,28 @@ def run(
         return _fail(program, str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail(program, "interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # nobody reads our output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        logger.debug("the error in full", exc_info=True)
+        logger.debug("traceback of the error", exc_info=True)
         return _fail(program, str(error), IO_ERROR)
     except Exception as error:
-        logger.debug("the bug in full", exc_info=True)
-        return _fail(program, f"a bug: {type(error).__name__}: {error} (-v shows where)", BUG)
+        logger.debug("traceback of the bug", exc_info=True)
+        return _fail(
+            program, f"a bug: {type(error).__name__}: {error} (-v shows the traceback)", BUG
+        )
     return code
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An aligned table for a terminal or a pipe; numbers on the right, None as an empty cell."""
+    """An aligned plain-text table; numbers are right-aligned, None is an empty cell."""
     body = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    numeric = [all(_is_number(row[index]) for row in body) for index in range(len(columns))]
-    widths = [max(map(len, column)) for column in zip(columns, *body)]
+    widths, numeric = [], []
+    for title, *cells in zip(columns, *body):
+        widths.append(max(map(len, (title, *cells))))
+        numbers = (cell.replace(".", "", 1).lstrip("-") for cell in cells if cell not in ("", "-"))
+        numeric.append(all(map(str.isdigit, numbers)))
     lines = [list(columns), ["-" * width for width in widths], *body]
     return "\n".join(
         "  ".join(
@@ -154,33 +162,27 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def to_json(value: object) -> str:
     """One JSON document; times as `…Z`, days as `YYYY-MM-DD`, decimals as numbers."""
     import json  # slow to import, and most calls print a line of text
-
-    return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
-
-
-def _is_number(cell: str) -> bool:
-    return cell.replace(".", "", 1).lstrip("-").isdigit() or cell in ("", "-")
-
-
-def _plain(value: object) -> object:
     from datetime import date, datetime
     from decimal import Decimal
 
     from sam_pipeline.schema.times import format_time
 
-    if isinstance(value, datetime):
-        return format_time(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    def encode(value: object) -> object:
+        if isinstance(value, datetime):
+            return format_time(value)
+        if isinstance(value, date):
+            return value.isoformat()
+        if isinstance(value, Decimal):
+            return float(value)
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+
+    return json.dumps(value, indent=2, ensure_ascii=False, default=encode)
 
 
 def _fail(program: str, text: str, code: int) -> int:
     try:
         for line in text.splitlines() or [""]:
             print(f"{program}: error: {line}", file=sys.stderr)
-    except (OSError, ValueError):  # full, or gone: the exit code remains
+    except (OSError, ValueError):  # stderr is full or closed: the exit code remains
         pass
     return code

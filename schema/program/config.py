@@ -1,7 +1,7 @@
 """`sam.toml`: one file, one section per program. Flag beats environment beats file beats default.
 
-Each program describes its section as a frozen dataclass, or a NamedTuple, and calls `load`; all
-problems are reported at once.
+Each program describes its section as a frozen dataclass or a NamedTuple and calls `load`, which
+reports all problems at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Findings(NamedTuple):
     """Fields whose value is bad or missing."""
     rejected: Mapping[str, Any]
     """Values of the right type that their check rejected, by field name."""
-    place: Callable[[str], str]
-    """The origin of a field's value: `sam.toml:7: [publisher] spool`, a variable, an option."""
+    origin: Callable[[str], str]
+    """Where a field is set: `sam.toml:7: [publisher] spool`, a variable, the command line."""
 
 
 def load(
@@ -42,9 +42,10 @@ def load(
 ) -> T:
     """The section as an instance of `config_class`, whose fields are its keys.
 
-    A field's metadata (of a NamedTuple: by its `metadata()`) may have its `key` in the file (None:
-    only a flag sets it), and a `check` that returns the problems of a value, one per line. A flag
-    that is None was not given. A relative path in the file is relative to the file.
+    The metadata of a field (a NamedTuple's are returned by its `metadata()`) may name its `key` in
+    the file, if that differs (None: only a flag sets the field), and a `check` that returns the
+    problems of a value, one per line. A flag that is None was not given. A relative path in the
+    file is relative to the file.
 
     Raises:
         ConfigError: all problems of the file and the section at once.
@@ -75,42 +76,42 @@ def examine(
     reader = _Reader(problems, file.parent if file else Path())
     values = reader.table(config_class, document, table)
     fields = _fields(config_class)
-    places: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     for field in fields:
         variable = f"SAM_{section}_{field.key}".upper()
         if field.key and environ.get(variable):
-            places[field.name] = variable
+            overrides[field.name] = variable
             try:
                 hint = get_type_hints(config_class)[field.name]
                 values[field.name] = _from_text(_plain_type(hint), environ[variable])
             except ValueError as error:
                 problems.append(f"{variable}: {error}")
         if flags.get(field.name) is not None:
-            places[field.name] = f"command line: {field.key or field.name}"
+            overrides[field.name] = f"command line: {field.key or field.name}"
             values[field.name] = flags[field.name]
     keys = {field.name: field.key or field.name for field in fields}
 
-    def place(name: str) -> str:
-        return places.get(name) or table.at(keys[name])
+    def origin(name: str) -> str:
+        return overrides.get(name) or table.locate(keys[name])
 
-    given = {field.name for field in fields if field.key in document or field.name in places}
-    bad = given - set(values) | _check(fields, values, given, place, problems)
+    given = {field.name for field in fields if field.key in document or field.name in overrides}
+    bad = given - set(values) | _check(fields, values, given, origin, problems)
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
-    return Findings(good, tuple(problems), frozenset(bad), rejected, place)
+    return Findings(good, tuple(problems), frozenset(bad), rejected, origin)
 
 
 def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
     """The sam.toml to read; None if there is none.
 
     Raises:
-        ConfigError: the file that a flag or variable names does not exist.
+        ConfigError: the file named by the flag or `$SAM_CONFIG` does not exist.
     """
-    named = path or environ.get("SAM_CONFIG")
-    if named:
-        if not Path(named).is_file():
-            raise ConfigError([f"{named}: no such configuration file"])
-        return Path(named).absolute()
+    name = path or environ.get("SAM_CONFIG")
+    if name:
+        if not Path(name).is_file():
+            raise ConfigError([f"{name}: no such configuration file"])
+        return Path(name).absolute()
     home = Path(environ.get("HOME") or "/")
     user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     paths = [Path("sam.toml").absolute(), user / "sam" / "sam.toml", Path("/etc/sam/sam.toml")]
@@ -126,15 +127,15 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 
 
 class _Table(NamedTuple):
-    """A table of the file: its `path` in TOML, and its `name` in messages."""
+    """A table of the file: its `path` of TOML keys, and its `name` in messages."""
 
     file: Path | None
     path: tuple[str | int, ...]
     name: str
 
-    def at(self, key: str, word: str = "") -> str:
-        """File, line and name of a key, with `word` before the name; of the table if key is ""."""
-        name = f"{self.name} {word}{key}"
+    def locate(self, key: str, adjective: str = "") -> str:
+        """`FILE:LINE: TABLE [adjective] KEY`, for messages; of the table itself if key is ""."""
+        name = f"{self.name} {adjective}{key}"
         if self.file is None:
             return name
         from sam_pipeline.schema.program.toml_lines import lines_of
@@ -144,7 +145,7 @@ class _Table(NamedTuple):
         return f"{self.file}:{line}: {name}" if line else f"{self.file}: {name}"
 
     def item(self, key: str, number: int) -> _Table:
-        """A table of the array that is the value of a key."""
+        """One table of the array of tables under a key; numbers start at 1."""
         return _Table(self.file, (*self.path, key, number), f"{self.name} {key}[{number}]")
 
 
@@ -161,16 +162,16 @@ def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, An
         import re
 
         line = re.search(_LINE_OF_ERROR, str(error))
-        where = f"{file}:{line[1]}" if line else f"{file}"
-        raise ConfigError([f"{where}: {error}"]) from None
+        location = f"{file}:{line[1]}" if line else f"{file}"
+        raise ConfigError([f"{location}: {error}"]) from None
     for name in document:
         if name not in SECTIONS:
-            where = _Table(file, (name,), "unknown section").at("", f"[{name}]")
-            problems.append(f"{where}{_meant(name, SECTIONS)}")
+            location = _Table(file, (name,), "unknown section").locate("", f"[{name}]")
+            problems.append(f"{location}{_suggestion(name, SECTIONS)}")
     values = document.get(section, {})
     if isinstance(values, dict):
         return values
-    problems.append(f"{file}: {section} is not a section")
+    problems.append(f"{file}: {section} must be a section, [{section}]")
     return {}
 
 
@@ -189,20 +190,20 @@ class _Reader:
         values: dict[str, Any] = {}
         for key, value in document.items():
             if key not in names:
-                where = table.at(key, "unknown key ")
-                self._problems.append(f"{where}{_meant(key, names)}")
+                location = table.locate(key, "unknown key ")
+                self._problems.append(f"{location}{_suggestion(key, names)}")
                 continue
             try:
                 values[names[key]] = self._value(hints[names[key]], value, table, key)
             except ValueError as error:
-                self._problems.append(f"{table.at(key)}: {error}")
+                self._problems.append(f"{table.locate(key)}: {error}")
         return values
 
     def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
         kind = _plain_type(hint)
         if get_origin(kind) is tuple:
             if not isinstance(value, list):
-                raise ValueError(f"want a list, not {_shown(value)}")
+                raise ValueError(f"expected a list, not {_redacted(value)}")
             kind = get_args(kind)[0]
             if not _is_dataclass(kind):
                 return tuple(self._value(kind, item, table, key) for item in value)
@@ -212,29 +213,29 @@ class _Reader:
             )
         if get_origin(kind) is dict:
             if not isinstance(value, dict):
-                raise ValueError(f"want a table of texts, not {_shown(value)}")
-            wrong = [f"{name} = {_shown(v)}" for name, v in value.items() if type(v) is not str]
+                raise ValueError(f"expected a table of strings, not {_redacted(value)}")
+            wrong = [f"{name} = {_redacted(v)}" for name, v in value.items() if type(v) is not str]
             if wrong:
-                raise ValueError(f"want text for each name, not {', '.join(wrong)}")
+                raise ValueError(f"expected a string for each name, not {', '.join(wrong)}")
             return dict(value)
         if kind is Path and isinstance(value, str):
             return self._base / Path(value).expanduser()
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind:
-            raise ValueError(f"want {_type_name(kind)}, not {_shown(value)}")
+            raise ValueError(f"expected {_type_name(kind)}, not {_redacted(value)}")
         return value
 
     def _nested(self, kind: Any, document: Any, table: _Table) -> Any:
         """An instance of the dataclass `kind`; None if there are problems."""
         if not isinstance(document, dict):
-            raise ValueError(f"want a list of tables, not {_shown(document)}")
+            raise ValueError(f"expected a list of tables, not {_redacted(document)}")
         before = len(self._problems)
         values = self.table(kind, document, table)
         fields = _fields(kind)
         keys = {field.name: field.key or field.name for field in fields}
         given = {field.name for field in fields if field.key in document}
-        _check(fields, values, given, lambda name: table.at(keys[name]), self._problems)
+        _check(fields, values, given, lambda name: table.locate(keys[name]), self._problems)
         return kind(**values) if len(self._problems) == before else None
 
 
@@ -249,21 +250,21 @@ def _check(
     fields: Iterable[_Field],
     values: Mapping[str, Any],
     given: Collection[str],
-    place: Callable[[str], str],
+    origin: Callable[[str], str],
     problems: list[str],
 ) -> set[str]:
-    """The names of fields whose value is missing or bad; the reasons are added to the problems."""
+    """The names of fields whose value is missing or bad; adds the reasons to `problems`."""
     bad = set()
     for field in fields:
         reasons = None
         if field.name not in values:
             if field.required and field.name not in given:
-                problems.append(f"{place(field.name)} is missing")
+                problems.append(f"{origin(field.name)} is missing")
                 bad.add(field.name)
         elif field.check and values[field.name] is not None:
             reasons = field.check(values[field.name])
         for reason in reasons.splitlines() if reasons else ():
-            problems.append(f"{place(field.name)}: {reason}")
+            problems.append(f"{origin(field.name)}: {reason}")
             bad.add(field.name)
     return bad
 
@@ -288,12 +289,12 @@ def _fields(config_class: Any) -> list[_Field]:
 
 
 def _is_dataclass(kind: Any) -> bool:
-    """Without importing dataclasses, which takes as long as Python's own start."""
+    """Like `dataclasses.is_dataclass`, whose import takes as long as Python's own start."""
     return hasattr(kind, "__dataclass_fields__")
 
 
 def _plain_type(hint: Any) -> Any:
-    """The type of an optional value, however it is spelled."""
+    """The type inside `Optional[…]` or `… | None`; any other type unchanged."""
     if type(None) in get_args(hint):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
@@ -308,26 +309,26 @@ def _from_text(kind: Any, text: str) -> Any:
     if kind is bool:
         values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in values:
-            raise ValueError(f"want true or false, not {text!r}")
+            raise ValueError(f"expected true or false, not {text!r}")
         return values[text.lower()]
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"want {_type_name(kind)}, not {text!r}") from None
+        raise ValueError(f"expected {_type_name(kind)}, not {text!r}") from None
 
 
 def _type_name(kind: Any) -> str:
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
     return names.get(kind, "a path")
 
 
-def _shown(value: Any) -> str:
-    """The value, unless it is a URL that may hold a password."""
+def _redacted(value: Any) -> str:
+    """The value for a message, but not a URL that may contain a password."""
     return "…@…" if "@" in repr(value) else repr(value)
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     from sam_pipeline.schema.program.wording import did_you_mean
 
-    meant = did_you_mean(name, known)
-    return f" ({meant})" if meant else ""
+    suggestion = did_you_mean(name, known)
+    return f" ({suggestion})" if suggestion else ""

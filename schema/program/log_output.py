@@ -1,7 +1,7 @@
-"""How and where log lines are written: on standard error, in UTC, as text or as JSON.
+"""Log lines go to standard error, in UTC, as text or as JSON.
 
-A line that repeats is written once, then counted. A log that can't be written (disk full, reader
-gone) stops nobody's work: its lines are counted, too.
+Repetitions of a line are counted and not written. A log that can't be written (disk full, reader
+gone) never stops the program: its lines are counted, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import Any, Optional
 
 EVERY_S = 60.0
-"""How long repetitions are counted before their number is written."""
+"""The number of repetitions is written after this time (s)."""
 
 
 def set_up(verbosity: int, log_format: str) -> None:
@@ -28,7 +28,7 @@ def set_up(verbosity: int, log_format: str) -> None:
 
 
 def dropped_lines() -> int:
-    """How many lines of this process's log could not be written so far."""
+    """The number of log lines of this process that could not be written so far."""
     handlers = logging.getLogger().handlers
     return sum(handler.dropped for handler in handlers if isinstance(handler, FoldingHandler))
 
@@ -36,8 +36,8 @@ def dropped_lines() -> int:
 class FoldingHandler(logging.Handler):
     """Writes lines to a stream; a line equal to the last one is only counted.
 
-    Equal are logger, level, text and exception. "last line repeated N times" is written when
-    another line comes, at the end, and a minute after the first repetition.
+    Two lines are equal if logger, level, text and exception are. "last line repeated N times" is
+    written before the next line, at the end, and a minute after the first repetition.
     """
 
     lock: Any  # the base class holds it while it calls emit()
@@ -64,10 +64,10 @@ class FoldingHandler(logging.Handler):
             self._repetition = record
             self._repeated += 1
             if self._timer is None:
-                self._timer = threading.Timer(self._every_s, self._minute_is_over)
+                self._timer = threading.Timer(self._every_s, self._end_repetition)
                 self._timer.daemon = True
                 self._timer.start()
-        except Exception:  # arguments that do not fit their text: a bug of the caller
+        except Exception:  # the arguments do not fit the text: a bug in the caller
             self.handleError(record)
 
     def close(self) -> None:
@@ -75,10 +75,10 @@ class FoldingHandler(logging.Handler):
             self._write_repeated()
         super().close()
 
-    def _minute_is_over(self) -> None:
+    def _end_repetition(self) -> None:
         with self.lock:
             self._write_repeated()
-            self._last_key = None  # the next one is written in full again
+            self._last_key = None  # a line that repeats for ever is written once a minute
 
     def _write_repeated(self) -> None:
         if self._timer is not None:
@@ -109,7 +109,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(_TextFormatter):
-    """One object per line: time, level, logger, message, and the traceback if there is one."""
+    """One JSON object per line: time, level, logger, message and any traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

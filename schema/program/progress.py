@@ -1,4 +1,4 @@
-"""Progress of a long command, shown on a terminal; on anything else nothing is written."""
+"""The progress of a long command, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Callable, Optional, TextIO
 from sam_pipeline.schema.program.wording import grouped
 
 PATIENCE_S = 2.0
-"""A command that ends sooner shows no bar."""
+"""No bar is shown before this time (s)."""
 REDRAW_S = 0.2
 WIDTH = 24
 
@@ -46,8 +46,10 @@ class Progress:
     def show(self, done: int, share: Optional[float] = None, skipped: int = 0) -> None:
         """Draw a bar with percent, count and rate.
 
-        `share` replaces `done / total` where no total is known; the rate leaves out the `skipped`,
-        which an earlier call did.
+        Args:
+            done: the number of items done, including `skipped` ones.
+            share: of the whole work, from 0 to 1, where no total is known.
+            skipped: items that an earlier call did; they do not count for the rate.
         """
         now = self._clock()
         if now < self._redraw_at:
@@ -77,7 +79,7 @@ class Progress:
             print(f"  {name} … ", end="", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Erase the bar, so that a result can be printed, or end the line of the last stage."""
+        """Erase the bar before a result is printed, or end the line of the last stage."""
         if self._drawn:
             self.draw("")
             self._drawn = False

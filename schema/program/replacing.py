@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: written under another name, then renamed."""
+"""Atomic replacement of a file: written under another name, then renamed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666, directory_mode: int = 0o777) -> Iterator[BinaryIO]:
-    """A file to write; when the block ends, it is renamed to `path`.
+    """A temporary file to write, renamed to `path` at the end of the block.
 
-    If anything fails, what was at `path` stays there. Missing directories are made; the umask
-    applies to both modes. Nothing is fsynced: after a power cut the file may be the old one.
+    After an error the old file is still at `path`. Missing directories are made; the umask applies
+    to both modes. Nothing is fsynced: after a power cut the file may be the old one.
     """
-    # Readers of directories skip names with a leading dot; two processes don't share a name.
+    # A leading dot hides it from readers of the directory; each process has a name of its own.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     path.parent.mkdir(mode=directory_mode, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
-        temporary.unlink()  # left by a killed process with our number
+        temporary.unlink()  # left by a killed process with our process id
     try:
-        # An exclusive creation follows no link that somebody planted.
+        # O_EXCL does not follow a link that somebody planted.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:
             yield file

@@ -1,6 +1,6 @@
-"""The line of each key, table and array item of a TOML text, which its parsers don't report.
+"""The line of each key, table and array item of a TOML text, which TOML parsers don't report.
 
-Imported only where there is a problem to report: it takes longer than reading a short sam.toml.
+Imported only to report a problem: it takes longer than reading a short sam.toml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 
 def lines_of(text: str) -> dict[KeyPath, int]:
-    """The line of each path, from 1; the first one of a table that several headers name.
+    """The line of each path, from 1; of a table with several headers, the first.
 
     `text` is valid TOML with plain newlines.
     """
@@ -36,7 +36,7 @@ def lines_of(text: str) -> dict[KeyPath, int]:
 
 
 class _Token(NamedTuple):
-    """A string or a bare word as written, or a mark; the end of the text is an empty mark."""
+    """A string, a bare word or a mark, as written; the end of the text is an empty mark."""
 
     text: str
     line: int
@@ -57,7 +57,7 @@ class _Scanner:
         self.lines: dict[KeyPath, int] = {}
         self._tokens = _tokens(text)
         self._next = next(self._tokens)
-        self._items: Counter[KeyPath] = Counter()  # tables of each array of tables, so far
+        self._items: Counter[KeyPath] = Counter()  # by array of tables: its tables so far
 
     def document(self) -> dict[KeyPath, int]:
         table: KeyPath = ()

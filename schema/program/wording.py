@@ -1,4 +1,4 @@
-"""How values are worded for people: on one line, with units, with the names that were meant."""
+"""Texts for users: on one line, printable, with units, with suggested names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def one_line(text: str, at_most: Optional[int] = None) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for characters, other than tabs, that could steer a terminal."""
+    """The text with control characters, other than tabs, escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -47,8 +47,8 @@ def grouped(number: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], at_most: int = 1) -> str:
-    """`did you mean host, hosts?`: the known names that resemble it; empty if none does."""
-    from difflib import get_close_matches  # slow to import, and needed for a mistake only
+    """`did you mean host, hosts?`: the known names most like it; empty if none is similar."""
+    from difflib import get_close_matches  # slow to import, and needed after a mistake only
 
     by_lower = {known_name.lower(): known_name for known_name in known}
     near = get_close_matches(name.lower(), by_lower, at_most, 0.5)
@@ -56,7 +56,7 @@ def did_you_mean(name: str, known: Iterable[str], at_most: int = 1) -> str:
 
 
 def did_you_mean_or_list(name: str, known: Iterable[str]) -> str:
-    """The known names that resemble it, else the first of all known names."""
+    """The known names most like it; if none is similar, the first of all known names."""
     names = sorted(known)
     more = len(names) - _MAX_NAMES
     listed = ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

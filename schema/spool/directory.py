@@ -18,7 +18,7 @@ from sam_pipeline.schema.spool.element import MAX_BODY_BYTES
 GRANULARITY_S = 60
 TEMPORARY_AGE_S = 300
 LOCK_AGE_S = 600
-"""A lock older than this has no owner: a process that needs longer refreshes it."""
+"""A lock that is older was abandoned: a process that needs longer refreshes its lock."""
 MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
 
 ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"
@@ -39,18 +39,18 @@ class Entry(NamedTuple):
 
     @property
     def expired(self) -> bool:
-        """A lock or temporary file that a killed process left.
+        """Whether it is a lock or temporary file that a killed process left.
 
-        One from far in the future, too: the clock was set back, and a live process refreshes.
+        So is one from far in the future: the clock was set back, and a live process refreshes.
         """
         limit_s = {LOCK: LOCK_AGE_S, TEMPORARY: TEMPORARY_AGE_S}.get(self.role)
         return limit_s is not None and abs(time.time() - self.status.st_mtime) > limit_s
 
 
 class _Clock:
-    """Microseconds that only grow in this process, even if the clock of the host is set back.
+    """Microseconds that always increase in this process, even if the system clock is set back.
 
-    Elements are named after them, so names sort in the order of the messages.
+    Elements are named after them, so their names sort in the order of the messages.
     """
 
     _last_us = 0
@@ -77,14 +77,14 @@ def is_hex(name: str, length: int) -> bool:
 
 
 def role_of(name: str) -> str:
-    """The role of a name in a directory; other writers use longer names for temporary files."""
+    """The role of a file by its name; other writers use longer names for temporary files."""
     if name.endswith(_TEMPORARY):
         return TEMPORARY
     return _ROLES.get(name[14:], FOREIGN) if is_hex(name[:14], 14) else FOREIGN
 
 
 def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
-    """Write, fsync, link the names, fsync the directory: all elements are stored, or none."""
+    """Store all elements durably, or none: write, fsync, link the names, fsync the directory."""
     files: list[int] = []
     temporary: list[str] = []
     names: list[str] = []
@@ -102,7 +102,7 @@ def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
             names.append(_link(directory, name))
             os.unlink(name, dir_fd=directory)
         os.fsync(directory)
-    except BaseException:  # after a failed fsync, a second one can't be trusted either
+    except BaseException:  # after a failed fsync a second one proves nothing
         for file in files:
             with suppress(OSError):
                 os.close(file)
@@ -120,10 +120,10 @@ def write_all(file: int, content: bytes) -> None:
 
 
 def _link(directory: int, temporary: str) -> str:
-    """Link the file under the first free name of now.
+    """Give the file a name made from the current time, and return the name.
 
-    If the request was repeated on the way, a file server may report that the name exists, or a
-    failure, although it made the link: the link count shows that.
+    If the request was repeated on the network, a file server may report that the name exists, or
+    an error, although it made the link: the link count shows that.
     """
     while True:
         name = _fresh_name()
@@ -138,10 +138,10 @@ def _link(directory: int, temporary: str) -> str:
 
 
 def take_lock(directory: int, element: str) -> bool:
-    """Lock an element; False if it is locked or gone.
+    """Lock an element; False if it is locked or no longer exists.
 
-    A lock shares its time with the element, which is touched first, or the lock would be born
-    old. A locked element is not touched, or every attempt would keep a dead lock alive.
+    A lock is a hard link and has the time of its element, which is touched first, so that the lock
+    is not expired from the start. A locked element is not touched: that would renew the lock.
     """
     with suppress(FileNotFoundError):
         status_of(directory, element + _LOCK)
@@ -152,7 +152,7 @@ def take_lock(directory: int, element: str) -> bool:
     except (FileExistsError, FileNotFoundError):
         return False
     except PermissionError:
-        # A directory can't be linked, so every process may lock it: `read` reports it as damaged.
+        # A directory can't be linked, nor locked: `read` reports it as damaged.
         if not stat.S_ISDIR(status_of(directory, element).st_mode):
             raise
     return True
@@ -163,7 +163,7 @@ def unlink_lock(directory: int, element: str) -> None:
 
 
 def unlink_element(directory: int, element: str) -> None:
-    """Remove the element, if another process has not, and its lock."""
+    """Remove the element, if it still exists, and its lock."""
     with suppress(FileNotFoundError):
         os.unlink(element, dir_fd=directory)
     unlink_lock(directory, element)
@@ -182,7 +182,8 @@ def status_of(directory: int, name: str) -> os.stat_result:
 
 
 def content_of(directory: int, element: str) -> bytes:
-    """
+    """The bytes of an element.
+
     Raises:
         ValueError: it is not a regular file, or too large.
     """
@@ -198,7 +199,7 @@ def content_of(directory: int, element: str) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a regular file")
         if status.st_size > MAX_ELEMENT_BYTES:
-            raise ValueError(f"its {status.st_size} bytes are above {MAX_ELEMENT_BYTES}")
+            raise ValueError(f"its {status.st_size} bytes exceed the limit of {MAX_ELEMENT_BYTES}")
         content = chunk = os.read(descriptor, status.st_size + 1)
         while chunk and len(content) < status.st_size:
             chunk = os.read(descriptor, status.st_size - len(content))

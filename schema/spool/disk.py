@@ -1,5 +1,5 @@
-"""The file system below a spool: directories that are made durably and never follow a planted
-link, and the meaning of the operating system's errors.
+"""The file system under a spool: durable directories, no planted links, and what to do about
+errors of the operating system.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sam_pipeline.schema.errors import CANNOT_CREATE, IO_ERROR, NO_PERMISSION, S
 
 _OWNER = "check owner and mode of the directory"
 _MEANING = {
-    errno.ENOSPC: (IO_ERROR, "no space or no inodes are left: free some, then it works again"),
+    errno.ENOSPC: (IO_ERROR, "no space or no inodes are left: free some, then run it again"),
     errno.EDQUOT: (IO_ERROR, "your quota is used up: free some of it, or ask for more"),
     errno.ESTALE: (IO_ERROR, "the file server lost this export: mount it again"),
     errno.EIO: (IO_ERROR, "the disk or file server failed: see the system's log"),
@@ -29,7 +29,7 @@ _MEANING = {
 
 @contextmanager
 def translated(failure: str) -> Iterator[None]:
-    """Turn an OSError of the block into a SpoolError: `failure`, the reason, and advice."""
+    """Turn an OSError of the block into a SpoolError: `FAILURE: REASON; ADVICE`."""
     try:
         yield
     except OSError as error:
@@ -39,10 +39,11 @@ def translated(failure: str) -> Iterator[None]:
 
 
 def refuse_link(path: str) -> os.stat_result:
-    """A directory is used only as itself: a link may lead anywhere.
+    """The status of a directory; a symbolic link to one is refused, since it may lead anywhere.
 
     Raises:
-        SpoolError: it is not a directory. OSError: it does not exist, or is not accessible.
+        SpoolError: it is not a directory.
+        OSError: it does not exist, or is not accessible.
     """
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
@@ -55,25 +56,26 @@ def refuse_link(path: str) -> os.stat_result:
 def refuse_unsafe(path: str) -> None:
     """Refuse a directory in which another user could read or remove files.
 
-    Its owner can, and so can everybody if everybody may write and the sticky bit is not set. Root
-    may work in any user's directory, and a group may share one: its owner chose that.
+    Its owner can, and so can everybody if it is world-writable without the sticky bit. Root may
+    work in any user's directory, and a group may share one: its owner chose that.
 
     Raises:
-        SpoolError: it is unsafe, or not a directory. OSError: as above.
+        SpoolError: it is unsafe, or not a directory.
+        OSError: it does not exist, or is not accessible.
     """
     status = refuse_link(path)
     if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0:
-        problem = f"{path} belongs to another user ({status.st_uid}), who could read and remove"
-        raise SpoolError(f"{problem} what is stored there: name another", NO_PERMISSION)
+        problem = f"{path} belongs to another user ({status.st_uid}), who could read or remove"
+        raise SpoolError(f"{problem} the messages: name another directory", NO_PERMISSION)
     if status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-        problem = f"everybody may write to {path}, and remove what is stored there"
+        problem = f"{path} is world-writable, so that any user could remove the messages"
         raise SpoolError(f"{problem}: chmod o-w, or name a directory below it", NO_PERMISSION)
 
 
 def unusable(path: Path) -> str | None:
-    """Why a directory can't be used, if so; an absent one is made on demand, if its parent allows.
+    """Why a directory can't be used; None if it can, or can be made.
 
-    Unlike the functions above it does not raise: it serves the `check` commands.
+    Unlike the functions above it does not raise: the `check` commands report all problems.
     """
     existing = next(above for above in (path, *path.absolute().parents) if above.exists())
     if not existing.is_dir():
@@ -84,10 +86,10 @@ def unusable(path: Path) -> str | None:
 
 
 def open_directory(path: str) -> int:
-    """Its descriptor.
+    """The descriptor of an open directory.
 
     Raises:
-        NotADirectoryError: it is a file or a link.
+        NotADirectoryError: it is a file or a symbolic link.
     """
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -99,7 +101,7 @@ def open_directory(path: str) -> int:
 
 
 def make_directory(path: str, mode: int = 0o700) -> None:
-    """Make a directory and its missing parents so that they survive a power cut."""
+    """Make a directory and its missing parents durably: they survive a power cut."""
     above = os.path.dirname(path) or "."
     try:
         os.mkdir(path, mode)
@@ -123,13 +125,13 @@ def sync_directory(path: str) -> None:
 
 
 def flock_at_once(descriptor: int) -> bool:
-    """Lock a file for as long as this process lives; False if another one has the lock."""
+    """Lock a file until it is closed; False if another process holds the lock."""
     import fcntl
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without such locks: the locks of elements are enough
+    except OSError:  # the file system has no flock: the locks of elements are enough
         return True
     return True

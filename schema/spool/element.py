@@ -1,8 +1,8 @@
-"""The file of one element: a message as a JSON object, as all writers of DQS queues store it.
+"""The file of one element: a message as a JSON object, in the format of all DQS queues.
 
     {"header": {"name": "value"}, "body": "…", "text": true, "encoding": "base64+utf8+zlib"}
 
-All keys are optional. Other implementations refuse any other key, so there is no checksum.
+All keys are optional. There is no checksum, because other implementations refuse unknown keys.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _ENCODINGS = {"base64", "utf8", "zlib"}
 
 
 def serialise(message: Message) -> bytes:
+    """The content of the element of a message."""
     element: dict[str, Any] = {"header": dict(message.headers)}
     try:
         element.update(body=message.body.decode(), text=True)
@@ -44,9 +45,9 @@ def parse(data: bytes) -> Message:
     try:
         element = json.loads(data)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(element, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError("the content is not a JSON object")
     header, body = element.get("header", {}), element.get("body", "")
     encoding = element.get("encoding", "")
     if not isinstance(header, dict):
@@ -57,8 +58,8 @@ def parse(data: bytes) -> Message:
         raise ValueError("a header or the body is not text")
     encodings = set(encoding.split("+")) if encoding else set()
     if unknown := encodings - _ENCODINGS:
-        raise ValueError(f"encoding {'+'.join(sorted(unknown))} is not known")
-    # Lone surrogates are left to the reader of the records, as other bad UTF-8 is.
+        raise ValueError(f"unknown encoding {'+'.join(sorted(unknown))}")
+    # Lone surrogates are left to the reader of records, like other invalid UTF-8.
     content = body.encode("utf-8", "surrogatepass")
     if "base64" in encodings:
         from base64 import b64decode
@@ -73,5 +74,5 @@ def parse(data: bytes) -> Message:
         except zlib.error as error:
             raise ValueError(f"the compressed body is damaged: {error}") from error
         if not inflater.eof:
-            raise ValueError("the compressed body is cut or too long")
+            raise ValueError("the compressed body is truncated or too long")
     return Message(header, content)

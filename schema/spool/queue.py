@@ -5,11 +5,11 @@
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element that a process works on
     QUEUE.bad/                          quarantine: unreadable elements, each with the reason
 
-Other implementations read and feed the same directory. Unlike them we fsync the file before it
-gets its name, and the directory after: when `add` returns, the message survives a power cut.
+Other implementations read and write the same directory. Unlike them we fsync the file before it
+gets its name, and the directory afterwards: once `add` returns, the message survives a power cut.
 
-Anyone who may write to QUEUE could plant links there. None is followed: a directory is opened as
-itself, and everything in it relative to its descriptor.
+Any user with write permission in QUEUE could plant links there. None is followed: directories are
+opened with O_NOFOLLOW, and files relative to the descriptor of their directory.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 BATCH = 50
-"""Files that `store_all` has open at a time: their fsyncs share one commit of the journal."""
+"""Files that `store_all` opens at a time: their fsyncs share a commit of the journal."""
 _TRIES = 10
 
 logger = lazy_logger(__name__)
@@ -68,7 +68,7 @@ logger = lazy_logger(__name__)
 class DirectoryQueue:
     """One queue, made by the first `add`. An element's name is `DDDDDDDD/EEEEEEEEEEEEEE`.
 
-    Every method raises SpoolError if the file system refuses, or QUEUE is unsafe.
+    Every method raises SpoolError if the file system refuses, or if QUEUE is unsafe.
     """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
@@ -90,11 +90,11 @@ class DirectoryQueue:
             batch = contents[start : start + BATCH]
             try:
                 yield from self._store(batch)
-            except OSError:  # nothing of the batch is stored: perhaps some of it can be
+            except OSError:  # none of the batch is stored: perhaps some can be
                 yield from map(self.store, batch)
 
     def names(self) -> Iterator[str]:
-        """The names of all elements, oldest first, locked ones too."""
+        """The names of all elements, locked or not, oldest first."""
         with self._translated("read"):
             for directory in self._directories():
                 for name in self._listing(directory):
@@ -102,10 +102,11 @@ class DirectoryQueue:
                         yield f"{directory}/{name}"
 
     def count(self) -> int:
+        """The number of elements, locked or not."""
         return sum(1 for _ in self.names())
 
     def has_elements(self) -> bool:
-        """Whether there are any, locked ones too; without listing them all."""
+        """Whether there is any element, locked or not; does not list them all."""
         swept_or_foreign = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
         with self._translated("read"):
             for directory in self._directories():
@@ -115,7 +116,7 @@ class DirectoryQueue:
         return False
 
     def walk(self, roles: Collection[str] = ROLES) -> Iterator[Entry]:
-        """The entries of these roles, oldest first; links are not followed."""
+        """The entries with these roles, oldest first; links are not followed."""
         with self._translated("read"):
             if DIRECTORY in roles or FOREIGN in roles:
                 with suppress(FileNotFoundError):
@@ -130,7 +131,7 @@ class DirectoryQueue:
                 yield from self._walk(directory, roles)
 
     def lock(self, name: str) -> bool:
-        """Lock the element for LOCK_AGE_S seconds; False if another process has it."""
+        """Lock the element for LOCK_AGE_S seconds; False if another process has locked it."""
         with self._translated("lock in"), suppress(FileNotFoundError), self._opened(name) as at:
             return take_lock(*at)
         return False
@@ -148,16 +149,16 @@ class DirectoryQueue:
         """The message of an element.
 
         Raises:
-            DamagedElement: it can't be read.
+            DamagedElement: its content is not a message.
         """
         with self._translated("read"), self._opened(name) as (directory, element):
             try:
                 return parse(content_of(directory, element))
             except ValueError as error:
-                raise DamagedElement(f"element {name} holds no message: {error}") from error
+                raise DamagedElement(f"element {name} is not a message: {error}") from error
 
     def size(self, name: str) -> int:
-        """Bytes of its file; 0 when it is gone."""
+        """The bytes of its file; 0 if it no longer exists."""
         with self._translated("read"), suppress(FileNotFoundError), self._opened(name) as at:
             return status_of(*at).st_size
         return 0
@@ -175,12 +176,14 @@ class DirectoryQueue:
             make_directory(aside)
             refuse_unsafe(aside)
             _write_new(f"{target}.reason", f"{reason}\n".encode())
-            # It is gone if it was moved before.
+            # It does not exist if it was moved before.
             with suppress(FileNotFoundError), self._opened(name) as (directory, element):
                 try:
                     os.rename(element, target, src_dir_fd=directory)
                 except OSError as error:
-                    elsewhere = error.errno == errno.EXDEV  # the quarantine has its own file system
+                    elsewhere = (
+                        error.errno == errno.EXDEV
+                    )  # the quarantine is on another file system
                     if not (elsewhere and stat.S_ISREG(status_of(directory, element).st_mode)):
                         raise
                     _write_new(f"{target}", content_of(directory, element))
@@ -189,7 +192,7 @@ class DirectoryQueue:
         return target
 
     def purge(self) -> None:
-        """Remove what killed processes left: old .tmp and .lck files, and empty directories."""
+        """Remove leftovers of killed processes: old .tmp and .lck files, and empty directories."""
         leftovers = (LOCK, TEMPORARY)
         with self._translated("purge"):
             directories = self._directories()
@@ -197,7 +200,7 @@ class DirectoryQueue:
                 if not any(role_of(name) in leftovers for name in self._listing(directory)):
                     continue
                 with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
-                    # One process at a time: between look and removal, nobody may renew the lock.
+                    # One process at a time: nobody may renew a lock between check and removal.
                     if not flock_at_once(descriptor):
                         continue
                     for entry in self._walk(directory, leftovers):
@@ -209,10 +212,10 @@ class DirectoryQueue:
                     os.rmdir(f"{self._root}/{directory}")
 
     def _store(self, contents: Sequence[bytes]) -> list[str]:
-        """All of them durably, or none."""
+        """Store all of them durably, or none; return their names."""
         for _ in range(_TRIES):
             directory = directory_of_now()
-            # Not made yet, or purged in between as empty; or another host took the temporary name.
+            # The directory is not made yet, or was purged as empty; or another host uses the name.
             with suppress(FileNotFoundError, FileExistsError):
                 refuse_unsafe(self._root)
                 with self._opened(directory) as (descriptor, _):
@@ -220,11 +223,13 @@ class DirectoryQueue:
                 return [f"{directory}/{name}" for name in names]
             make_directory(self._root)
             make_directory(f"{self._root}/{directory}")
-        raise FileNotFoundError(errno.ENOENT, "its directories vanish as they are made")
+        raise FileNotFoundError(
+            errno.ENOENT, "its directories are removed as fast as they are made"
+        )
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of the element's directory, and its name in there."""
+        """The descriptor of the element's directory, and the element's name in it."""
         directory, _, element = name.partition("/")
         descriptor = open_directory(f"{self._root}/{directory}")
         try:
@@ -243,9 +248,9 @@ class DirectoryQueue:
         try:
             with self._opened(directory) as (descriptor, _):
                 return sorted(os.listdir(descriptor))
-        except (FileNotFoundError, NotADirectoryError):  # purged; or a link
+        except (FileNotFoundError, NotADirectoryError):  # purged, or a link
             return []
-        except PermissionError as error:  # of another user
+        except PermissionError as error:  # it belongs to another user
             logger.warning("%s/%s is skipped: %s", self._root, directory, error.strerror)
             return []
 
@@ -264,7 +269,7 @@ class DirectoryQueue:
 
 
 def written_at(name: str) -> datetime:
-    """When an element was written according to its name; UTC."""
+    """The time (UTC) at which an element was written, from its name."""
     from datetime import datetime, timezone
 
     return datetime.fromtimestamp(int(name.split("/")[1][:8], 16), timezone.utc)

@@ -15,7 +15,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import Channel, words_of
+from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import one_line
 
@@ -107,7 +107,7 @@ class HttpSession:
             answer = self._exchange(channel, request)
         except (OSError, HTTPException) as error:
             self.close()
-            reason = one_line(words_of(error), MAX_QUOTED)
+            reason = one_line(error_text(error), MAX_QUOTED)
             if isinstance(error, ConnectionError):
                 reason = f"it closed the connection before it answered ({reason})"
             elif isinstance(error, HTTPException):

@@ -1,4 +1,4 @@
-"""What a SEND frame carries: our headers, and none that a broker would take for its own."""
+"""The headers of a SEND frame: ours, and none that a broker would act on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TRANSACTION = "transaction"
 OURS = frozenset({DESTINATION, "persistent", CLASS.lower(), COUNT.lower(), MESSAGE_ID.lower()})
 """Headers this program writes itself."""
 
-# An `ack` of a publisher breaks consumers on Artemis, a bad `timestamp` closes the connection on
-# ActiveMQ without a word, `expires` makes a message vanish behind a receipt, and so on.
+# An `ack` from a publisher breaks consumers on Artemis, a bad `timestamp` makes ActiveMQ close the
+# connection without an ERROR, `expires` makes it drop a message after its receipt, and so on.
 BROKERS = frozenset(
     {
         *("ack", "expiration", "expires", "id", "message-id", "priority", "redelivered"),
@@ -25,32 +25,31 @@ BROKERS = frozenset(
         *(RECEIPT, "receipt-id", TRANSACTION),
     }
 )
-"""Headers with a meaning of their own to some broker."""
+"""Headers that some broker acts on."""
 
 _NAME = re.compile(r"[^\x00-\x20:\\\x7f]+")
 
 
 def belongs_to_broker(name: str) -> bool:
+    """Whether some broker acts on a header of this name."""
     return name.lower() in BROKERS or name.upper().startswith("JMSX")
 
 
 def is_header_name(name: str) -> bool:
-    """Whether STOMP carries the name as it is."""
+    """Whether STOMP can carry the name without escapes."""
     return _NAME.fullmatch(name) is not None
 
 
 def send_headers(message: Message) -> dict[str, str]:
     """The headers of the SEND of a message that has a destination.
 
-    An element of a foreign spool may bring more than can travel: that stays behind.
+    Headers that can't be sent are left out: an element of a foreign spool may have some.
     """
-    headers = dict(message.headers)
-    if not _all_travel(tuple(headers)):
-        headers = {name: value for name, value in headers.items() if _travels(name)}
-    if "\0" in "".join(headers.values()):  # ends a frame
+    headers = {name: value for name, value in message.headers.items() if can_travel(name)}
+    if "\0" in "".join(headers.values()):  # it would end the frame
         headers = {name: value.replace("\0", "") for name, value in headers.items()}
     headers["persistent"] = "true"
-    # With a length ActiveMQ makes it a BytesMessage: text goes without one.
+    # With a content-length ActiveMQ makes it a BytesMessage, so text is sent without one.
     try:
         message.body.decode()
         is_text = b"\0" not in message.body
@@ -61,10 +60,7 @@ def send_headers(message: Message) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=64)  # the messages of a call have the same names, seldom others
-def _all_travel(names: tuple[str, ...]) -> bool:
-    return all(map(_travels, names))
-
-
-def _travels(name: str) -> bool:
+@lru_cache(maxsize=64)  # nearly all messages of a call have the same header names
+def can_travel(name: str) -> bool:
+    """Whether a header of this name reaches a consumer and changes nothing on the way."""
     return is_header_name(name) and not belongs_to_broker(name)

@@ -1,4 +1,4 @@
-"""Prove the way to a STOMP broker and back: send a check message and wait until it comes back."""
+"""The round trip of a check message: send it to a STOMP broker and wait until it comes back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"
 
 QUEUE_PATIENCE_S = 2.0
-"""For our message in a queue, where a consumer may be quicker than we are."""
+"""How long to wait for our message in a queue, where a consumer may be faster (s)."""
 
-# One message at a time: a header for each kind of broker, which the others ignore.
+# One message at a time: a header for each kind of broker, ignored by the others.
 ONE_MESSAGE = {
     "activemq.prefetchSize": "1",
     "consumer-window-size": "1",  # bytes: Artemis sends a message while any are left
@@ -28,7 +28,7 @@ ONE_MESSAGE = {
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """What was proven, as `BrokerKind.round_trip` has it."""
+    """Send a check message and read it back; see `BrokerKind.round_trip`."""
     destination = message.headers[DESTINATION]
     is_queue = destination.startswith(QUEUES)
     mode = {"ack": "client", **ONE_MESSAGE} if is_queue else {"ack": "auto"}
@@ -46,7 +46,7 @@ def round_trip(
             session = PublishingSession(address, config, deadline)
         session.ask("SEND", send_headers(message), deadline, message.body)
         if forbidden:
-            return f"confirmed, may not subscribe to see it ({forbidden})"
+            return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
         if is_queue:
             proven = _look_in_queue(session, message, deadline)
         else:
@@ -57,7 +57,7 @@ def round_trip(
                 lost = f"confirmed, but it did not come back from {destination}: {error.reason}"
                 raise BrokerUnavailable(address, lost) from error
             proven = ROUND_TRIP
-        # What was not acknowledged goes back to its place, and counts as never delivered.
+        # Messages that were not acknowledged return to the queue as if never delivered.
         session.ask("UNSUBSCRIBE", {"id": SUBSCRIPTION}, deadline)
         return proven
     except SessionLost as loss:
@@ -67,13 +67,13 @@ def round_trip(
 
 
 def _look_in_queue(session: PublishingSession, message: Message, deadline: Deadline) -> str:
-    """Only our own message is acknowledged: the others are not ours to take."""
+    """Wait for the first message of the queue, and acknowledge it only if it is our own."""
     try:
         patience_s = min(QUEUE_PATIENCE_S, deadline.remaining() / 2)
         frame = session.message(Deadline.after(patience_s))
     except BrokerUnavailable:
-        return "confirmed, not seen again: nothing came, perhaps a consumer was quicker"
+        return "confirmed, not read back: a consumer may have been faster"
     if frame.headers.get(MESSAGE_ID) != message.message_id:
-        return "confirmed, not seen again: another message stands before it in the queue"
+        return "confirmed, not read back: another message is ahead of it in the queue"
     session.ask("ACK", {"id": frame.headers.get("ack", "")}, deadline)
     return ROUND_TRIP

@@ -1,6 +1,6 @@
-"""The publisher's STOMP session, and whose fault its end is: the message's, or the broker's.
+"""The publisher's STOMP session; whether the message or the broker is to blame for its end.
 
-There are no heart-beats: nobody waits longer than a deadline here.
+There are no heart-beats: no wait here is longer than a deadline.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.net.channel import words_of
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 
 GOODBYE_S = 0.5
 
-# What brokers say when the message or its destination is the trouble. After any other text the
-# next broker is tried.
+# Texts of brokers that refuse the message or its destination. After any other ERROR the next broker
+# is tried.
 MISSING = r"not.?found|no such|unknown (exchange|destination)"
 FORBIDDEN = r"not authorized|access.?refused|denied|permission"
 _REFUSAL = (
@@ -32,7 +32,7 @@ _REFUSAL = (
 class PublishingSession(StompSession):
     """Connected and logged in; `server` names the broker's software.
 
-    A wait that reaches its deadline raises BrokerUnavailable, here and in all methods.
+    All methods raise BrokerUnavailable when their deadline is over.
     """
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
@@ -44,7 +44,7 @@ class PublishingSession(StompSession):
             self.server = self.log_in(login, deadline).get("server", "")
         except SessionLost as loss:
             self.drop()
-            raise BrokerUnavailable(address, f"at login: {loss}") from loss
+            raise BrokerUnavailable(address, f"login failed: {loss}") from loss
         except BaseException:
             self.drop()
             raise
@@ -52,10 +52,10 @@ class PublishingSession(StompSession):
     def receipts(self, deadline: Deadline, meanwhile: Callable[[], bool]) -> list[str]:
         """The ids of the receipts that arrived since the last call, at least one.
 
-        Until then `meanwhile` is called, as long as it had something to do.
+        While none has arrived, `meanwhile` is called until it has nothing more to do.
 
         Raises:
-            SessionLost: none will arrive.
+            SessionLost: no more receipts will arrive.
         """
         while not self._receipts:
             while not self._channel.has_arrived() and meanwhile():
@@ -68,21 +68,22 @@ class PublishingSession(StompSession):
         try:
             super().receive(deadline)
         except TimeoutError as error:
-            reason = self._send_failure or words_of(error)
+            reason = self._send_failure or error_text(error)
             raise BrokerUnavailable(self._address, reason) from error
 
     def close(self, timeout_s: float = GOODBYE_S) -> None:
-        """DISCONNECT without waiting for a receipt: all that counts was confirmed before."""
+        """DISCONNECT without waiting for a receipt: the messages were confirmed before."""
         self.send(encode("DISCONNECT", {}), Deadline.after(timeout_s))
         self.drop()
 
 
 def says(pattern: str, text: object) -> bool:
+    """Whether the text of a broker contains the pattern, in any case."""
     return re.search(pattern, str(text), re.IGNORECASE) is not None
 
 
 def judged(address: BrokerAddress, position: int, loss: SessionLost) -> PublishError:
-    """Whether the end of a session, while one message was under way, is the message's fault."""
+    """The error for a session that ended while only the message at `position` was under way."""
     if loss.by_error and says(_REFUSAL, loss):
         return MessageRejected(address, position, str(loss))
     return BrokerUnavailable(address, str(loss))

@@ -1,4 +1,4 @@
-"""STOMP brokers: each gets many messages in the way that is quickest for it."""
+"""STOMP brokers: many messages at once, with the fewest receipts that are safe."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
 WRITE_BYTES = 64 * 1024
-"""Frames are joined up to this: one write for many."""
+"""Frames are joined up to this size and written at once."""
 
-ENOUGH_REFUSALS = 3
+MAX_REFUSALS = 3
+"""After this many refusals of a destination its messages are not sent any more."""
 
-UNDER_WAY = 500
-"""Messages that are sent and not confirmed: more are not quicker, and after a break in doubt."""
-FEWER = 10
-"""A break divides it by this, until the message that is to blame is alone."""
+MAX_UNCONFIRMED = 500
+"""The limit on messages under way: more are not faster, and after a failure they are in doubt."""
+REDUCTION = 10
+"""A lost session divides the limit by this, until only the message to blame is under way."""
 
-# ActiveMQ syncs its disk for each receipt: a window of them is seven times slower there.
+# ActiveMQ syncs its disk for each receipt: a receipt per message is seven times slower there.
 PER_RECEIPT = {"ActiveMQ": 100}
-"""Messages of a transaction, by server; the others get none, and a receipt for each message."""
+"""Messages per transaction, by server; other servers give a receipt for each message."""
 
 Unit = Sequence[int]
-"""The positions of messages that one receipt confirms."""
+"""The positions of the messages that one receipt confirms."""
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
@@ -48,7 +49,7 @@ def round_trip(
 
 
 class StompTransport:
-    """One connection at a time: a message that ends it leaves another for the next."""
+    """One connection at a time; after a message that ended it, a new one is opened."""
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
@@ -56,42 +57,42 @@ class StompTransport:
         self.meanwhile = nothing_else
         self._receipts = map(str, itertools.count(1))
         self._forbidden: dict[str, list[str]] = {}
-        """By destination, the reasons the broker gave for refusing us there."""
+        """The broker's reasons for refusing us, by destination."""
         self._session = PublishingSession(address, config, deadline)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        # Each refusal costs connections: after a few of a destination there is no more to ask.
+        # Each refusal costs a connection.
         for position, message in enumerate(messages if self._forbidden else ()):
             reasons = self._forbidden.get(message.headers[DESTINATION], [])
-            if len(reasons) >= ENOUGH_REFUSALS:
+            if len(reasons) >= MAX_REFUSALS:
                 raise MessageRejected(self._address, position, reasons[-1])
-        yield from self._confirmed(messages, range(len(messages)), UNDER_WAY, deadline)
+        yield from self._confirmed(messages, range(len(messages)), MAX_UNCONFIRMED, deadline)
 
     def close(self) -> None:
         self._session.close()
 
     def _confirmed(
-        self, messages: Sequence[Message], positions: Sequence[int], most: int, deadline: Deadline
+        self, messages: Sequence[Message], positions: Sequence[int], limit: int, deadline: Deadline
     ) -> Iterator[int]:
-        """The positions as they are confirmed; at most `most` messages are in doubt at a time."""
-        size = min(most, PER_RECEIPT.get(self._session.server.partition("/")[0], 1))
+        """The positions as they are confirmed; at most `limit` messages are under way at a time."""
+        size = min(limit, PER_RECEIPT.get(self._session.server.partition("/")[0], 1))
         units = (positions[start : start + size] for start in range(0, len(positions), size))
-        window = most // size
+        window = limit // size
         while True:
             waiting: dict[str, Unit] = {}
-            """By receipt, the units that are under way on this connection."""
+            """The units that are under way on this connection, by receipt."""
             try:
                 while True:
                     if len(waiting) <= window // 2:  # few large writes, no idle broker
                         fresh = itertools.islice(units, window - len(waiting))
-                        self._launch(messages, fresh, waiting, deadline)
+                        self._send_units(messages, fresh, waiting, deadline)
                     if not waiting:
                         return
                     for receipt in self._session.receipts(deadline, self.meanwhile):
                         yield from waiting.pop(receipt, ())
             except SessionLost as loss:
                 doubtful = [position for unit in waiting.values() for position in unit]
-                if most == 1 or (loss.by_error and len(doubtful) == 1):
+                if limit == 1 or (loss.by_error and len(doubtful) == 1):
                     error = judged(self._address, doubtful[0], loss)
                     if isinstance(error, MessageRejected):
                         self._reopen(deadline)  # for the other messages
@@ -99,23 +100,33 @@ class StompTransport:
                             destination = messages[doubtful[0]].headers[DESTINATION]
                             self._forbidden.setdefault(destination, []).append(error.reason)
                     raise error from loss
-            # Perhaps for one of them, and the broker's words may be lost with the connection.
+            # Perhaps one of them is to blame: the broker's ERROR may be lost with the connection.
             self._reopen(deadline)
-            yield from self._confirmed(messages, doubtful, max(1, most // FEWER), deadline)
+            yield from self._confirmed(messages, doubtful, max(1, limit // REDUCTION), deadline)
 
-    def _launch(
+    def _send_units(
         self,
         messages: Sequence[Message],
         units: Iterable[Unit],
         waiting: dict[str, Unit],
         deadline: Deadline,
     ) -> None:
+        """Send each unit as one message with a receipt, or as a transaction with one."""
         frames: list[bytes] = []
         size = 0
         for unit in units:
             receipt = next(self._receipts)
             waiting[receipt] = unit
-            for frame in _frames(messages, unit, receipt):
+            if len(unit) == 1:
+                unit_frames = [_send_frame(messages[unit[0]], {RECEIPT: receipt})]
+            else:
+                transaction = {TRANSACTION: receipt}
+                unit_frames = [
+                    encode("BEGIN", transaction),
+                    *(_send_frame(messages[position], transaction) for position in unit),
+                    encode("COMMIT", {**transaction, RECEIPT: receipt}),
+                ]
+            for frame in unit_frames:
                 frames.append(frame)
                 size += len(frame)
                 if size >= WRITE_BYTES:
@@ -131,18 +142,7 @@ class StompTransport:
 connect = StompTransport
 
 
-def _frames(messages: Sequence[Message], unit: Unit, receipt: str) -> Iterator[bytes]:
-    if len(unit) == 1:
-        yield _send_frame(messages[unit[0]], {RECEIPT: receipt})
-        return
-    transaction = {TRANSACTION: receipt}
-    yield encode("BEGIN", transaction)
-    for position in unit:
-        yield _send_frame(messages[position], transaction)
-    yield encode("COMMIT", {**transaction, RECEIPT: receipt})
-
-
-def _send_frame(message: Message, more: dict[str, str]) -> bytes:
+def _send_frame(message: Message, more_headers: dict[str, str]) -> bytes:
     headers = send_headers(message)
-    headers.update(more)
+    headers.update(more_headers)
     return encode("SEND", headers, message.body)

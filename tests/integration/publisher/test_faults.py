@@ -85,7 +85,7 @@ def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once
     assert elapsed_s < 3.0
     assert [(failure.broker, failure.reason) for failure in publication.failures] == [
         (refusing, "connection refused"),
-        (silent, "no answer in the time it was given"),
+        (silent, "no answer in time"),
     ]
     assert sorted(ids(received(broker, destination, 3))) == sorted(ids_of(messages))
     assert spool.count() == 0
@@ -185,9 +185,7 @@ def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
         elapsed_s = time.monotonic() - started
 
     assert elapsed_s < 0.7 + SLACK_S
-    assert [failure.reason for failure in publication.failures] == [
-        "no answer in the time it was given"
-    ]
+    assert [failure.reason for failure in publication.failures] == ["no answer in time"]
     assert spooled_ids(spool) == [message.message_id]
 
 
@@ -214,9 +212,10 @@ def test_round_trips_consume_nothing_of_a_queue_however_often(
     standing = messages_for(destination, 2)
     publish(standing, config_for(spool, broker.url))
 
-    words = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
+    proofs = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
 
-    assert words == {"confirmed, not seen again: another message stands before it in the queue"}
+    (proof,) = proofs
+    assert proof.startswith("confirmed, not read back: another message")
     assert ids(received(broker, destination, 14))[:2] == ids_of(standing)
 
 
@@ -249,7 +248,7 @@ def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
 ) -> None:
     proof = proven(broker, f"/topic/{SILENT}x")
 
-    assert proof.startswith("confirmed, may not subscribe to see it (")
+    assert proof.startswith("confirmed, not read back: not allowed to subscribe (")
     assert words in proof
 
 

@@ -141,7 +141,7 @@ def test_a_frozen_servlet_costs_the_deadline_and_the_message_is_spooled_once(
     finally:
         os.kill(activemq5.process.pid, signal.SIGCONT)
 
-    assert "no answer in the time it was given" in publication.failures[0].reason
+    assert "no answer in time" in publication.failures[0].reason
     assert elapsed_s < 2
     assert [spool.read(each).message_id for each in spool.names()] == [message.message_id]
 

@@ -79,7 +79,7 @@ def test_a_client_without_a_certificate_is_told_what_is_wanted(
 ) -> None:
     words = refusal(config)
 
-    assert "it wants a certificate of ours and was given none (certificate_file): " in words
+    assert "it requires a client certificate (certificate_file): " in words
 
 
 def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
@@ -89,7 +89,7 @@ def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_ref
 
     words = refusal(config)
 
-    assert f"it does not accept our certificate {config.certificate_file}: " in words
+    assert f"it rejected our certificate {config.certificate_file}: " in words
 
 
 def test_a_broker_of_an_authority_that_is_not_trusted_gets_nothing(
@@ -99,4 +99,4 @@ def test_a_broker_of_an_authority_that_is_not_trusted_gets_nothing(
 
     words = refusal(config._replace(ca_file=other))
 
-    assert words.startswith("its certificate comes from a CA that is not trusted here (ca_file): ")
+    assert words.startswith("its certificate was issued by an untrusted CA (ca_file): ")

@@ -135,7 +135,7 @@ def test_a_subscription_says_what_the_messages_of_a_broker_or_a_spool_are(tmp_pa
     assert config.stamp_of(sam) == Stamp()
 
 
-NO_PATH = "broker URL spool://in…: want three slashes, spool:///path"
+NO_PATH = "broker URL spool://in…: expected three slashes, spool:///path"
 TWICE = "'Metric' appears twice (names match in any case)"
 
 

@@ -185,7 +185,7 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
     server = HttpStandIn(always(reply(200, b"x" * 1000)), drips=True)
     with server, session_with(server) as session:
         started = time.monotonic()
-        with pytest.raises(BrokerUnavailable, match="no answer in the time it was given"):
+        with pytest.raises(BrokerUnavailable, match="no answer in time"):
             session.request(ASK, Deadline.after(0.4))
 
         assert 0.3 < time.monotonic() - started < 2

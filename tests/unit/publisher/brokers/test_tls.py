@@ -23,6 +23,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.tls import CLOSED, NO_COMMON_CIPHER, NO_TLS, TOO_OLD
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn
@@ -142,7 +143,7 @@ def test_without_a_ca_file_the_authorities_of_the_system_are_trusted(
         monkeypatch.setenv("SSL_CERT_FILE", str(files.ca_file))
         publish_one(config._replace(state=None), broker.url)
 
-    assert "a CA that is not trusted here" in why(refused)
+    assert "an untrusted CA" in why(refused)
     assert len(broker.taken) == 2  # the second call drains the spool
 
 
@@ -215,7 +216,7 @@ def test_a_broker_that_reads_no_more_until_its_own_bytes_are_read_gets_everythin
 @pytest.mark.parametrize(
     ("certificate", "words"),
     [
-        (lambda files: files.other.issue_cert(HOST), "a CA that is not trusted here (ca_file)"),
+        (lambda files: files.other.issue_cert(HOST), "an untrusted CA (ca_file)"),
         (lambda files: files.host("mq.example.org"), f"not for {HOST}: ip address mismatch"),
         (lambda files: files.expired_host(), "its certificate has expired"),
         (lambda files: files.future_host(), "its certificate is not valid yet"),
@@ -257,7 +258,7 @@ def test_a_name_that_no_certificate_can_have_is_told_in_words(
 ) -> None:
     with (
         FakeBroker(tls=files.server()) as broker,
-        pytest.raises(BrokerUnavailable, match=f"no certificate can be for {name}: "),
+        pytest.raises(BrokerUnavailable, match=f"{name} is not a valid host name"),
     ):
         open_channel(address_of(broker, name), config, a_while())
 
@@ -277,7 +278,7 @@ def test_a_certificate_of_ours_that_is_missing_is_told(
         publication = publish_one(config, broker.url)
 
     assert why(publication).endswith(
-        f"it wants a certificate of ours and was given none (certificate_file): {words}"
+        f"it requires a client certificate (certificate_file): {words}"
     )
     assert broker.logins == []
 
@@ -292,9 +293,7 @@ def test_a_certificate_of_ours_from_an_unknown_authority_is_told(
         publication = publish_one(config, broker.url)
 
     ours = config.certificate_file
-    assert why(publication).endswith(
-        f"it does not accept our certificate {ours}: its CA is not known there"
-    )
+    assert why(publication).endswith(f"it rejected our certificate {ours}: its CA is unknown there")
     assert broker.logins == []
 
 
@@ -309,7 +308,7 @@ def test_a_certificate_of_ours_that_is_revoked_is_told(
         publication = publish_one(config, broker.url)
 
     ours = config.certificate_file
-    assert why(publication).endswith(f"it does not accept our certificate {ours}: it is revoked")
+    assert why(publication).endswith(f"it rejected our certificate {ours}: it is revoked")
     assert broker.logins == []
 
 
@@ -335,7 +334,7 @@ def test_a_refusal_that_comes_while_a_request_is_sent_is_told(
         url = f"rabbitmq-api+https://{HOST}:{server.port}/%2F/amq.topic"
         publication = publish([message], config._replace(brokers=(url,)))
 
-    assert "it wants a certificate of ours and was given none" in why(publication)
+    assert "it requires a client certificate" in why(publication)
     assert server.asked == []
 
 
@@ -348,7 +347,7 @@ def test_a_peer_without_a_common_cipher_is_not_said_to_want_a_certificate(
     with FakeBroker(tls=tls) as broker:
         publication = publish_one(config, broker.url)
 
-    assert why(publication) == "it has no cipher in common with us, or refuses us without a reason"
+    assert why(publication) == NO_COMMON_CIPHER
     assert broker.logins == []
 
 
@@ -373,7 +372,7 @@ def test_a_peer_that_speaks_no_tls_never_sees_a_word_in_the_clear(
     with peer.running() as url:
         publication = publish_one(config, url)
 
-    assert why(publication) == "it speaks no TLS at this port"
+    assert why(publication) == NO_TLS
     (hello,) = peer.heard
     assert hello[0] == CLIENT_HELLO
     assert b"CONNECT" not in hello
@@ -388,9 +387,7 @@ def test_a_peer_that_closes_instead_of_an_answer_is_told(
     with peer.running() as url:
         publication = publish_one(config, url)
 
-    assert why(publication) == (
-        "it closed the connection during the TLS handshake: is TLS spoken at this port?"
-    )
+    assert why(publication) == CLOSED
     assert len(peer.heard) == 1
 
 
@@ -415,7 +412,7 @@ def test_a_peer_with_nothing_newer_than_tls_1_1_is_told(
     with Peer(says(answer)).running() as url:
         publication = publish_one(config, url)
 
-    assert why(publication) == "it speaks no TLS from 1.2 on, and nothing older is spoken here"
+    assert why(publication) == TOO_OLD
 
 
 def test_a_broker_of_tls_1_1_is_told(files: TlsFiles, config: PublisherConfig) -> None:
@@ -425,7 +422,7 @@ def test_a_broker_of_tls_1_1_is_told(files: TlsFiles, config: PublisherConfig) -
     with FakeBroker(tls=tls) as broker:
         publication = publish_one(config, broker.url)
 
-    assert why(publication) == "it speaks no TLS from 1.2 on, and nothing older is spoken here"
+    assert why(publication) == TOO_OLD
     assert broker.logins == []
 
 
@@ -439,7 +436,7 @@ def test_a_mute_peer_costs_its_share_of_the_deadline(
         publication = publish_one(config._replace(timeout_s=1.0), url, broker.url)
         elapsed_s = time.monotonic() - started
 
-    assert why(publication) == "no answer in the time it was given"
+    assert why(publication) == "no answer in time"
     assert len(broker.taken) == 1
     assert elapsed_s < 0.5 + SLACK_S
 
@@ -458,7 +455,7 @@ def test_a_handshake_that_drips_costs_its_share_of_the_deadline(
         publication = publish_one(config._replace(timeout_s=1.0), url, broker.url)
         elapsed_s = time.monotonic() - started
 
-    assert why(publication) == "no answer in the time it was given"
+    assert why(publication) == "no answer in time"
     assert len(broker.taken) == 1
     assert 0.4 < elapsed_s < 0.5 + SLACK_S
 
@@ -505,7 +502,7 @@ def test_a_key_of_another_certificate_is_told(files: TlsFiles, config: Publisher
         publication = publish_one(config, broker.url)
 
     ours = config.certificate_file
-    assert why(publication) == f"{ours}: its key belongs to another certificate"
+    assert why(publication) == f"{ours}: the key does not match the certificate"
     assert broker.logins == []
 
 
@@ -517,7 +514,7 @@ def test_a_ca_file_that_holds_no_certificate_is_told(
     with FakeBroker(tls=files.server()) as broker:
         publication = publish_one(config, broker.url)
 
-    assert why(publication) == f"{config.ca_file}: no certificate in PEM form"
+    assert why(publication).startswith(f"{config.ca_file}: contains no certificate")
 
 
 def test_a_file_of_ours_that_went_away_meanwhile_is_told(

@@ -27,7 +27,7 @@ def test_run_does_not_wait_for_a_reader_that_has_stopped(
     with open(reading, "rb"), open(writing, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
 
-        run_command._pass_on(b"x" * 1_000_000)
+        run_command.pass_on(b"x" * 1_000_000)
 
         os.set_blocking(reading, False)
         assert 0 < len(os.read(reading, 1_000_000)) < 1_000_000
@@ -35,7 +35,7 @@ def test_run_does_not_wait_for_a_reader_that_has_stopped(
 
 def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) -> None:
     args = argparse.Namespace(dry_run=False, json=False)
-    said: list[str] = []
+    lines: list[str] = []
 
     def read_slowly() -> Iterator[Message]:
         time.sleep(0.3)
@@ -43,7 +43,7 @@ def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) 
 
     with FakeBroker() as broker:
         config = PublisherConfig(brokers=(broker.url,), timeout_s=0.25, spool=tmp_path / "spool")
-        code = publish_and_report(read_slowly(), config, args, say=said.append)
+        code = publish_and_report(read_slowly(), config, args, print_line=lines.append)
 
     assert code == 0
-    assert said[0].startswith("published ")
+    assert lines[0].startswith("published ")

@@ -144,7 +144,7 @@ def test_verify_of_a_sound_spool_finds_nothing(scene: Scene) -> None:
     scene.queue.lock(name)
     scene.place(f"{name}1.tmp", seconds_old=10)
 
-    assert scene.run("verify") == (0, f"{scene.queue.path}: nothing is wrong\n")
+    assert scene.run("verify") == (0, f"{scene.queue.path}: no problem found\n")
     assert scene.told("verify") == []
 
 
@@ -220,7 +220,7 @@ def test_repair_leaves_a_damaged_element_to_the_process_that_works_on_it(scene: 
 def test_repair_of_a_sound_spool_exits_0(scene: Scene) -> None:
     scene.add()
 
-    assert scene.run("repair") == (0, f"{scene.queue.path}: nothing is wrong\n")
+    assert scene.run("repair") == (0, f"{scene.queue.path}: no problem found\n")
 
 
 def test_status_tells_figures_and_bounds(scene: Scene) -> None:

@@ -168,7 +168,7 @@ def test_a_damaged_element_is_set_aside_with_its_reason_and_the_others_are_sent(
     assert result.set_aside == 1
     reasons = [path.read_text() for path in Path(f"{spool.path}.bad").glob("*.reason")]
     assert len(reasons) == 1
-    assert "holds no message" in reasons[0]
+    assert "is not a message" in reasons[0]
 
 
 def test_a_rejected_element_stays_and_the_others_are_sent(spool: DirectoryQueue) -> None:

@@ -94,7 +94,7 @@ def test_publish_falls_back_to_the_next_broker(spool: DirectoryQueue) -> None:
         (FakeBroker(mute=True), "no answer"),
         (FakeBroker(eats_receipts=True), "no answer"),
         (FakeBroker(drips=True), "no answer"),
-        (FakeBroker(refuses_login="Bad user"), "at login: Bad user"),
+        (FakeBroker(refuses_login="Bad user"), "login failed: Bad user"),
         (FakeBroker(version="1.1"), "speaks STOMP 1.1, not 1.2"),
         (FakeBroker(drops_after=0), "closed the connection"),
         (FakeBroker(rejects=lambda frame: "Store is full"), "Store is full"),
@@ -286,7 +286,7 @@ def test_a_name_that_does_not_resolve_is_a_broker_that_is_unavailable(
         config = config_for(spool, "stomp://no-such-host.invalid", broker.url)
         publication = publish([metric_message()], config)
 
-    assert "its name is not resolved" in publication.failures[0].reason
+    assert "name resolution failed" in publication.failures[0].reason
     assert len(broker.taken) == 1
 
 

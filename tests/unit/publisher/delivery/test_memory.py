@@ -116,7 +116,7 @@ def test_a_success_forgets_the_failures(tmp_path: Path) -> None:
 def test_a_success_forgets_that_the_name_did_not_resolve(tmp_path: Path) -> None:
     name = BrokerAddress(FIRST)
     known = memory(tmp_path)
-    known.failed(name, "its name is not resolved")
+    known.failed(name, "name resolution failed")
     known.worked(AT_FIRST)
 
     assert known.rest_of(name) is None

@@ -217,7 +217,7 @@ def test_a_name_that_does_not_resolve_rests_too(tmp_path: Path, looked_up: list[
     publication = site.publish()
 
     assert looked_up == ["no-such.invalid"]
-    assert "its name is not resolved" in publication.failures[0].reason
+    assert "name resolution failed" in publication.failures[0].reason
     assert site.spooled == 2
 
 

@@ -380,7 +380,7 @@ def test_a_slow_proxy_costs_the_deadline_and_is_named(url: str, trouble: dict[st
         failure = failure_of(url, proxy.url, timeout_s=0.3)
         took = time.monotonic() - started
 
-    assert failure == f"proxy {proxy.url} ([publisher] proxy): no answer in the time it was given"
+    assert failure == f"proxy {proxy.url} ([publisher] proxy): no answer in time"
     assert 0.25 < took < 1.5
 
 
@@ -431,7 +431,7 @@ def test_a_proxy_that_sends_more_than_its_answer_is_not_taken_for_the_broker() -
     with ProxyServer(says=b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0") as proxy:
         failure = failure_of(STOMP, proxy.url)
 
-    assert failure.endswith("it sends more than its answer to CONNECT")
+    assert failure.endswith("more than its answer to CONNECT")
 
 
 @pytest.mark.parametrize("url", [STOMP, REST])
@@ -449,7 +449,7 @@ def test_a_proxy_that_does_not_even_refuse_costs_the_deadline() -> None:
         failure = failure_of(STOMP, hole.replace("stomp", "http"), timeout_s=0.3)
         took = time.monotonic() - started
 
-    assert failure.endswith("no answer in the time it was given")
+    assert failure.endswith("no answer in time")
     assert took < 1.5
 
 
@@ -457,7 +457,7 @@ def test_a_proxy_whose_name_is_not_resolved_is_named() -> None:
     failure = failure_of(STOMP, "http://proxy.invalid:3128")
 
     assert failure.startswith(
-        "proxy http://proxy.invalid:3128 ([publisher] proxy): its name is not resolved: "
+        "proxy http://proxy.invalid:3128 ([publisher] proxy): name resolution failed: "
     )
 
 

@@ -188,9 +188,9 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
 @pytest.mark.parametrize(
     ("content", "mode", "words"),
     [
-        (b"canary\n", 0o644, r"others may use it \(mode 0644\): chmod 600"),
-        (b"", 0o600, "holds no secret"),
-        (b" \ncanary\n", 0o600, "holds no secret"),
+        (b"canary\n", 0o644, r"is accessible to other users \(mode 0644\): chmod 600"),
+        (b"", 0o600, "first line is empty"),
+        (b" \ncanary\n", 0o600, "first line is empty"),
         (b"canary\xff\n", 0o600, "is not UTF-8"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_certificate_that_holds_its_key_is_a_secret_one_alone_is_none(tmp_path
     both = secret_in_file(tmp_path / "both.pem", "-----BEGIN RSA PRIVATE KEY-----", mode=0o644)
 
     assert problem_of_certificate(alone) is None
-    assert f"{both}: others may use it" in str(problem_of_certificate(both))
+    assert f"{both}: is accessible to other users" in str(problem_of_certificate(both))
     both.chmod(0o600)
     assert problem_of_certificate(both) is None
 

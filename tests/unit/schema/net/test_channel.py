@@ -18,7 +18,7 @@ from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.channel import NO_ANSWER, TAKES_NOTHING, Channel, connect, words_of
+from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.fake_broker import black_hole, closed_port
 
@@ -127,7 +127,7 @@ def test_a_peer_that_says_nothing_costs_the_deadline(peer: Peer) -> None:
 def test_a_peer_that_takes_nothing_costs_the_deadline() -> None:
     with channel_to(mute, SHORT_S) as channel:
         started = time.monotonic()
-        with pytest.raises(TimeoutError, match=TAKES_NOTHING):
+        with pytest.raises(TimeoutError, match=NOT_READING):
             channel.send(MUCH)
         took = time.monotonic() - started
 
@@ -194,7 +194,7 @@ def test_a_peer_that_resets_is_an_error_in_words() -> None:
     with pytest.raises(ConnectionResetError) as caught, channel_to(reset) as channel:
         channel.receive()
 
-    assert words_of(caught.value) == "connection reset by peer"
+    assert error_text(caught.value) == "connection reset by peer"
 
 
 def test_sending_to_a_peer_that_closed_is_an_error_and_no_signal() -> None:
@@ -232,7 +232,7 @@ def test_where_both_directions_are_full_and_nobody_listens_it_costs_the_deadline
 
     with channel_to(speak_first, SHORT_S) as channel:
         started = time.monotonic()
-        with pytest.raises(TimeoutError, match=TAKES_NOTHING):
+        with pytest.raises(TimeoutError, match=NOT_READING):
             channel.send(MUCH)
         took = time.monotonic() - started
 
@@ -376,7 +376,7 @@ def test_a_file_reads_in_pieces_what_came_in_one() -> None:
     ],
 )
 def test_an_error_has_words_for_a_person(error: Exception, words: str) -> None:
-    assert words_of(error) == words
+    assert error_text(error) == words
 
 
 def soon() -> Deadline:

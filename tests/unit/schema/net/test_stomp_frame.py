@@ -136,7 +136,7 @@ def test_a_body_with_its_length_may_hold_any_byte() -> None:
         (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
         (b"MESSAGE\na:\\t\n\n\0", r"escape '\\\\t'"),
         (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
-        (b"MESSAGE\na:\xff\n\n\0", "no UTF-8"),
+        (b"MESSAGE\na:\xff\n\n\0", "not UTF-8"),
         (b"MESSAGES\na:1\n\n\0", "no STOMP frame begins 'MESSAGES"),
     ],
 )

@@ -76,9 +76,9 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert "unknown section [consumr] (did you mean consumer?)" in problems
     assert "unknown key broker (did you mean brokers?)" in problems
     assert "timeout_s: must be positive" in problems
-    assert "spool: want a path, not 7" in problems
+    assert "spool: expected a path, not 7" in problems
     assert "destination is missing" in problems
-    assert "SAM_CONSUMER_EAGER: want true or false" in problems
+    assert "SAM_CONSUMER_EAGER: expected true or false" in problems
     assert "name is missing" in problems
     assert str(path) in problems
 
@@ -113,10 +113,10 @@ def test_each_problem_names_file_and_line(tmp_path: Path) -> None:
         load(path, {"SAM_CONSUMER_SPOOL": ""}, spool=None)
 
     assert sorted(caught.value.problems) == [
-        f"{path}:10: [consumer] name: want text, not 1",
+        f"{path}:10: [consumer] name: expected a string, not 1",
         f"{path}:11: [consumer] timeout_s: must be positive",
         f"{path}:12: [consumer] unknown key broker (did you mean brokers?)",
-        f"{path}:16: [consumer] subscription[2] destination: want text, not 7",
+        f"{path}:16: [consumer] subscription[2] destination: expected a string, not 7",
         f"{path}:17: [consumer] subscription[2] unknown key clas (did you mean class?)",
         f"{path}:5: unknown section [consumr] (did you mean consumer?)",
     ]
@@ -137,12 +137,12 @@ def test_good_values_can_be_read_beside_bad_ones(file: Path) -> None:
 
     found = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
 
-    assert found.problems == (f"{file}:2: [consumer] name: want text, not 7",)
+    assert found.problems == (f"{file}:2: [consumer] name: expected a string, not 7",)
     assert found.bad == {"name"}
     assert found.values["brokers"] == ("x", "y")
-    assert found.place("brokers") == f"{file}:3: [consumer] brokers"
-    assert found.place("eager") == "SAM_CONSUMER_EAGER"
-    assert found.place("timeout_s") == f"{file}: [consumer] timeout_s"
+    assert found.origin("brokers") == f"{file}:3: [consumer] brokers"
+    assert found.origin("eager") == "SAM_CONSUMER_EAGER"
+    assert found.origin("timeout_s") == f"{file}: [consumer] timeout_s"
 
 
 def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
@@ -164,10 +164,13 @@ def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('words = "a"', "want a table of texts, not 'a'"),
-        ('words = { a = 1, b = "c", d = [] }', "want text for each name, not a = 1, d = []"),
-        ("words.a = 1", "want text for each name, not a = 1"),
-        ("[consumer.words]\na = 1", "want text for each name, not a = 1"),
+        ('words = "a"', "expected a table of strings, not 'a'"),
+        (
+            'words = { a = 1, b = "c", d = [] }',
+            "expected a string for each name, not a = 1, d = []",
+        ),
+        ("words.a = 1", "expected a string for each name, not a = 1"),
+        ("[consumer.words]\na = 1", "expected a string for each name, not a = 1"),
     ],
 )
 def test_a_table_of_anything_else_is_a_problem_with_its_line(

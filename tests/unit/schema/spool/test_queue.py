@@ -551,7 +551,7 @@ def test_an_encoding_that_is_not_known_is_named(tmp_path: Path, encoding: str) -
     element = {"body": "eA==", "encoding": encoding}
     (tmp_path / "00000000" / "00000000000000").write_text(json.dumps(element))
 
-    with pytest.raises(DamagedElement, match=f"encoding {encoding.split('+')[0]} is not known"):
+    with pytest.raises(DamagedElement, match=f"unknown encoding {encoding.split('+')[0]}"):
         DirectoryQueue(tmp_path).read("00000000/00000000000000")
 
 

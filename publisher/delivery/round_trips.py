@@ -1,0 +1,40 @@
+"""Prove the way to every configured broker by a check message."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from functools import partial
+
+from sam_pipeline.publisher.brokers.address import addresses_of
+from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.round_trip import RoundTrip, timed
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+
+
+def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
+    """One for each address of each broker, each in an equal share of the remaining time.
+
+    The message goes where results would go; consumers count its class and load nothing.
+    """
+    destination = config.destination_of(config.message_class)
+    message = new_message(CHECK_CLASS, f"sam-publish check on {socket.gethostname()}\n")
+    message = Message({**message.headers, DESTINATION: destination}, message.body)
+    deadline = Deadline.after(config.timeout_s)
+    brokers = config.broker_list
+    for number, broker in enumerate(brokers, 1):
+        later = len(brokers) - number
+        try:
+            via_proxy = config.proxy_for(broker) is not None
+            addresses = addresses_of(broker, deadline.share(later + 1), via_proxy)
+        except BrokerUnavailable as failure:
+            yield RoundTrip(str(broker), "", destination, None, 0.0, str(failure))
+            continue
+        for position, address in enumerate(addresses):
+            share = deadline.share(len(addresses) - position + later)
+            prove = partial(kind_of(broker).round_trip, address, config, message, share)
+            yield timed(broker, address.ip, destination, prove, PublishError)
