@@ -1,4 +1,4 @@
-"""What docs/consumer.md tells an operator to type works, and what it says is so."""
+"""The examples of docs/consumer.md work, and the tables of its reference are complete."""
 
 from __future__ import annotations
 
@@ -38,16 +38,19 @@ from tests.support.page import ROOT, Page, shell
 from tests.support.reports.stored import execute, query
 
 PAGE = Page("docs/consumer.md")
-(START_TOML,), (START,) = PAGE.texts("toml", "Start it"), PAGE.texts("sh", "Start it")
-(CRON,) = PAGE.texts("crontab", "Start it")
-(SHARED_TOML,), (SHARED,) = (PAGE.texts(each, "Several processes") for each in ("toml", "sh"))
-BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "A broker moves")
-(DEAD_LETTERS,) = PAGE.texts("sh", "Dead letters")
-(PASSWORD_TOML,) = PAGE.texts("toml", "Certificates and passwords")
-(FOREIGN_TOML,) = PAGE.texts("toml", "Foreign writers")
-RELAY, ONWARD = PAGE.texts("sh", "A relay")
-RELAY_TOML, ONWARD_TOML = PAGE.texts("toml", "A relay")
-(WATCH,) = PAGE.texts("sh", "Watching")
+REFERENCE = Page("docs/consumer-reference.md")
+(START_TOML,), (START,) = (
+    PAGE.texts(language, "Start the consumer") for language in ("toml", "sh")
+)
+(CRON,) = PAGE.texts("crontab", "From cron")
+(SHARED_TOML,), (SHARED,) = (PAGE.texts(language, "Run several") for language in ("toml", "sh"))
+BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Move a broker")
+(DEAD_LETTERS,) = PAGE.texts("sh", "Handle dead letters")
+(PASSWORD_TOML,) = PAGE.texts("toml", "Use certificates and passwords")
+(FOREIGN_TOML,) = PAGE.texts("toml", "Load records of foreign writers")
+RELAY, ONWARD = PAGE.texts("sh", "Relay messages")
+RELAY_TOML, ONWARD_TOML = PAGE.texts("toml", "Relay messages")
+(MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
 TOPIC = "grid.probe.metricOutput"
 RESULT = ["result", "--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE", "--host"]
 RECORD = {
@@ -66,8 +69,8 @@ def succeed(place: Workplace, script: str) -> Answer:
 
 
 def hosts(place: Workplace) -> list[str]:
-    found = query(place.database, "SELECT hostName AS host FROM metricOutput ORDER BY 1")
-    return [row["host"] for row in found]
+    rows = query(place.database, "SELECT hostName AS host FROM metricOutput ORDER BY 1")
+    return [row["host"] for row in rows]
 
 
 def configure(place: Workplace, text: str) -> Workplace:
@@ -102,19 +105,19 @@ def place(tmp_path: Path, empty: Path) -> Workplace:
 
 @pytest.fixture
 def topic() -> str:
-    """For this test alone: brokers serve all of a session."""
+    """A topic of this test alone: the brokers serve a whole session."""
     return f"grid.{uuid.uuid4().hex}"
 
 
 # Starting -----------------------------------------------------------------------------------------
 
 
-def test_the_first_commands_prove_the_way_and_load_what_is_there(
+def test_the_first_commands_check_the_brokers_and_load_their_messages(
     place: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
-    told = START_TOML.replace("msg1.example.org:61613", port_of(activemq))
-    told = told.replace("msg2.example.org:61613", port_of(rabbitmq)).replace(TOPIC, topic)
-    configure(place, told)
+    text = START_TOML.replace("msg1.example.org:61613", port_of(activemq))
+    text = text.replace("msg2.example.org:61613", port_of(rabbitmq)).replace(TOPIC, topic)
+    configure(place, text)
     for broker in (activemq, rabbitmq):
         subscribe(broker, "site-a", f"/topic/{topic}")
         publish(broker.host, broker.port, f"/topic/{topic}", results(2, metric=broker.url[-5:]))
@@ -126,7 +129,7 @@ def test_the_first_commands_prove_the_way_and_load_what_is_there(
     assert len(hosts(place)) == 4
 
 
-def test_a_second_process_of_the_name_ends_at_once(place: Workplace) -> None:
+def test_a_second_process_of_the_name_exits_at_once(place: Workplace) -> None:
     *_, line = CRON.split(maxsplit=5)
     with place.running("sam-consume", "run"):
         eventually(lambda: "starting with" in log_of(place))
@@ -142,7 +145,7 @@ def test_a_second_process_of_the_name_ends_at_once(place: Workplace) -> None:
 
 
 @pytest.mark.parametrize("text", PAGE.texts("toml"))
-def test_every_configuration_is_one(
+def test_every_configuration_is_valid(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in re.findall(r'file = "([\w.-]+)"', text):
@@ -169,24 +172,24 @@ def test_the_example_for_production_shows_every_key_and_no_other() -> None:
 # Brokers ------------------------------------------------------------------------------------------
 
 
-def test_two_processes_share_what_the_page_tells(
+def test_two_processes_share_the_messages_of_one_name(
     place: Workplace, activemq: ActiveMQServer, topic: str
 ) -> None:
-    told = SHARED_TOML.replace("msg1.example.org:61613", port_of(activemq)).replace(TOPIC, topic)
-    configure(place, told)
+    text = SHARED_TOML.replace("msg1.example.org:61613", port_of(activemq)).replace(TOPIC, topic)
+    configure(place, text)
     first, second = SHARED.splitlines()
-    # What the first run does: ActiveMQ fills a queue from when somebody subscribed to it.
+    # Like a first run: ActiveMQ fills the queue of a subscriber from its first connection on.
     subscribe(activemq, "site-a", f"/queue/Consumer.site-a.VirtualTopic.{topic}")
     publish(activemq.host, activemq.port, f"/topic/VirtualTopic.{topic}", results(100))
 
     succeed(place, f"{first}& {second}; wait")
 
     assert len(hosts(place)) == 100
-    configure(place, told.replace("shared = true", ""))
+    configure(place, text.replace("shared = true", ""))
     assert place.run("sam-consume", *first.split()[1:]).code == 78
 
 
-# A broker moves -----------------------------------------------------------------------------------
+# Moving a broker ----------------------------------------------------------------------------------
 
 
 def test_a_broker_moves_without_a_restart(
@@ -225,7 +228,7 @@ def test_a_broker_moves_without_a_restart(
     assert hosts(place) == ["a.example.org", "b.example.org", "c.example.org"]
 
 
-def test_a_subscription_that_was_deleted_keeps_nothing(
+def test_a_deleted_subscription_stores_nothing(
     place: Workplace, broker: StompServer, topic: str
 ) -> None:
     destination = f"/topic/{topic}"
@@ -237,9 +240,9 @@ def test_a_subscription_that_was_deleted_keeps_nothing(
     else:
         address = f"{broker.host}/{broker.port}"
         script = BY_FRAMES.replace("msg1.example.org/61613", address).replace(TOPIC, topic)
-        told = succeed(place, script)
-        assert "CONNECTED" in told.out
-        assert "ERROR" not in told.out
+        answer = succeed(place, script)
+        assert "CONNECTED" in answer.out
+        assert "ERROR" not in answer.out
 
     subscribe(broker, "site-a", destination)
     publish(broker.host, broker.port, destination, results(1))
@@ -255,7 +258,7 @@ def consume_from(place: Workplace, topic: str) -> None:
 
 
 def with_rabbitmqctl(place: Workplace, server: RabbitMQServer) -> Workplace:
-    """As on the broker's own host: a `rabbitmqctl` on the path that speaks to this one."""
+    """As on the host of the broker: `rabbitmqctl` on the path, connected to this server."""
     settings = "".join(f'export {k}="{v}"\n' for k, v in (server.process.env or {}).items())
     program = place.write("bin/rabbitmqctl", f'#!/bin/sh\n{settings}exec {CONTROL} "$@"\n')
     program.chmod(0o755)
@@ -268,7 +271,7 @@ def with_rabbitmqctl(place: Workplace, server: RabbitMQServer) -> Workplace:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """One to kill and to change."""
+    """A private server: the tests kill and change it."""
     with needed(running_postgres()) as server:
         yield server
 
@@ -283,7 +286,7 @@ def beside_postgres(tmp_path: Path, server: PostgresServer) -> Iterator[Workplac
     server.execute("DROP DATABASE sam WITH (FORCE)")
 
 
-def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
+def test_the_daemon_waits_while_the_database_is_down(
     beside_postgres: Workplace, server: PostgresServer
 ) -> None:
     place = beside_postgres
@@ -300,15 +303,15 @@ def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
         ),
     }
     with place.running("sam-consume", "run") as daemon:
-        for number, (level, (break_it, mend_it)) in enumerate(troubles.items()):
+        for number, (level, (break_it, fix_it)) in enumerate(troubles.items()):
             before = len(log_of(place)) if number else 0
             break_it()
             if server.process.running:
                 server.execute(drop)
             place.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
-            told = rf" {level.strip()} sam_pipeline\.consumer\.core\.loop: .*nothing is acked"
-            eventually(lambda b=before, t=told: re.search(t, log_of(place)[b:]))
-            mend_it()
+            line = rf" {level.strip()} sam_pipeline\.consumer\.core\.loop: .*nothing is acked"
+            eventually(lambda b=before, line=line: re.search(line, log_of(place)[b:]))
+            fix_it()
             eventually(
                 lambda b=before: (
                     " INFO sam_pipeline.consumer.core.loop: going on after" in log_of(place)[b:]
@@ -317,30 +320,30 @@ def test_a_database_that_is_down_is_waited_for_as_the_page_tells(
             eventually(lambda n=number: len(hosts(place)) == n + 1)
 
         assert daemon.poll() is None
-    words = ("refused", "password authentication failed", "read-only")
-    assert [word for word in words if word not in log_of(place)] == []
+    causes = ("refused", "password authentication failed", "read-only")
+    assert [cause for cause in causes if cause not in log_of(place)] == []
 
 
-def test_a_drain_does_not_wait_longer_than_it_is_told(
+def test_a_drain_gives_up_after_its_timeout(
     beside_postgres: Workplace, server: PostgresServer
 ) -> None:
     place = beside_postgres
     place.succeed("sam-publish", *RESULT, "ce01.example.org")
     login = server.url("sam").replace(server.password, "wrong")
     (port,) = free_ports(1)
-    nobody = server.url("sam").replace(f":{server.port}", f":{port}")
+    closed = server.url("sam").replace(f":{server.port}", f":{port}")
 
     codes = [
         replace(place, environment={"SAM_DATABASE_URL": url})
         .run("sam-consume", "run", "--drain", "--timeout", "0.5")
         .code
-        for url in (nobody, login)
+        for url in (closed, login)
     ]
 
     assert codes == [69, 77]
 
 
-def test_a_schema_of_another_version_is_not_waited_for(place: Workplace) -> None:
+def test_another_schema_version_ends_the_daemon(place: Workplace) -> None:
     execute(place.database, "UPDATE alembic_version SET version_num = '9999'")
 
     assert place.run("sam-consume", "run").code == 78
@@ -349,7 +352,7 @@ def test_a_schema_of_another_version_is_not_waited_for(place: Workplace) -> None
 # Dead letters -------------------------------------------------------------------------------------
 
 
-def test_the_commands_for_dead_letters_mend_one(place: Workplace) -> None:
+def test_the_dead_letter_commands_fix_and_load_a_letter(place: Workplace) -> None:
     place.succeed("sam-publish", *RESULT, "ce01.example.org", "--class", "metricoutptu")
     assert place.run("sam-consume", "run", "--drain").code == 65
 
@@ -399,7 +402,7 @@ MAKES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """A body and headers that give a dead letter of each reason."""
 
 
-def test_every_reason_of_the_table_can_be_had(place: Workplace) -> None:
+def test_every_documented_reason_can_occur(place: Workplace) -> None:
     settings = "max_message_bytes = 2000\nmax_records = 3"
     replace(place, consumer_settings=settings).write_configuration()
     execute(place.database, "DROP TRIGGER downtime_insert")
@@ -422,27 +425,25 @@ def test_every_reason_of_the_table_can_be_had(place: Workplace) -> None:
 
     drained = place.run("sam-consume", "run", "--drain")
 
-    found = query(place.database, "SELECT message_id, reason FROM dead_letter")
+    letters = query(place.database, "SELECT message_id, reason FROM dead_letter")
     assert drained.code == 65, str(drained)
-    assert {row["message_id"]: row["reason"] for row in found} == {each: each for each in MAKES}
+    assert {row["message_id"]: row["reason"] for row in letters} == {name: name for name in MAKES}
     assert MAKES.keys() == dead_letter_reasons().keys()
 
 
 # Passwords, foreign writers, relays ---------------------------------------------------------------
 
 
-def test_a_new_password_is_taken_at_a_reload(
+def test_a_reload_uses_the_new_password(
     place: Workplace, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
-    def change_password(text: str) -> None:
-        rabbitmq.add_user("site-a", text, topics_read=".*", topics_written=".*")
-        place.write("broker-password", f"{text}\n").chmod(0o600)
+    def change_password(password: str) -> None:
+        rabbitmq.add_user("site-a", password, topics_read=".*", topics_written=".*")
+        place.write("broker-password", f"{password}\n").chmod(0o600)
 
-    told = PASSWORD_TOML.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url).replace(
-        TOPIC, topic
-    )
-    told = re.sub(r"^(ca|certificate|key)_file.*\n", "", told, flags=re.MULTILINE)
-    configure(place, told)
+    text = re.sub(r"^(ca|certificate|key)_file.*\n", "", PASSWORD_TOML, flags=re.MULTILINE)
+    text = text.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url).replace(TOPIC, topic)
+    configure(place, text)
     change_password("first")
     with place.running("sam-consume", "run") as daemon:
         eventually(lambda: log_of(place).count("subscribed as site-a") == 1)
@@ -454,7 +455,7 @@ def test_a_new_password_is_taken_at_a_reload(
         eventually(lambda: hosts(place) == ["ce01.example.org"])
 
 
-def test_a_systemd_credential_is_found_by_the_name_that_page_and_units_tell(
+def test_the_systemd_credential_of_the_units_is_found(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = "LoadCredential=sam-consumer-password:/etc/sam/broker-password"
@@ -468,13 +469,13 @@ def test_a_systemd_credential_is_found_by_the_name_that_page_and_units_tell(
     assert [setting in text for text in units] == [True] * 2
 
 
-def test_what_foreign_writers_wrote_is_loaded(
+def test_records_of_foreign_writers_are_loaded(
     place: Workplace, activemq: ActiveMQServer, topic: str
 ) -> None:
     spool = place.directory / "outgoing"
-    told = FOREIGN_TOML.replace("/var/spool/nstream/outgoing", str(spool))
-    told = told.replace("msg1.example.org:61613", port_of(activemq)).replace("site.probes", topic)
-    configure(place, told)
+    text = FOREIGN_TOML.replace("/var/spool/nstream/outgoing", str(spool))
+    text = text.replace("msg1.example.org:61613", port_of(activemq)).replace("site.probes", topic)
+    configure(place, text)
     etf = {"metric": "org.Ping", "host": "etf.example.org", "status": "OK", "tags": "CE"}
     stream = replace(place, environment={"SAM_PUBLISHER_BROKERS": f"spool://{spool}"})
     body = json.dumps({**etf, "timestamp": RECORD["timestamp"]})
@@ -491,7 +492,7 @@ def test_what_foreign_writers_wrote_is_loaded(
     assert hosts(place) == ["ce01.example.org", "etf.example.org"]
 
 
-def test_a_relay_moves_messages_and_either_end_takes_them(place: Workplace) -> None:
+def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(place: Workplace) -> None:
     relayed = place.directory / "relayed"
     place.succeed("sam-publish", *RESULT, "ce01.example.org")
     (before,) = ids(place.directory / "spool")
@@ -516,39 +517,47 @@ def ids(path: Path) -> list[str]:
     return [queue.read(name).message_id for name in queue.names()]
 
 
-# Watching -----------------------------------------------------------------------------------------
+# Monitoring ---------------------------------------------------------------------------------------
 
 
-def test_the_commands_that_watch_tell_of_a_daemon_that_runs(place: Workplace) -> None:
+def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(place: Workplace) -> None:
     (port,) = free_ports(1)
     replace(place, consumer_settings=f"metrics_port = {port}").write_configuration()
     with place.running("sam-consume", "run"):
         place.succeed("sam-publish", *RESULT, "ce01.example.org")
-        told = place.directory / "state" / "sam" / "consume-acceptance.state.json"
-        eventually(lambda: told.exists() and json.loads(told.read_text())["rows"] == 1)
+        state = place.directory / "state" / "sam" / "consume-acceptance.state.json"
+        eventually(lambda: state.exists() and json.loads(state.read_text())["rows"] == 1)
 
-        answer = succeed(place, WATCH)
+        answer = succeed(place, MONITOR)
 
         assert "acceptance: running" in answer.out
         assert "SAM CONSUMER OK" in answer.out
-        for path in ("/metrics", "/readyz", "/healthz"):
-            script = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).status)"
-            url = f"http://127.0.0.1:{port}{path}"
-            asked = subprocess.run(
-                [PROGRAMS / "python", "-c", script, url], capture_output=True, text=True
-            )
-            assert asked.stdout == "200\n", path
-    gone = place.run("sam-consume", "status")
-    assert (gone.code, "stopped" in gone.out) == (69, True)
+        script = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
+        url = f"http://127.0.0.1:{port}"
+        bodies = {
+            path: subprocess.run(
+                [PROGRAMS / "python", "-c", script, url + path],
+                check=True,  # urlopen raises for any status but 200
+                capture_output=True,
+                text=True,
+            ).stdout
+            for path in ("/metrics", "/readyz", "/healthz")
+        }
+        assert bodies["/readyz"] == bodies["/healthz"] == "running\n\n"
+        exported = re.findall(r"^# TYPE sam_consume_(\w+)", bodies["/metrics"], re.MULTILINE)
+        names = [cells[0] for cells in REFERENCE.examples("Metrics")]
+        assert sorted(exported) == sorted(name[1:-1] for name in names if re.match(r"`\w", name))
+    stopped = place.run("sam-consume", "status")
+    assert (stopped.code, "stopped" in stopped.out) == (69, True)
 
 
 # The page as a whole ------------------------------------------------------------------------------
 
 
-def test_the_exit_codes_are_those_of_the_program(place: Workplace) -> None:
+def test_the_program_uses_only_documented_exit_codes(place: Workplace) -> None:
     closed = replace(place, environment={"STATE_DIRECTORY": "/dev/null/state"})
 
-    found = {
+    codes = {
         place.run("sam-consume", "run", "--drain").code,
         place.run("sam-consume", "run", "--no-such-option").code,
         place.run("sam-consume", "dead-letter", "edit", "1", "--body", "none").code,
@@ -556,8 +565,8 @@ def test_the_exit_codes_are_those_of_the_program(place: Workplace) -> None:
         place.run("sam-consume", "--config", "none.toml", "check").code,
     }
 
-    assert found <= EXIT_CODES["consumer"].keys()
+    assert codes <= EXIT_CODES["consumer"].keys()
 
 
-def test_every_block_is_run_here() -> None:
+def test_every_block_is_run() -> None:
     assert PAGE.unused("sh", "crontab") == []
