@@ -1,4 +1,4 @@
-"""What docs/database.md tells an administrator to type works, and what it says is so."""
+"""The commands and queries of docs/database.md work, and its guarantees hold."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.support.reports.stored import execute, query
 PAGE = Page("docs/database.md")
 QUERIES = {
     section: PAGE.texts("sql", section)
-    for section in ("What it promises", "vacuum", "how big", "who loaded", "was excluded")
+    for section in ("Query", "Vacuum", "Show the size", "Show who loaded", "Show exclusions")
 }
-ALL_IS_WELL = PAGE.texts("sh", "all is well")
-BACK_UP = PAGE.texts("sh", "back up")
-RESTORE, RENAME = PAGE.texts("sh", "restore")
+CHECK = PAGE.texts("sh", "Check the database")
+BACK_UP = PAGE.texts("sh", "Back up")
+RESTORE, RENAME = PAGE.texts("sh", "Restore")
 ACCESS, PANELS = PAGE.texts("sql", "Grafana")
-(INDEX,) = PAGE.texts("sql", "add an index")
-(SETTINGS,) = PAGE.texts("sql", "tune")
-(UPGRADE,) = PAGE.texts("sh", "upgrade")
-(COPY,), (PROMOTE,) = (PAGE.texts(language, "read-only copy") for language in ("sh", "sql"))
-BACK_UP_FILE, RESTORE_FILE = PAGE.texts("sh", "SQLite")
+(INDEX,) = PAGE.texts("sql", "Add an index")
+(SETTINGS,) = PAGE.texts("sql", "Tune")
+(UPGRADE,) = PAGE.texts("sh", "Upgrade")
+(STANDBY,), (PROMOTE,) = (PAGE.texts(language, "Run a standby") for language in ("sh", "sql"))
+BACK_UP_FILE, RESTORE_FILE = PAGE.texts("sh", "Use SQLite")
 RESULT_BYTES = 200
-"""The page says so."""
+"""The size of a result according to the page."""
 DAY = "2026-11-20"
 RECORDS = "".join(
     f"""\
@@ -60,14 +60,14 @@ MANY = """
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """One of our own: the page changes settings and roles."""
+    """A private server: the page changes settings and roles."""
     with needed(running_postgres()) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def sam(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
-    """The database `sam` with three results, which the tests leave as they are."""
+    """The database `sam` with three results, which no test changes."""
     with on_postgresql(tmp_path_factory.mktemp("sam"), server) as place:
         load(place)
         yield place
@@ -98,21 +98,21 @@ def psql(place: Workplace, statements: str) -> Answer:
 
 
 def hosts(database: str) -> list[str]:
-    found = query(database, "SELECT hostName FROM metricOutput ORDER BY 1")
-    return [next(iter(row.values())) for row in found]
+    rows = query(database, "SELECT hostName FROM metricOutput ORDER BY 1")
+    return [next(iter(row.values())) for row in rows]
 
 
 HOSTS = ["host0.example.org", "host1.example.org", "host2.example.org"]
 
 
 @pytest.mark.parametrize("section", QUERIES)
-def test_every_query_is_answered(sam: Workplace, section: str) -> None:
+def test_every_query_works(sam: Workplace, section: str) -> None:
     for statements in QUERIES[section]:
         assert psql(sam, statements).out
 
 
-def test_the_commands_that_tell_whether_all_is_well_tell_it(sam: Workplace) -> None:
-    succeed(sam, *ALL_IS_WELL)
+def test_the_commands_that_check_the_database_succeed(sam: Workplace) -> None:
+    succeed(sam, *CHECK)
 
 
 def test_a_backup_is_restored_on_a_new_server(sam: Workplace) -> None:
@@ -124,20 +124,20 @@ def test_a_backup_is_restored_on_a_new_server(sam: Workplace) -> None:
         moved = with_database(sam, other.url("sam"))
         assert hosts(other.url("sam")) == HOSTS
         assert granted(other.url("sam")) == granted(sam.database)
-        succeed(moved, *ALL_IS_WELL)
+        succeed(moved, *CHECK)
         moved.succeed("sam-publish", "send", stdin=RECORDS)
         moved.succeed("sam-consume", "run", "--drain")
         assert hosts(other.url("sam")) == HOSTS
 
 
 def granted(database: str) -> list[str]:
-    """Who owns what, and who else may do what with it."""
-    found = query(
+    """Owner and grants of every object."""
+    rows = query(
         database,
-        "SELECT concat_ws(' ', relname, pg_get_userbyid(relowner), relacl) AS it FROM pg_class"
+        "SELECT concat_ws(' ', relname, pg_get_userbyid(relowner), relacl) AS text FROM pg_class"
         " WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
     )
-    return [row["it"] for row in found]
+    return [row["text"] for row in rows]
 
 
 def test_a_backup_is_restored_beside_the_old_database(
@@ -167,7 +167,7 @@ def test_grafana_reads_the_views_and_writes_nothing(sam: Workplace, server: Post
     assert query(grafana, "SHOW statement_timeout") == [{"statement_timeout": "30s"}]
 
 
-def test_an_index_of_our_own_is_nobodys_business(sam: Workplace) -> None:
+def test_check_ignores_an_index_of_the_site(sam: Workplace) -> None:
     psql(sam, INDEX)
 
     sam.succeed("sam-db", "check")
@@ -178,7 +178,7 @@ def test_an_index_of_our_own_is_nobodys_business(sam: Workplace) -> None:
     execute(sam.database, "DROP INDEX our_message_id")
 
 
-def test_the_settings_are_taken_and_the_dangerous_one_is_found(
+def test_the_settings_apply_and_check_reports_the_dangerous_one(
     sam: Workplace, server: PostgresServer
 ) -> None:
     for statement in SETTINGS.splitlines():
@@ -209,7 +209,7 @@ def test_an_upgrade_may_be_repeated_and_another_version_is_refused(file: Workpla
 def test_a_standby_is_read_and_promoted(sam: Workplace, server: PostgresServer) -> None:
     with tempfile.TemporaryDirectory(prefix="sam-postgres-") as name:
         data = Path(name) / "data"
-        here = COPY.replace("-h primary.example.org", "").replace("-D standby", f"-D {data}")
+        here = STANDBY.replace("-h primary.example.org", "").replace("-D standby", f"-D {data}")
         succeed(sam, here)
         if account := server_account():
             subprocess.run(["chown", "-R", account, name], check=True)
@@ -226,13 +226,13 @@ def test_a_standby_is_read_and_promoted(sam: Workplace, server: PostgresServer) 
     assert hosts(sam.database) == HOSTS
 
 
-def test_a_question_by_time_reads_the_partitions_of_its_days(sam: Workplace) -> None:
+def test_a_query_by_time_reads_the_partitions_of_its_days(sam: Workplace) -> None:
     days = ("20261119", "20261120")
     sam.succeed("sam-publish", "send", stdin=RECORDS.replace(DAY, "2026-11-19"))
     sam.succeed("sam-consume", "run", "--drain")
-    question = f"SELECT hostName FROM metricOutput WHERE timestamp >= '{DAY}T00:00:00Z'"
+    select = f"SELECT hostName FROM metricOutput WHERE timestamp >= '{DAY}T00:00:00Z'"
 
-    plan = str(query(sam.database, f"EXPLAIN {question}"))
+    plan = str(query(sam.database, f"EXPLAIN {select}"))
 
     execute(sam.database, "DELETE FROM metric_result WHERE measured_at < '2026-11-20'")
     assert [f"metric_result_{day}" in plan for day in days] == [False, True]
@@ -249,7 +249,9 @@ def test_a_file_is_backed_up_and_restored(file: Workplace) -> None:
     assert file.succeed("sam-consume", "run", "--drain").out
 
 
-def test_a_result_takes_as_much_room_as_it_says(sam: Workplace, server: PostgresServer) -> None:
+def test_a_result_takes_the_documented_number_of_bytes(
+    sam: Workplace, server: PostgresServer
+) -> None:
     server.execute("CREATE DATABASE crowded")
     crowded = with_database(sam, server.url("crowded"))
     crowded.succeed("sam-db", "upgrade")
@@ -271,7 +273,7 @@ def size_of_results(database: str) -> int:
     return int(size["size"])
 
 
-def test_the_roles_are_there(sam: Workplace) -> None:
+def test_the_roles_exist(sam: Workplace) -> None:
     roles = query(sam.database, "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sam\\_%'")
 
     assert {row["rolname"] for row in roles} == {
@@ -279,5 +281,5 @@ def test_the_roles_are_there(sam: Workplace) -> None:
     }  # fmt: skip
 
 
-def test_every_block_is_run_here() -> None:
+def test_every_block_is_run() -> None:
     assert PAGE.unused("sh", "sql") == []
