@@ -1,4 +1,4 @@
-"""What docs/roles.md tells a site to type works on a fresh server, in the order of the page."""
+"""The commands of docs/roles.md work on a fresh server, in the order of the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGIN = re.compile(r"CREATE ROLE (\w+) LOGIN PASSWORD '([^']+)'")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """One of its own: roles belong to the server, and here there are none yet."""
+    """A private server without roles: those belong to the server."""
     with needed(running_postgres()) as server:
         for role in services.ROLES:
             server.execute(f"DROP ROLE {role}_login")
@@ -34,7 +34,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Every block, typed by a superuser, and what it printed."""
+    """The output of every block, run by a superuser."""
     here = tmp_path_factory.mktemp("page")
     logins = LOGIN.findall("".join(block.text for block in BLOCKS))
     passwords = {**dict(logins), server.user: server.password}
@@ -67,7 +67,7 @@ def test_every_block_of_the_page_works(typed: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("database", ["sam", "sam_site", "sam_dba"])
-def test_all_three_ways_lead_to_the_same_database(
+def test_all_three_installations_have_the_same_owner(
     typed: Mapping[str, str], server: PostgresServer, database: str
 ) -> None:
     owners = query(
