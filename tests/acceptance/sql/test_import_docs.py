@@ -1,4 +1,4 @@
-"""What docs/import.md tells a site to type works, in the order of the page."""
+"""The commands of docs/import.md work, in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/topology.md tells a site operator to type works, in the order of the page."""
+"""The commands of docs/topology.md work, in the order of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.page import Page, shell
 
 COMMANDS = Page("docs/topology.md").texts("sh")
 
-# GOCDB is a site on the net: here its answers are files by method and page.
+# Instead of GOCDB on the network: its answers are files, by method and page.
 CURL = """#!/bin/bash
 [[ "$*" =~ method=([a-z_]+) ]] && method=${BASH_REMATCH[1]}
 [[ "$*" =~ next_cursor=([0-9]+) ]] && method=$method-${BASH_REMATCH[1]}
@@ -66,7 +66,7 @@ def test_every_command_succeeds_and_does_what_the_page_says(place: Workplace) ->
     )
 
 
-def test_the_nightly_job_again_changes_nothing(place: Workplace) -> None:
+def test_repeating_the_nightly_job_changes_nothing(place: Workplace) -> None:
     nightly = [text for text in COMMANDS if "curl" in text and "page1" not in text]
     shell(place, WITH_CURL, *nightly)
 
