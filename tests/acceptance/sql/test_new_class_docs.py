@@ -1,4 +1,4 @@
-"""What docs/new-class.md says is enough: a class is made while the consumer runs."""
+"""The steps of docs/new-class.md add a class while the consumer runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSWORD = "let-me-in"
 EARLY = """\
 environmentId: 6f9619ff-8b86-d011-b42d-00c04fc964ff
 name: EARLY
-value: before the class was there
+value: before the class existed
 timestamp: 2026-11-20T12:00:00Z
 EOT
 """
@@ -37,7 +37,7 @@ def block(section: str, language: str, number: int = 0) -> str:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Workplace, Workplace, str]]:
-    """The administrator's workplace, the consumer's, and the page's section for them."""
+    """The workplaces of administrator and consumer, and their section of the page."""
     section = SECTIONS[request.param]
     if request.param == "sqlite":
         place = on_sqlite(tmp_path)
@@ -49,17 +49,17 @@ def place(
 
 
 def as_the_consumer(place: Workplace, server: PostgresServer) -> Workplace:
-    """Logged in as one who may do what the loader may, and nothing else."""
+    """With a login that is a member of sam_loader and nothing else."""
     server.execute("DROP ROLE IF EXISTS consumer_of_docs")
     server.execute(f"CREATE ROLE consumer_of_docs LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_loader")
     login = f"{server.user}:{server.password}@"
     return with_database(place, place.database.replace(login, f"consumer_of_docs:{PASSWORD}@"))
 
 
-def eventually(what: Callable[[], object], wanted: object) -> None:
+def eventually(read: Callable[[], object], expected: object) -> None:
     deadline = time.monotonic() + 30
-    while (found := what()) != wanted:
-        assert time.monotonic() < deadline, f"{found} is not {wanted}"
+    while (value := read()) != expected:
+        assert time.monotonic() < deadline, f"{value} is not {expected}"
         time.sleep(0.1)
 
 
@@ -68,11 +68,11 @@ def rows(place: Workplace) -> list[tuple[str, str]]:
 
 
 def dead_letters(place: Workplace) -> list[tuple[str, str]]:
-    found = query(place.database, "SELECT reason, state FROM dead_letter")
-    return [(row["reason"], row["state"]) for row in found]
+    letters = query(place.database, "SELECT reason, state FROM dead_letter")
+    return [(letter["reason"], letter["state"]) for letter in letters]
 
 
-def test_a_class_made_as_the_page_says_is_loaded_without_a_restart(
+def test_the_consumer_loads_a_new_class_without_a_restart(
     place: tuple[Workplace, Workplace, str],
 ) -> None:
     admin, consumer, section = place
@@ -81,25 +81,25 @@ def test_a_class_made_as_the_page_says_is_loaded_without_a_restart(
         eventually(lambda: dead_letters(admin), [("unknown-class", "open")])
 
         admin.write("metric_environment.sql", block(section, "sql"))
-        made = shell(admin, block(section, "sh"))
-        assert made.code == 0, str(made)
-        sent = shell(admin, block("Does it work?", "sh", 0))
+        created = shell(admin, block(section, "sh"))
+        assert created.code == 0, str(created)
+        sent = shell(admin, block("Test it", "sh", 0))
         assert sent.code == 0, str(sent)
 
         eventually(lambda: rows(admin), [("LD_LIBRARY_PATH", "/usr/lib64")])
-        replayed = shell(consumer, block("Does it work?", "sh", 1))
+        replayed = shell(consumer, block("Test it", "sh", 1))
         assert replayed.code == 0, str(replayed)
         assert [name for name, _ in rows(admin)] == ["EARLY", "LD_LIBRARY_PATH"]
         assert daemon.poll() is None
 
     assert dead_letters(admin) == [("unknown-class", "replayed")]
     listed = {
-        one["class"].lower(): one for one in admin.succeed("sam-db", "classes", "--json").json
+        row["class"].lower(): row for row in admin.succeed("sam-db", "classes", "--json").json
     }
     assert listed["metricenvironment"]["problem"] is None
 
 
-def test_of_the_class_a_second_copy_changes_nothing_and_a_bad_record_is_one_dead_letter(
+def test_a_duplicate_changes_nothing_and_a_bad_record_is_a_dead_letter(
     place: tuple[Workplace, Workplace, str],
 ) -> None:
     admin, consumer, section = place
@@ -113,13 +113,13 @@ def test_of_the_class_a_second_copy_changes_nothing_and_a_bad_record_is_one_dead
     drained = consumer.run("sam-consume", "run", "--drain")
 
     assert drained.code == 65, str(drained)
-    assert rows(admin) == [("EARLY", "before the class was there")]
+    assert rows(admin) == [("EARLY", "before the class existed")]
     errors = [row["error"] for row in query(admin.database, "SELECT error FROM dead_letter")]
     assert ["none" in error for error in errors] == [True, False]
     assert ["name" in error for error in errors] == [False, True]
 
 
-def test_a_dotted_class_is_the_same_with_another_name_for_the_view(
+def test_the_name_of_a_class_may_have_dots(
     place: tuple[Workplace, Workplace, str],
 ) -> None:
     admin, consumer, section = place
@@ -136,9 +136,7 @@ def test_a_dotted_class_is_the_same_with_another_name_for_the_view(
     assert dead_letters(admin) == [("unknown-class", "open")]
 
 
-def test_the_loader_may_not_look_at_what_it_loaded(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_the_loader_may_not_read_its_rows(tmp_path: Path, postgres: PostgresServer) -> None:
     with on_postgresql(tmp_path, postgres) as admin:
         consumer = as_the_consumer(admin, postgres)
         admin.write("metric_environment.sql", block("On PostgreSQL", "sql"))
@@ -149,9 +147,9 @@ def test_the_loader_may_not_look_at_what_it_loaded(
                 execute(consumer.environment["SAM_DATABASE_URL"], statement)
 
 
-def test_the_two_examples_are_one_class() -> None:
+def test_both_examples_create_the_same_view() -> None:
     def view(section: str) -> str:
-        (found,) = [one for one in block(section, "sql").split(";") if "CREATE VIEW" in one]
-        return found[found.index("CREATE VIEW") :]
+        (text,) = [part for part in block(section, "sql").split(";") if "CREATE VIEW" in part]
+        return text[text.index("CREATE VIEW") :]
 
     assert view("On SQLite") == view("On PostgreSQL")
