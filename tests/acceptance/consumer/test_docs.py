@@ -44,7 +44,7 @@ REFERENCE = Page("docs/consumer-reference.md")
 )
 (CRON,) = PAGE.texts("crontab", "From cron")
 (SHARED_TOML,), (SHARED,) = (PAGE.texts(language, "Run several") for language in ("toml", "sh"))
-BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Move a broker")
+BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (DEAD_LETTERS,) = PAGE.texts("sh", "Handle dead letters")
 (PASSWORD_TOML,) = PAGE.texts("toml", "Use certificates and passwords")
 (FOREIGN_TOML,) = PAGE.texts("toml", "Load records of foreign writers")
@@ -189,10 +189,10 @@ def test_two_processes_share_the_messages_of_one_name(
     assert place.run("sam-consume", *first.split()[1:]).code == 78
 
 
-# Moving a broker ----------------------------------------------------------------------------------
+# Replacing a broker -------------------------------------------------------------------------------
 
 
-def test_a_broker_moves_without_a_restart(
+def test_a_broker_is_replaced_without_a_restart(
     place: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
     def brokers(*urls: str) -> None:
