@@ -33,7 +33,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="module")
-def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def outputs(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The output of every block, run by a superuser."""
     here = tmp_path_factory.mktemp("page")
     logins = LOGIN.findall("".join(block.text for block in BLOCKS))
@@ -52,14 +52,14 @@ def typed(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> M
         "PGPASSFILE": str(here / "pgpass"),
     }
     return {
-        block.text: _type(block.language, block.text, server, here, environment) for block in BLOCKS
+        block.text: _run(block.language, block.text, server, here, environment) for block in BLOCKS
     }
 
 
-def test_every_block_of_the_page_works(typed: Mapping[str, str]) -> None:
-    last = list(typed.values())[-1]
+def test_every_block_of_the_page_works(outputs: Mapping[str, str]) -> None:
+    last = list(outputs.values())[-1]
 
-    assert len(typed) >= 9
+    assert len(outputs) >= 9
     assert "trigger downtime_insert on downtime is missing\n    sam-db repair\n" in last
     assert "created trigger downtime_insert on downtime\n" in last
     assert "revoked SELECT ON dead_letter TO PUBLIC\n" in last
@@ -68,7 +68,7 @@ def test_every_block_of_the_page_works(typed: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("database", ["sam", "sam_site", "sam_dba"])
 def test_all_three_installations_have_the_same_owner(
-    typed: Mapping[str, str], server: PostgresServer, database: str
+    outputs: Mapping[str, str], server: PostgresServer, database: str
 ) -> None:
     owners = query(
         server.url(database),
@@ -79,7 +79,7 @@ def test_all_three_installations_have_the_same_owner(
     assert owners == [{"name": "sam_owner"}]
 
 
-def _type(
+def _run(
     language: str, text: str, server: PostgresServer, here: Path, environment: Mapping[str, str]
 ) -> str:
     if language == "sql":
