@@ -1,4 +1,4 @@
-"""The profiles, examples, messages and commands of docs/profiles.md."""
+"""The profiles, examples, messages and commands of the pages about profiles."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from tests.support.page import ROOT, Page, shell
 from tests.support.reports.database import Grid
 from tests.worlds import model
 
-PAGE = Page("docs/profiles.md")
+TASK = Page("docs/profiles.md")
+REFERENCE = Page("docs/profiles-reference.md")
 DAY = date(2026, 11, 14)
 SITE = "SITE-A"
-TOML = PAGE.texts("toml")
+TOML = [*TASK.texts("toml"), *REFERENCE.texts("toml")]
+[WHOLE_FILE] = TASK.texts("toml", "The whole file")
 BASE = """\
 name = "x"
 validity_s = "off"
@@ -61,7 +63,7 @@ def test_the_example_for_production_is_a_good_one(tmp_path: Path) -> None:
 
 
 def test_each_range_triggers_where_the_page_says() -> None:
-    rows = PAGE.examples("Thresholds")
+    rows = REFERENCE.examples("Thresholds")
 
     assert rows
     for text, outside, inside in rows:
@@ -93,7 +95,7 @@ def test_states_that_beat_each_other_in_a_circle_are_refused_with_the_states(
     assert winner(winner(a, b), c) != winner(a, winner(b, c))
 
 
-@pytest.mark.parametrize("row", PAGE.examples("Common mistakes"))
+@pytest.mark.parametrize("row", TASK.examples("Common mistakes"))
 def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -> None:
     [[mistake], [words]] = map(code, row)
     kept = [line for line in BASE.splitlines() if line.split(" = ")[0] != mistake.split(" = ")[0]]
@@ -114,10 +116,11 @@ def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -
 
 def examples() -> Iterator[tuple[str, str, str]]:
     """Profile, results and outcome."""
-    found = PAGE.blocks
-    for place, block in enumerate(found):
-        if block.language == "results":
-            yield found[place - 1].text, block.text, found[place + 1].text
+    for page in (TASK, REFERENCE):
+        blocks = page.blocks
+        for index, block in enumerate(blocks):
+            if block.language == "results":
+                yield blocks[index - 1].text, block.text, blocks[index + 1].text
 
 
 @pytest.mark.parametrize(("toml", "results", "outcome"), list(examples()))
@@ -247,13 +250,13 @@ def judged_profile(profile: Profile) -> model.Profile:
 
 def test_the_command_checks_the_file_of_the_page_against_the_results(tmp_path: Path) -> None:
     place = embedded_workplace(tmp_path)
-    place.write("critical.toml", TOML[0])
+    place.write("critical.toml", WHOLE_FILE)
     grid = Grid(place.database)
     grid.endpoint(SITE, "CE", "ce01.example.org")
     for hour in range(24):
         grid.result("CE ce01.example.org org.sam.CE-Ping", f"{hour:02}:00", "OK", day=DAY)
     grid.dispose()
-    [script] = PAGE.texts("sh")
+    [script] = TASK.texts("sh")
 
     answer = shell(place, script)
 
