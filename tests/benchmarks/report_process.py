@@ -17,7 +17,7 @@ from tests.benchmarks.consume_watch import peak_memory_mb
 from tests.services.process import descendants
 
 EVERY_S = 0.2
-BEFORE, AFTER = "before the first word", "after the last word"
+BEFORE, AFTER = "before the first stage", "after the last output"
 # `sam-report run` tells a stage when it begins.
 _STAGE = re.compile(r"^  (\S.*?) … ", re.MULTILINE)
 
