@@ -1,1 +1,1 @@
-"""From results to published figures; the only folder with Spark."""
+"""The computation of reports; the only folder that uses Spark."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES
+from sam_pipeline.spark_jobs.compute.storage import Storage
+from sam_pipeline.spark_jobs.errors import SparkFailed
+from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, METRIC
 from sam_pipeline.spark_jobs.rules.statuses import (
     DOWNTIME,
     EXCLUDED,
@@ -24,20 +26,38 @@ NOT_KNOWN = (UNKNOWN, MISSING, EXCLUDED)
 _FACTOR = 100_000  # 5 decimals
 
 
-def timeline_rows(segments: DataFrame, run_ids: Mapping[int, int]) -> DataFrame:
-    """The rows of timeline_segment, from folding.SEGMENTS; `run_ids` by day since the epoch."""
-    return segments.select(
-        run_id(run_ids),
+def write_timelines(storage: Storage, segments: DataFrame, run_ids: Mapping[int, int]) -> int:
+    """Write the segments of all levels, and return their number.
+
+    Args:
+        segments: as folding.SEGMENTS.
+        run_ids: the run of each day, by days since the epoch.
+    Raises:
+        SparkFailed: rows were written twice.
+    """
+    timelines = segments.select(
+        _run_id(run_ids),
         "level",
         *ALL_NAMES,
         F.col("at").alias("start_time"),
         F.col("until").alias("end_time"),
         F.get(F.lit(list(STATUSES)), F.col("status")).alias("status"),
     )
+    written = storage.write(timelines, "timeline_segment")
+    # A cluster repeats the task of a worker that died, even if its rows were committed.
+    if storage.segments_of(run_ids.values()) != written:
+        raise SparkFailed("a task was repeated after it had stored its rows: run the report again")
+    return written
+
+
+def write_figures(storage: Storage, segments: DataFrame, run_ids: Mapping[int, int]) -> None:
+    """Write the figures of every level that stores them, from the same arguments."""
+    summed = figures(segments.where(F.col("level") != METRIC))
+    storage.write(summed.withColumn("run_id", _run_id(run_ids)), "{level}_figure")
 
 
 def figures(segments: DataFrame) -> DataFrame:
-    """Percentages, and seconds per status, of each thing and day.
+    """Percentages, and seconds per status, for each day of a site, function, service or endpoint.
 
     Args:
         segments: level, day, names, status (code), at, until (epoch s).
@@ -70,7 +90,7 @@ def seconds_in(*statuses: int) -> Column:
     return F.sum(F.when(F.col("status").isin(*statuses), seconds).otherwise(0))
 
 
-def run_id(run_ids: Mapping[int, int]) -> Column:
+def _run_id(run_ids: Mapping[int, int]) -> Column:
     """The run of the row's day."""
     pairs = [F.lit(number) for pair in run_ids.items() for number in pair]
     return F.element_at(F.create_map(*pairs), F.col("day")).alias("run_id")

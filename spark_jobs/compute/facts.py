@@ -1,4 +1,4 @@
-"""What a run has read and done."""
+"""The facts of a run: what it read for each day, and what it did for each report."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.compute.rows import EXCLUDED_HOST, REASONS
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, day_number
+from sam_pipeline.spark_jobs.rules.days import Period, day_number, moment
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did for one report."""
+    """What a run did for one report; `str` is the line that `sam-report run` prints."""
 
     report: str
     period: Period
@@ -52,6 +53,42 @@ class Summary:
             day.day for day in self.facts if day.results_read == sum(day.results_ignored.values())
         ]
 
+    def __str__(self) -> str:
+        ignored = ", ".join(f"{count} {reason}" for reason, count in self.ignored.items())
+        parts = [
+            f"{self.results} results" + (f" ({ignored} ignored)" if ignored else ""),
+            f"{self.instances} metric instances",
+        ]
+        if not self.instances:
+            parts.append("nothing expected: the topology is empty")
+        elif self.days_without_data:
+            parts.append(f"no data on {', '.join(map(str, self.days_without_data))}")
+        if self.until is not None:
+            parts.append(f"until {format_time(moment(self.until))}")
+        if self.published.changes:
+            parts.append(f"{self.published.changes} figures changed")
+        if self.published.sealed_days:
+            days, candidates = self.published.sealed_days, self.published.candidates
+            parts.append(f"{days} days sealed: {candidates} figures would change")
+        return f"{self.report} {self.period}: {', '.join(parts)}, {self.seconds:.1f} s"
+
+    def document(self) -> dict[str, Any]:
+        """The object that `sam-report run --json` prints."""
+        return {
+            "report": self.report,
+            "first_day": self.period.first,
+            "last_day": self.period.last,
+            "until": None if self.until is None else moment(self.until),
+            "results_read": self.results,
+            "results_ignored": self.ignored,
+            "instances": self.instances,
+            "days_without_data": self.days_without_data,
+            "figures_changed": self.published.changes,
+            "sealed_days": self.published.sealed_days,
+            "figures_that_would_change": self.published.candidates,
+            "seconds": round(self.seconds, 3),
+        }
+
 
 def day_facts(
     expected: Iterable[DayExpectation],
@@ -67,7 +104,7 @@ def day_facts(
     Args:
         counts: the rows of rows.counts.
         excluded: the number of results of excluded hosts, by day since the epoch.
-        newest_result: the last result_id that was there when reading began.
+        newest_result: the highest result_id when reading began.
     """
     by_day = {row["day"]: row for row in counts}
     facts = []

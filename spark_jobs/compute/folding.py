@@ -1,14 +1,14 @@
 """Status timelines of all levels from metric rows: sweeping counters instead of joined intervals.
 
-At every instant a fold needs the set of states that the children have. So the changes of the
-children are events (`status` begins, `before` ends) that move one counter per state. A running sum
-over the events of a parent gives the number of children in each state; the states with a count
-above zero are the set, and the operation is looked up in its 64 answers. A downtime or an exclusion
-is one more counter, which overrides whatever the children say. The same fold serves every level.
+At every instant a fold needs the set of states that the children are in. So each change of a child
+is an event (`status` begins, `before` ends) that moves one counter per state. A running sum over
+the events of a parent gives the number of children in each state. The states with a count above
+zero are the set, and the operation has an answer for each of the 64 sets. A downtime or an
+exclusion is one more counter, which overrides the children. The same fold serves every level.
 
-Only NumPy and Arrow: Spark brings all rows of a site and day to one task, which runs this. Times
-are epoch seconds, days are days since the epoch, statuses are codes (rules.statuses). The things of
-a level are numbered from 0.
+Only NumPy and Arrow are imported: one task has all rows of a site and day, and runs this. Times are
+epoch seconds, days are days since the epoch, statuses are codes (rules.statuses). The things of a
+level (its sites, services, metrics …) are numbered from 0.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from sam_pipeline.spark_jobs.rules.levels import (
 from sam_pipeline.spark_jobs.rules.statuses import DOWNTIME, EXCLUDED, FOLDED, MISSING, UNKNOWN
 
 STRETCH = ""
-"""The level of rows that are stretches: `start` is packed, `end` is the last second. All other rows
-cover a metric, an endpoint or a site during the seconds [start, end) of the day."""
+"""The level of rows that are stretches: `start` is packed, `end` is the last second. Any other row
+covers a metric, an endpoint or a site during the seconds [start, end) of its day."""
 
 ROWS = (
     "level string, day int, site string, service_flavour string, host_name string,"
@@ -46,17 +46,17 @@ SEGMENTS = (
     "level string, day int, site string, service_flavour string, host_name string,"
     " metric_name string, function string, status int, at bigint, until bigint"
 )
-# The status that covers give at their level (rules 7 and 8).
+# The status that a cover gives, by its level (rules 7 and 8).
 COVERED = {METRIC: EXCLUDED, ENDPOINT: DOWNTIME, SITE: UNKNOWN}
 
 _BATCH_ROWS = 100_000
 _NO_STATUS = -1
 _STATES = range(len(FOLDED))
 _COVERS = len(FOLDED)
-_NEVER_EXPIRES_S = 2 * DAY_S + 1  # longer than anything a task looks at (rule 5)
+_NEVER_EXPIRES_S = 2 * DAY_S + 1  # longer than the time range of any task (rule 5)
 
 Codes = Mapping[str, Integers]
-"""Names as numbers, column by column: they identify the things of a level."""
+"""Names encoded as numbers, column by column: they identify the things of a level."""
 
 
 class Things(NamedTuple):
@@ -68,7 +68,7 @@ class Things(NamedTuple):
 
 
 class StatusChanges(NamedTuple):
-    """Changes of things from `before` to `status`; -1 is no status."""
+    """Changes of things from `before` to `status`; -1 stands for no status."""
 
     thing: Integers
     at: Integers
@@ -77,7 +77,7 @@ class StatusChanges(NamedTuple):
 
 
 class CoverEdges(NamedTuple):
-    """When a thing starts (step 1) or stops (step -1) to be covered."""
+    """The times at which a cover of a thing starts (step 1) or stops (step -1)."""
 
     thing: Integers
     at: Integers
@@ -85,7 +85,7 @@ class CoverEdges(NamedTuple):
 
 
 def folding(profile: Profile, now: int) -> Work:
-    """The work of a task on all rows of its sites and days."""
+    """The function that a task applies to all rows of its sites and days."""
 
     def work(batches: Batches) -> Batches:
         if rows := list(batches):
@@ -96,9 +96,14 @@ def folding(profile: Profile, now: int) -> Work:
 
 
 def fold(rows: pa.Table, profile: Profile, now: int) -> Iterator[pa.Table]:
-    """The segments (SEGMENTS) of each level, from ROWS of whole sites and days in any order.
+    """The segments of each level, metrics first (availability rules 3 to 10).
 
-    Each expected instance has a MISSING stretch older than all results. Availability rules 3 to 10.
+    Args:
+        rows: columns as ROWS, in any order, of whole sites and days. Each expected instance has a
+            MISSING stretch older than all its results.
+        now: the time of the run, at which an open day ends (epoch s).
+    Returns:
+        a table per level with the columns SEGMENTS.
     """
     if not rows.num_rows:
         return
@@ -106,45 +111,41 @@ def fold(rows: pa.Table, profile: Profile, now: int) -> Iterator[pa.Table]:
     answers = np.array([operation.answers for operation in profile.operations], np.int64)
     number = profile.operation_number
 
-    def folded(
-        things: Things, changes: StatusChanges, operation: Integers | int
-    ) -> tuple[StatusChanges, pa.Table]:
-        covered = COVERED.get(things.level, EXCLUDED)
-        own = _folded(changes, names.cover_edges(things), answers, operation, covered)
-        return own, names.segments(things, own)
-
     metrics, thing = names.things(METRIC, names.stretches)
-    changes, segments = folded(metrics, _metric_changes(names, metrics, thing), number("AND"))
-    yield segments
+    changes = _metric_changes(names, metrics, thing)
+    changes = _folded(metrics, changes, names.cover_edges(metrics), answers, number("AND"))
+    yield names.segments(metrics, changes)
 
     endpoints, parent = names.things(ENDPOINT, metrics.codes)
     changes = changes._replace(thing=parent[changes.thing])
-    changes, segments = folded(endpoints, changes, number(profile.metrics_operation))
-    yield segments
+    operation = number(profile.metrics_operation)
+    changes = _folded(endpoints, changes, names.cover_edges(endpoints), answers, operation)
+    yield names.segments(endpoints, changes)
 
     services, parent = names.things(SERVICE, endpoints.codes)
     changes = changes._replace(thing=parent[changes.thing])
     operation_of = {flavour.name: flavour.endpoints_operation for flavour in profile.flavours}
     operations = names.operations(services, "service_flavour", operation_of)
-    changes, segments = folded(services, changes, operations)
-    yield segments
+    changes = _folded(services, changes, names.cover_edges(services), answers, operations)
+    yield names.segments(services, changes)
 
     child, codes = names.functions(services)
     functions, parent = names.things(FUNCTION, codes)
-    changes = _of_several_parents(changes, child, parent)
+    changes = _for_each_parent(changes, child, parent)
     operation_of = {function.name: function.flavours_operation for function in profile.functions}
     operations = names.operations(functions, "function", operation_of)
-    changes, segments = folded(functions, changes, operations)
-    yield segments
+    changes = _folded(functions, changes, names.cover_edges(functions), answers, operations)
+    yield names.segments(functions, changes)
 
     sites, parent = names.things(SITE, functions.codes)
     changes = changes._replace(thing=parent[changes.thing])
-    changes, segments = folded(sites, changes, number(profile.functions_operation))
-    yield segments
+    operation = number(profile.functions_operation)
+    changes = _folded(sites, changes, names.cover_edges(sites), answers, operation)
+    yield names.segments(sites, changes)
 
 
 class _Names:
-    """The names in the rows as numbers, and back."""
+    """Encodes the names in the rows as numbers, and decodes them."""
 
     def __init__(self, rows: pa.Table, profile: Profile, now: int) -> None:
         self.profile = profile
@@ -169,7 +170,7 @@ class _Names:
         self.packed, self.last = self._start[of_stretches], self._end[of_stretches]
 
     def things(self, level: str, codes: Codes) -> tuple[Things, Integers]:
-        """The things of the level in rows with these codes, and the thing of each row."""
+        """The things of the level that rows with these codes name, and the thing of each row."""
         keys, first, thing = np.unique(
             self._key(level, codes), return_index=True, return_inverse=True
         )
@@ -177,7 +178,7 @@ class _Names:
         return Things(level, own, keys), thing
 
     def cover_edges(self, things: Things) -> CoverEdges:
-        """When covers of the level's things start and stop within the day."""
+        """The starts and stops of the covers of these things within the day."""
         rows = self._rows_of.get(things.level)
         if rows is None or not len(things.keys):
             return CoverEdges(*[np.empty(0, np.int64)] * 3)
@@ -201,14 +202,14 @@ class _Names:
         return np.minimum(self.day_start(things) + DAY_S, self._now)
 
     def validity(self, metrics: Things) -> Integers:
-        """Seconds for which results of each metric are valid (rule 5)."""
+        """The seconds for which a result of each metric is valid (rule 5)."""
         names = self._values["metric_name"].to_pylist()
         seconds = [self.profile.validity(name) or _NEVER_EXPIRES_S for name in names]
         validity: Integers = np.array(seconds, np.int64)[metrics.codes["metric_name"]]
         return validity
 
     def operations(self, things: Things, name: str, operation_of: Mapping[str, str]) -> Integers:
-        """The operation numbers of things, from the operations of one of their names."""
+        """The operation number of each thing, chosen by the thing's `name` column."""
         operations = [operation_of.get(value) for value in self._values[name].to_pylist()]
         number = self.profile.operation_number
         numbers = np.array([number(o) if o is not None else 0 for o in operations], np.int64)
@@ -216,7 +217,7 @@ class _Names:
         return of_things
 
     def functions(self, services: Things) -> tuple[Integers, Codes]:
-        """A row for each function of each service: the service, and the codes of the function."""
+        """A row for each function of each service: the service's number, the function's codes."""
         flavours = self._values["service_flavour"].to_pylist()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         for code, function in enumerate(self.profile.functions):
@@ -228,7 +229,7 @@ class _Names:
         return child, {**codes, "function": function_code}
 
     def segments(self, things: Things, changes: StatusChanges) -> pa.Table:
-        """The timelines (SEGMENTS) of a level."""
+        """The timelines of a level, with the columns SEGMENTS."""
         ends = self.day_end(things)[changes.thing]
         same = changes.thing[1:] == changes.thing[:-1]
         until = np.append(np.where(same, changes.at[1:], ends[:-1]), ends[-1:])
@@ -288,8 +289,8 @@ def _metric_changes(names: _Names, metrics: Things, thing: Integers) -> StatusCh
     )
 
 
-def _of_several_parents(changes: StatusChanges, child: Integers, parent: Integers) -> StatusChanges:
-    """The changes at the parents, where a pair of `child` and `parent` stands for each relation."""
+def _for_each_parent(changes: StatusChanges, child: Integers, parent: Integers) -> StatusChanges:
+    """The changes of children repeated for each parent; `child` and `parent` are pairs of them."""
     order = np.argsort(child, kind="stable")
     child, parent = child[order], parent[order]
     first = np.searchsorted(child, changes.thing, "left")
@@ -302,11 +303,11 @@ def _of_several_parents(changes: StatusChanges, child: Integers, parent: Integer
 
 
 def _folded(
+    parents: Things,
     changes: StatusChanges,
     covers: CoverEdges,
     answers: Integers,
     operation: Integers | int,
-    covered: int,
 ) -> StatusChanges:
     """The changes of parents, by parent and time, from the changes of their children.
 
@@ -314,8 +315,7 @@ def _folded(
         changes: of the children, with the number of the parent as `thing`.
         covers: of the parents.
         answers: a row per operation, a column per set of states.
-        operation: the row of `answers` for each parent, or for all.
-        covered: the status of a parent that is covered.
+        operation: the row of `answers` for each parent, or for all parents.
     """
     thing = np.concatenate([changes.thing, covers.thing])
     at = np.concatenate([changes.at, covers.at])
@@ -331,7 +331,7 @@ def _folded(
     counts = np.cumsum(moves[order], axis=0)
     begins = np.append([True], thing[1:] != thing[:-1])[: len(thing)]
     first = np.flatnonzero(begins)
-    # The running sum goes on from one parent to the next: subtract what came before each.
+    # The running sum continues from one parent to the next: subtract the sum before each parent.
     base = np.vstack([np.zeros((1, _COVERS + 1), np.int64), counts])[first]
     counts -= np.repeat(base, np.diff(np.append(first, len(thing))), axis=0)
 
@@ -339,6 +339,7 @@ def _folded(
     thing, at, counts = thing[ends], at[ends], counts[ends]
     present = sum((counts[:, state] > 0).astype(np.int64) << state for state in _STATES)
     numbers = operation if isinstance(operation, int) else operation[thing]
+    covered = COVERED.get(parents.level, EXCLUDED)
     status = np.where(counts[:, _COVERS] > 0, covered, answers[numbers, present])
     begins = np.append([True], thing[1:] != thing[:-1])[: len(thing)]
     before = np.where(begins, _NO_STATUS, np.append([_NO_STATUS], status[:-1])[: len(thing)])

@@ -1,4 +1,4 @@
-"""The results of a period as stretches with the names of their instances."""
+"""The results of a period as stretches, with the names of their instances."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.sql.database.engine import reading
 
-# Results that arrive while we read wait for the next run.
+# Results that arrive during the run are left to the next one.
 _READ = "result_id <= :newest"
-# Time and status in one number, as in spark_jobs.compute.stretches.
+# Time and status in one number, as in compute/stretches.py.
 _RANK = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 _PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
 _JUDGED = (
     "instance_id, measured_at_s, host_name, service_flavour, metric_name, status, performance_data"
 )
-# The indexed column of the time.
+# The indexed time column.
 _TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
-# Several FQANs of one VO are one instance in a report.
+# A report treats several FQANs of one VO as one instance.
 _ALONE = """
 SELECT instance_id FROM report_instance WHERE (endpoint_id, metric_id, vo_id) IN (
     SELECT endpoint_id, metric_id, vo_id FROM report_instance
@@ -40,7 +40,8 @@ SELECT instance_id FROM report_instance WHERE (endpoint_id, metric_id, vo_id) IN
 class ReportResults:
     """The results of a period before `now`, read once for all profiles with the same thresholds.
 
-    Results of excluded monitoring hosts do not exist (availability rule 7).
+    Results of excluded monitoring hosts do not exist (availability rule 7). `newest` is the highest
+    result_id when reading begins.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ReportResults:
         self._persist = persist
         self._instances = storage.instances()
         self._read: dict[tuple[Threshold, ...], DataFrame] = {}
-        # The shortest time after which some profile does not believe a result any more.
+        # The shortest validity of any profile.
         self._apart_s = min((s for p in profiles for s in p.validities if s), default=None)
         hosts = [e for e in announced.exclusions if e.kind == MONITORING_HOST]
         self._of_excluded_hosts = " OR ".join(
@@ -74,7 +75,7 @@ class ReportResults:
         }
 
     def stretches(self, profile: Profile) -> DataFrame:
-        """The stretches of the period and the last results before it (spark_jobs.compute.rows)."""
+        """The stretches of the period and the last results before it (columns: see rows.py)."""
         thresholds = profile.thresholds
         if thresholds in self._read:
             return self._read[thresholds]
@@ -112,7 +113,7 @@ class ReportResults:
         return self._read[thresholds]
 
     def excluded(self) -> dict[int, int]:
-        """The number of results by excluded monitoring hosts, by day since the epoch."""
+        """The number of results from excluded monitoring hosts, by days since the epoch."""
         if not self._of_excluded_hosts:
             return {}
         statement = (
@@ -126,10 +127,10 @@ class ReportResults:
             return {int(day): int(count) for day, count in rows}
 
     def _slices(self, thresholds: Sequence[Threshold]) -> list[dict[str, int]]:
-        """Slices of at most a day, at least one for each core, and the day before.
+        """The period in slices of at most a day, at least one per core, and the day before it.
 
-        Of the day before only the last results are needed: it is read in parts of the instances.
-        Thresholds judge each result, so with them these are not known, and it is read in slices.
+        Only the last results of the day before are needed, so it is split by instances, not by
+        time. With thresholds, which judge each result, it is read in full, in slices like the rest.
         """
         start, cores = self._period.start, self._storage.parallelism
         first = start - DAY_S if thresholds else start

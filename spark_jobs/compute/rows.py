@@ -1,4 +1,4 @@
-"""Turns what the database holds into the rows that timelines are made of.
+"""Brings results, topology, downtimes and exclusions together by site and day, ready to fold.
 
 The frames, with times in epoch seconds and days since the epoch:
 stretches  day, host_name, service_flavour, metric_name, vo, fqan, packed, last, results, check_1,
@@ -10,12 +10,14 @@ covers     COVERS: downtimes and exclusions that count
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sam_pipeline.spark_jobs.compute.folding import STRETCH
+from sam_pipeline.spark_jobs.compute.storage import Persist, Storage
 from sam_pipeline.spark_jobs.errors import MixedVOs
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
@@ -34,27 +36,48 @@ OTHER_VO = "other-vo"
 NOT_IN_TOPOLOGY = "not-in-topology"
 EXCLUDED_HOST = "excluded-monitoring-host"
 REASONS = (NOT_IN_PROFILE, OTHER_VO, NOT_IN_TOPOLOGY, EXCLUDED_HOST)
-"""Why results do not count; those of excluded hosts are not even read."""
+"""Why results do not count; results of excluded hosts are not even read."""
 
 _INSTANCE = ("host_name", "service_flavour", "metric_name")
 _ENDPOINT = ("day", "host_name", "service_flavour")
 
 
-def endpoint_rows(expected: Iterable[DayExpectation]) -> list[tuple[object, ...]]:
-    """The rows of ENDPOINTS."""
-    rows = []
+class FoldInput(NamedTuple):
+    """The rows to fold (folding.ROWS, each site and day in one partition), and `counts` of them."""
+
+    rows: DataFrame
+    counts: Sequence[Mapping[str, Any]]
+
+
+def bring_together(
+    storage: Storage,
+    stretches: DataFrame,
+    expected: Sequence[DayExpectation],
+    profile: Profile,
+    persist: Persist,
+) -> FoldInput:
+    """Join the stretches with the endpoints and covers of their days.
+
+    Counting runs Spark; the rows to fold are computed when they are folded.
+
+    Raises:
+        MixedVOs: several VOs measured one instance, and the profile names none.
+    """
+    endpoint_rows = []
     for day in expected:
         seen = set()
-        for site, *endpoint in day.endpoints:
-            key = tuple(endpoint)
-            rows.append((day_number(day.day), site, *key, key not in seen))
-            seen.add(key)
-    return rows
-
-
-def cover_rows(expected: Iterable[DayExpectation]) -> list[tuple[object, ...]]:
-    """The rows of COVERS."""
-    return [(day_number(day.day), *cover) for day in expected for cover in day.covers]
+        for site, flavour, host in day.endpoints:
+            is_first = (flavour, host) not in seen
+            seen.add((flavour, host))
+            endpoint_rows.append((day_number(day.day), site, flavour, host, is_first))
+    endpoints = persist(storage.table(ENDPOINTS, endpoint_rows))
+    tallied = tally(stretches)
+    refuse_mixed_vos(tallied, endpoints, profile)
+    counted = counts(tallied, endpoints, profile).toArrow().to_pylist()
+    covers = [(day_number(day.day), *cover) for day in expected for cover in day.covers]
+    rows = rows_to_fold(stretches, storage.table(COVERS, covers), endpoints, profile)
+    partitions = storage.partitions(len(expected))
+    return FoldInput(rows.repartition(partitions, "site", "day"), counted)
 
 
 def tally(stretches: DataFrame) -> DataFrame:
@@ -70,8 +93,10 @@ def tally(stretches: DataFrame) -> DataFrame:
 def counts(tally: DataFrame, endpoints: DataFrame, profile: Profile) -> DataFrame:
     """What a run records about the results of each day.
 
-    Result: day, read, a count for each of REASONS but the last, digest (of results that count) and
-    carried_digest (of results that the next day may carry over). Digests do not depend on order.
+    Returns:
+        day, read, a count for each of REASONS but the last, digest (of the results that count) and
+        carried_digest (of the results that the next day may carry over). Digests do not depend on
+        the order of the results.
     """
     known = endpoints.where("first_site").select(*_ENDPOINT, F.lit(True).alias("expected"))
     reason = (
@@ -124,7 +149,7 @@ def refuse_mixed_vos(tally: DataFrame, endpoints: DataFrame, profile: Profile) -
     if examples:
         raise MixedVOs(
             f"results of several VOs for one instance ({'; '.join(examples)}):"
-            ' name one in the profile (vo = "…")'
+            ' choose one in the profile (vo = "…")'
         )
 
 
@@ -133,9 +158,9 @@ def rows_to_fold(
 ) -> DataFrame:
     """The rows of folding.ROWS.
 
-    They are stretches, the last results of the day before, one MISSING stretch older than all for
-    each expected instance, and covers. Results that no endpoint and no metric of the profile
-    expects are left out.
+    They are stretches, the last results of the day before, one MISSING stretch for each expected
+    instance that is older than all its results, and covers. Results of unexpected endpoints, or of
+    metrics outside the profile, are left out.
     """
     measured = stretches.where(_is_of_vo(profile))
     carried = measured.where("newest").select(
@@ -176,7 +201,7 @@ def _last() -> Column:
 
 
 def _packed(at: Column, status: Column) -> Column:
-    """One number that orders by time, then by harm: of two at one second the worse is later."""
+    """One number that sorts by time, then by severity: within a second the worse comes later."""
     return at * 8 + status
 
 
@@ -187,12 +212,12 @@ def _is_of_vo(profile: Profile) -> Column:
 
 
 def _is_in_profile(profile: Profile) -> Column:
-    """Whether the metric is one of the profile's for the flavour."""
+    """Whether the profile names the metric for the row's flavour."""
     return F.array_contains(_metrics_of_flavour(profile), F.col("metric_name"))
 
 
 def _metrics_of_flavour(profile: Profile) -> Column:
-    """The profile's metrics for the row's flavour; an empty list if it names none."""
+    """The profile's metrics for the row's flavour, possibly none."""
     pairs = [(F.lit(flavour.name), F.lit(list(flavour.metrics))) for flavour in profile.flavours]
     metrics_of = F.create_map(*[item for pair in pairs for item in pair])
     none = F.array().cast("array<string>")
@@ -200,5 +225,5 @@ def _metrics_of_flavour(profile: Profile) -> Column:
 
 
 def _code(*columns: str) -> Column:
-    """A number for the row; the sum over rows changes with them, but not with their order."""
+    """A hash of the row; a sum of hashes depends on the rows, but not on their order."""
     return F.xxhash64(*columns).cast("decimal(38,0)")

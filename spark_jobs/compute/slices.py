@@ -1,6 +1,6 @@
 """Reads slices of results as stretches, in Spark's tasks.
 
-From PostgreSQL results come as binary COPY, whose rows of three numbers NumPy takes as they are.
+PostgreSQL sends results as binary COPY, whose rows of three numbers NumPy reads without parsing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ COLUMNS = (
 
 _FETCH_ROWS = 50_000
 _BATCH_ROWS = 100_000
-# The status for each status_code of the view, which orders statuses by harm.
+# The status for each status_code of the view, which sorts statuses by severity.
 _STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
-# PostgreSQL's binary COPY: a header, rows of (columns, then length and value of each), an end.
-_HEADER, _END = 19, 2
+# PostgreSQL's binary COPY: a header; rows of (columns, then length and value of each); a trailer.
+_HEADER_BYTES, _TRAILER_BYTES = 19, 2
 _ROW = np.dtype(
     [
         ("columns", ">i2"),
@@ -56,13 +56,12 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads any slice: statements with the driver's parameters, and how to make stretches.
+    """Reads any slice: its statements, in the parameter style of the driver, and its settings.
 
     `plain` selects instance_id, time (measured_at on PostgreSQL, epoch seconds on SQLite) and
     status_code; `count` counts the results of `plain`. `judged` selects the results that thresholds
     may change: instance_id, epoch second, host, flavour, metric, status and performance data.
-    `last` selects instance_id and packed of the newest result of each instance in a window, or
-    null.
+    `last` selects, for each instance, its id and the packed newest result of a window, or null.
     """
 
     plain: str
@@ -74,7 +73,7 @@ class SliceReader:
     apart_s: int | None
 
     def read(self, database: Any, parameters: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The stretches in [start, end), or with a `part` the newest results there (COLUMNS)."""
+        """The stretches (COLUMNS) in [start, end); with a `part`, only the newest results there."""
         alone = np.array(sorted(self.alone), np.int64)
         if "part" in parameters:
             rows = [row for row in _rows(database, self.last, parameters) if row[1] is not None]
@@ -87,8 +86,7 @@ class SliceReader:
         edges = [start + (end - start) * number // parts for number in range(parts + 1)]
         for low, high in pairwise(edges):
             part = {**parameters, "start": low, "end": high}
-            fetch = _fetched if isinstance(database, sqlite3.Connection) else _copied
-            results = fetch(database, self.plain, part)
+            results = _results(database, self.plain, part)
             if self.judged is not None:
                 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 
@@ -104,28 +102,25 @@ class SliceReader:
             yield from _batches(stretches(results, alone, self.apart_s))
 
 
-def _copied(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
-    body = io.BytesIO()
-    with database.cursor() as cursor:
-        query = cursor.mogrify(statement, parameters).decode()
-        cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", body)
-    rows = np.frombuffer(body.getbuffer()[_HEADER:-_END], _ROW)
-    second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
-    return _packed(rows["instance_id"].astype(np.int64), second, rows["status_code"])
-
-
-def _fetched(
-    database: sqlite3.Connection, statement: str, parameters: Mapping[str, Any]
-) -> Results:
-    cursor = database.execute(statement, parameters)
-    parts = [np.empty((0, 3), np.int64)]
-    while rows := cursor.fetchmany(_FETCH_ROWS):
-        parts.append(np.array(rows, np.int64))
-    instance_id, second, status_code = np.concatenate(parts).T
-    return _packed(instance_id, second, status_code)
-
-
-def _packed(instance_id: Integers, second: Integers, status_code: Any) -> Results:
+def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
+    """Fetch results from SQLite, or copy them from PostgreSQL."""
+    instance_id: Integers
+    second: Integers
+    if isinstance(database, sqlite3.Connection):
+        cursor = database.execute(statement, parameters)
+        parts = [np.empty((0, 3), np.int64)]
+        while fetched := cursor.fetchmany(_FETCH_ROWS):
+            parts.append(np.array(fetched, np.int64))
+        instance_id, second, status_code = np.concatenate(parts).T
+    else:
+        body = io.BytesIO()
+        with database.cursor() as cursor:
+            query = cursor.mogrify(statement, parameters).decode()
+            cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", body)
+        rows = np.frombuffer(body.getbuffer()[_HEADER_BYTES:-_TRAILER_BYTES], _ROW)
+        instance_id = rows["instance_id"].astype(np.int64)
+        second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
+        status_code = rows["status_code"]
     return Results(instance_id, (second << 3) | _STATUS_OF_CODE[status_code])
 
 

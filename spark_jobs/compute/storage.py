@@ -1,7 +1,7 @@
 """The database as Spark sees it: the only module that knows URLs and how tasks connect.
 
-No jar is needed: Python opens the database in each task, and gives or takes Arrow batches. On
-PostgreSQL the tasks write, too; on SQLite the driver is the only writer.
+No JDBC driver is needed: each task opens the database in Python, and reads or writes Arrow batches.
+On SQLite only the driver writes, as a file has one writer at a time.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class Storage:
         )
 
     def partitions(self, days: int) -> int:
-        """The number of partitions for that many days: one a day, or one a core."""
+        """The number of partitions for a number of days: one per day, but at least one per core."""
         return max(int(self._spark.conf.get(PARTITIONS) or 1), days)
 
     def compiled(self, statement: str) -> str:
-        """The statement with named parameters as the driver of the tasks takes them."""
+        """The statement with its named parameters in the style of the database driver."""
         if self.dialect == "sqlite":
             return str(text(statement).compile(dialect=sqlite.dialect(paramstyle="named")))
         return str(text(statement).compile(dialect=self.engine.dialect))
 
     def stretches(self, reader: SliceReader, parameters: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """The stretches of results (slices.COLUMNS), a task for each slice's parameters."""
+        """The stretches of results (slices.COLUMNS): one task for the parameters of each slice."""
         work = reading_results(self._connection, reader, parameters)
         numbers = self._spark.range(0, len(parameters), 1, len(parameters))
         return numbers.mapInArrow(work, slices.COLUMNS)
@@ -88,9 +88,9 @@ class Storage:
         return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def write(self, frame: DataFrame, table: str) -> int:
-        """Append rows, and count them; `{level}` in the table's name is the row's level.
+        """Append rows, and return their number; `{level}` in `table` stands for the row's level.
 
-        The rows carry their run_id, so nobody sees them before that run is published.
+        The rows carry their run_id, so no view shows them before that run is published.
         """
         if self.dialect == "postgresql":
             counts = frame.mapInArrow(copying(self._connection, table), WRITTEN).toArrow()
@@ -102,7 +102,7 @@ class Storage:
                 values = ", ".join(f":{column}" for column in columns)
                 statement = text(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({values})")
                 for part in batch.to_batches(max_chunksize=BATCH_ROWS):
-                    # SQLite's driver does not take decimals.
+                    # The sqlite3 module does not accept decimals.
                     values_of = [
                         {k: float(v) if isinstance(v, Decimal) else v for k, v in row.items()}
                         for row in part.to_pylist()
@@ -111,7 +111,7 @@ class Storage:
         return int(rows.num_rows)
 
     def segments_of(self, run_ids: Iterable[int]) -> int:
-        """The number of segments that these runs have stored."""
+        """The number of segments stored by these runs."""
         numbers = ", ".join(str(int(run_id)) for run_id in run_ids)
         statement = f"SELECT count(*) FROM timeline_segment WHERE run_id IN ({numbers})"
         with reading(self.engine) as connection:
@@ -120,7 +120,7 @@ class Storage:
 
 @contextmanager
 def persisting() -> Iterator[Persist]:
-    """Persists small tables that are read several times, until the end of the block."""
+    """Persist frames that are read several times, until the end of the block."""
     frames: list[DataFrame] = []
 
     def persist(frame: DataFrame) -> DataFrame:

@@ -1,10 +1,10 @@
 """Successive results of an instance with the same status, as one row: a stretch.
 
-Nine of ten results only repeat the one before. The tasks that read results keep the first and the
-last second of each stretch, so that Spark sorts changes instead of results. Inside a stretch there
-is no result of its instance with another status, so a slice must hold all results of its time.
+Nine results out of ten only repeat the previous status. The tasks that read results keep the first
+and the last second of each stretch, so Spark sorts changes instead of results. Within a stretch its
+instance has no result with another status, so a slice must contain every result of its time range.
 
-Only NumPy: Spark's workers run this.
+Only NumPy is imported: this runs in Spark's workers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Results(NamedTuple):
 class Stretches(NamedTuple):
     """Stretches column by column, ordered by instance and time.
 
-    `packed` is the first second times 8 plus the status code, `last` the last second, `results` the
-    number of results; the checks are sums that change when a result is added, moved or changed.
+    `packed` is the first second times 8 plus the status code, `last` is the last second, `results`
+    is the number of results; the checks are sums that change when a result is added, moved or
+    changed.
     """
 
     instance_id: Integers
@@ -44,17 +45,27 @@ class Stretches(NamedTuple):
 
 
 def stretches(results: Results, alone: Integers, apart_s: int | None) -> Stretches:
-    """Join results, which may come in any order, to stretches.
+    """Join results, given in any order, into stretches.
 
-    A stretch ends when the status changes and after more than `apart_s` seconds without a result
-    (None: however long). Each result of the instances in `alone` is a stretch of its own: they
-    are reported together with another instance, whose results may lie between. Of several results
-    of an instance at one second the worst counts (availability rule 4).
+    Of several results of an instance in the same second the worst counts (availability rule 4).
+
+    Args:
+        alone: instances whose results are never joined. They are reported together with another
+            instance, whose results may lie in between.
+        apart_s: a gap of more than this many seconds ends a stretch; None: no gap does.
     """
     if not len(results.packed):
         return Stretches(*[np.empty(0, np.int64)] * len(Stretches._fields))
     instance_id, second, status = _sorted(results)
-    worst = _worst_of_second(instance_id, second, status)
+    # The worst status of each second is the last one in this order.
+    worst = status
+    ends_second = np.empty(len(second), bool)
+    ends_second[-1] = True
+    ends_second[:-1] = (second[1:] != second[:-1]) | (instance_id[1:] != instance_id[:-1])
+    if not ends_second.all():
+        last = np.flatnonzero(ends_second)
+        worst = np.repeat(status[last], np.diff(last, prepend=-1))
+
     begins = np.empty(len(second), bool)
     begins[0] = True
     begins[1:] = (instance_id[1:] != instance_id[:-1]) | (worst[1:] != worst[:-1])
@@ -77,22 +88,11 @@ def stretches(results: Results, alone: Integers, apart_s: int | None) -> Stretch
 
 
 def _sorted(results: Results) -> tuple[Integers, Integers, Integers]:
-    """Instances, seconds and statuses, ordered by instance, time and harm."""
-    # One number per result sorts several times faster than several columns.
+    """Instances, seconds and statuses, sorted by instance, time and severity."""
+    # Sorting one number per result is several times faster than sorting by several columns.
     start = int(results.packed.min())
     bits = int(results.packed.max() - start).bit_length()
     keys = (results.instance_id << bits) | (results.packed - start)
     keys.sort()
     packed = (keys & ((1 << bits) - 1)) + start
     return keys >> bits, packed >> _STATUS_BITS, packed & ((1 << _STATUS_BITS) - 1)
-
-
-def _worst_of_second(instance_id: Integers, second: Integers, status: Integers) -> Integers:
-    """The worst status of each instance and second, for each result: the last in their order."""
-    ends = np.empty(len(second), bool)
-    ends[-1] = True
-    ends[:-1] = (second[1:] != second[:-1]) | (instance_id[1:] != instance_id[:-1])
-    if ends.all():
-        return status
-    last = np.flatnonzero(ends)
-    return np.repeat(status[last], np.diff(last, prepend=-1))

@@ -1,7 +1,7 @@
-"""The work of Spark's Python workers at the database: read slices and rows, copy rows into tables.
+"""What Spark's Python workers do with the database: read slices and rows, copy rows into tables.
 
-Each function is one of Arrow batches, for DataFrame.mapInArrow. Every worker process imports this
-module, so it imports little: no SQLAlchemy, nothing of Spark.
+Each function returns one from Arrow batches to Arrow batches, for DataFrame.mapInArrow. Every
+worker process imports this module, so it imports neither SQLAlchemy nor Spark.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ BATCH_ROWS = 20_000
 WRITTEN = "rows bigint"
 
 TIMES = ("start_time", "end_time")
-# The columns of each report table, as the frames have them.
+# The columns of each report table, named as in the frames.
 TABLES = {
     "timeline_segment": ("run_id", "level", *ALL_NAMES, *TIMES, "status"),
     **{f"{level}_figure": ("run_id", *NAMES[level], *FIGURES) for level in WITH_FIGURES},
 }
 
 Connection = Mapping[str, Any]
-"""A path (sqlite), or the arguments of psycopg2."""
+"""A path under the key `sqlite`, or the arguments of psycopg2.connect."""
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 
 
 class TaskError(Exception):
-    """An error of the database in a task, on one line: a worker can only return text."""
+    """A database error in a task, on one line: a worker can report only text."""
 
 
 def reading_rows(connection: Connection, statement: str, schema: pa.Schema) -> Work:
     """Read the rows of a statement, once for each batch."""
 
-    # PostgreSQL sends all rows at once unless the cursor has a name.
+    # Without a name for the cursor, PostgreSQL sends all rows at once.
     options = {} if "sqlite" in connection else {"name": "sam_report"}
 
     def read(batches: Batches) -> Batches:
@@ -88,7 +88,7 @@ def copying(connection: Connection, table: str) -> Work:
                     body = io.BytesIO()
                     csv.write_csv(rows, body, csv.WriteOptions(include_header=False))
                     body.seek(0)
-                    # Strings are quoted, so an empty one is not a null.
+                    # Strings are quoted, so an empty string is not a null.
                     columns = ", ".join(TABLES[name])
                     cursor.copy_expert(f"COPY {name} ({columns}) FROM STDIN (FORMAT csv)", body)
                     written += rows.num_rows
@@ -98,7 +98,7 @@ def copying(connection: Connection, table: str) -> Work:
 
 
 def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, with its columns; `{level}` in the name is the row's level."""
+    """The rows of each table, with its columns; `{level}` in `table` stands for the row's level."""
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     for level in pc.unique(rows.column("level")).to_pylist():
@@ -109,7 +109,7 @@ def by_table(rows: pa.Table, table: str) -> Iterator[tuple[str, pa.Table]]:
 
 @contextmanager
 def _opened(connection: Connection) -> Iterator[Any]:
-    """A connection to the database, which is closed at the end.
+    """A connection to the database, closed at the end of the block.
 
     Raises:
         TaskError: any error of the driver.
