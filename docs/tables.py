@@ -108,7 +108,7 @@ def profile_keys() -> str:
             (
                 _code(path),
                 REQUIRED if key.required else _toml(key.default),
-                key.what,
+                key.description,
             )
             for path, key in keys.KEYS.items()
         ),

@@ -1,1 +1,1 @@
-"""Profiles: what makes a site available."""
+"""Profiles: which metrics, operations and targets make a report."""

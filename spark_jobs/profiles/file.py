@@ -30,7 +30,7 @@ def read_profile(path: Path) -> Profile:
     except OSError as error:
         raise NoProfile(f"{path}: {error.strerror}") from None
     try:
-        # Some editors put a byte order mark in front.
+        # Some editors start a file with a byte order mark.
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -43,7 +43,7 @@ def read_profile(path: Path) -> Profile:
         return ProfileReader(Problems(str(path), lines_of(text))).profile(document)
     except RecursionError:
         raise ProfileError([f"{path}: its values are nested too deeply"]) from None
-    except ValueError as error:  # tomllib's, or of an integer with thousands of digits
+    except ValueError as error:  # from tomllib, or for an integer with thousands of digits
         message, where = str(error), f"{path}"
         if match := _AT_LINE.fullmatch(message):
             message, where = match[1], f"{path}:{match[2]}"
@@ -69,7 +69,7 @@ def read_profiles(paths: Iterable[Path]) -> list[Profile]:
             problems += error.problems
             continue
         if profile.name in profiles:
-            problems.append(f"{path}: name: another profile makes the report {profile.name}")
+            problems.append(f"{path}: name: another profile defines the report {profile.name}")
         profiles[profile.name] = profile
     if problems:
         raise ProfileError(problems)

@@ -1,4 +1,4 @@
-"""The keys of a profile: their defaults, and what the documentation says of them."""
+"""The keys of a profile: their defaults, and their descriptions for the documentation."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from sam_pipeline.spark_jobs.profiles.profile import Targets
 
 
 class Key(NamedTuple):
-    what: str
+    description: str
     default: Any = None
     required: bool = False
 
 
 KEYS = {
-    "name": Key("the report: what `--report` asks for", required=True),
+    "name": Key("the name of the report, as in `--report`", required=True),
     "validity_s": Key('whole seconds, or `"off"`: [validity](#validity)', required=True),
     "metrics_operation": Key(
         "combines the metrics of an endpoint: [states](#from-metrics-to-a-site)", "AND"
     ),
     "functions_operation": Key("combines the functions of a site", "AND"),
-    "vo": Key("only results of this VO: [VO](#vo)"),
-    "fqan": Key("only results of this FQAN"),
+    "vo": Key("only results of this VO count: [VO](#vo)"),
+    "fqan": Key("only results of this FQAN count"),
     "downtimes": Key(
-        "the kinds of downtimes that count: [downtimes](#downtimes)", ["SCHEDULED/OUTAGE"]
+        "the kinds of downtime that count: [downtimes](#downtimes)", ["SCHEDULED/OUTAGE"]
     ),
-    "flavours.NAME.metrics": Key("metrics of its endpoints, at least one", required=True),
+    "flavours.NAME.metrics": Key("the metrics of its endpoints, at least one", required=True),
     "flavours.NAME.endpoints_operation": Key(
         "combines the endpoints of this flavour at a site", "OR"
     ),
     "functions.NAME.flavours": Key(
-        "flavours of the profile; without `functions` each flavour is one of its own name"
+        "flavours of the profile; without `functions`, each flavour is a function of its own name"
     ),
     "functions.NAME.flavours_operation": Key("combines its flavours at a site", "OR"),
-    "validity.METRIC": Key('of this metric: whole seconds, or `"off"`; else `validity_s`'),
+    "validity.METRIC": Key("overrides `validity_s` for this metric"),
     "targets.availability": Key("[targets](#targets), in percent", Targets.availability),
     "targets.reliability": Key("in percent", Targets.reliability),
-    "targets.unknown": Key("at most, in percent", Targets.unknown),
+    "targets.unknown": Key("a maximum, in percent", Targets.unknown),
     "targets.coverage": Key("in percent", Targets.coverage),
-    "thresholds.metric": Key("[thresholds](#thresholds): of this metric", required=True),
-    "thresholds.label": Key("of this value of the performance data", required=True),
+    "thresholds.metric": Key("the metric of a [threshold](#thresholds)", required=True),
+    "thresholds.label": Key("the label of a value in its performance data", required=True),
     "thresholds.warning": Key("a range; `warning`, `critical` or both are required"),
     "thresholds.critical": Key("a range"),
-    "thresholds.host": Key("only at this host"),
-    "thresholds.flavour": Key("only of this flavour"),
+    "thresholds.host": Key("only for this host"),
+    "thresholds.flavour": Key("only for this flavour"),
     "operations.NAME.table": Key("[a table of your own](#a-table-of-your-own)", required=True),
 }
 
 
 def names(table: str = "") -> list[str]:
-    """The keys of a table as `flavours.NAME`, or those at the top of the file."""
+    """The keys of a table such as `flavours.NAME`; by default, those at the top of the file."""
     prefix = f"{table}." if table else ""
     paths = [path.removeprefix(prefix) for path in KEYS if path.startswith(prefix)]
     return list(dict.fromkeys(path.split(".")[0] for path in paths))

@@ -23,7 +23,7 @@ class Flavour:
 
 @dataclass(frozen=True)
 class Function:
-    """What a site offers with one or several flavours (computing, storage …)."""
+    """A function of a site, served by one or several flavours (computing, storage …)."""
 
     name: str
     flavours: tuple[str, ...]
@@ -42,7 +42,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Range:
-    """A range as plugins write it: it alerts outside [low, high], or within if `inside` is set."""
+    """A range of the monitoring plugins: it alerts outside [low, high], or within if `inside`."""
 
     low: Fraction | None
     high: Fraction | None
@@ -51,7 +51,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A rule on a value of the performance data; empty host and flavour mean any (rule 6)."""
+    """A rule on a value of the performance data (rule 6); an empty host or flavour means any."""
 
     metric_name: str
     label: str
@@ -63,7 +63,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Profile:
-    """One report. `document` is the profile as JSON, which a run records and reads back."""
+    """The profile of one report. `document` is its content as JSON, which each run records."""
 
     name: str
     validity_s: int | None
@@ -82,7 +82,7 @@ class Profile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content; comments and layout do not matter."""
+        """The SHA-256 of the content, whatever its comments and layout."""
         return hashlib.sha256(self.document.encode()).hexdigest()
 
     def operation_number(self, name: str) -> int:
@@ -90,12 +90,12 @@ class Profile:
         return [operation.name for operation in self.operations].index(name)
 
     def validity(self, metric_name: str) -> int | None:
-        """Seconds for which a result of this metric is valid; None: until the next one (rule 5)."""
+        """The seconds for which a result is valid; None: until the next one (rule 5)."""
         return self.validity_of.get(metric_name, self.validity_s)
 
     @property
     def validities(self) -> set[int | None]:
-        """All values of `validity`."""
+        """The validity of every metric."""
         return {self.validity_s, *self.validity_of.values()}
 
     def metrics_of(self, service_flavour: str) -> tuple[str, ...]:
@@ -103,9 +103,9 @@ class Profile:
         return next((f.metrics for f in self.flavours if f.name == service_flavour), ())
 
     def functions_of(self, service_flavour: str) -> tuple[str, ...]:
-        """The functions that a flavour takes part in."""
+        """The functions that a flavour serves."""
         return tuple(f.name for f in self.functions if service_flavour in f.flavours)
 
     def counts(self, classification: str, severity: str) -> bool:
-        """Whether such a downtime changes statuses; the others are only drawn (rule 8)."""
+        """Whether a downtime of this kind changes statuses, and is not only drawn (rule 8)."""
         return f"{classification}/{severity}".upper() in self.downtimes

@@ -1,15 +1,14 @@
-"""Turns a profile's document into a Profile, and finds all its problems."""
+"""Turns the document of a profile into a Profile, and finds all its problems."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
-from sam_pipeline.spark_jobs.profiles.problems import Problems, is_name, shown
+from sam_pipeline.spark_jobs.profiles.problems import Problems, is_downtime_kind, shown
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile, Targets
 from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
@@ -18,14 +17,15 @@ MAX_VALIDITY_S = 2**31 - 1
 
 
 class ProfileReader:
-    """Reads one document, whose lines `problems` knows."""
+    """Reads one document; `problems` knows its lines."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self._operations = {"AND": AND, "OR": OR}
 
     def profile(self, document: Mapping[str, Any]) -> Profile:
-        """
+        """The profile.
+
         Raises:
             ProfileError: all problems of the document.
         """
@@ -37,18 +37,30 @@ class ProfileReader:
         validity = self._problems.table(document, "validity")
         metrics = [metric for flavour in flavours for metric in flavour.metrics]
         self._problems.unknown_keys(validity, metrics, ("validity",))
+        downtimes = document.get("downtimes", KEYS["downtimes"].default)
+        if not isinstance(downtimes, list) or not all(map(is_downtime_kind, downtimes)):
+            message = f'expected a list of "CLASSIFICATION/SEVERITY", not {shown(downtimes)}'
+            self._problems.add(("downtimes",), message)
+            downtimes = []
+        targets = self._problems.table(document, "targets")
+        self._problems.unknown_keys(targets, vars(Targets()), ("targets",))
         profile = Profile(
             name=name,
             validity_s=validity_s,
             validity_of={key: self._validity(validity, ("validity", key)) for key in validity},
             vo=self._problems.optional_name(document, ("vo",)),
             fqan=self._problems.optional_name(document, ("fqan",)),
-            downtimes=self._downtimes(document),
+            downtimes=tuple(kind.upper() for kind in downtimes),
             metrics_operation=self._operation(document, ("metrics_operation",), "AND"),
             functions_operation=self._operation(document, ("functions_operation",), "AND"),
             flavours=flavours,
             functions=self._functions(document, flavours),
-            targets=self._targets(document),
+            targets=Targets(
+                **{
+                    key: self._problems.percentage(targets, ("targets", key), default)
+                    for key, default in vars(Targets()).items()
+                }
+            ),
             operations=tuple(self._operations.values()),
             document=json.dumps(document, sort_keys=True, default=str),
             thresholds=read_thresholds(document, flavours, self._problems),
@@ -71,7 +83,7 @@ class ProfileReader:
                     self._problems.add((*path, "table", row) if row else (*path, "table"), message)
             else:
                 self._problems.add((*path, "table"), "expected a list of triples [a, b, result]")
-            # Even with a wrong table the name is known to the rest of the profile.
+            # A wrong table still defines its name for the rest of the profile.
             operations[name] = operation or Operation(name, AND.table)
         return operations
 
@@ -130,29 +142,3 @@ class ProfileReader:
             expected = f'whole seconds from 1 to {MAX_VALIDITY_S}, or "{OFF}"'
             self._problems.add(path, f"expected {expected}, not {shown(value)}")
         return None
-
-    def _downtimes(self, document: Mapping[str, Any]) -> tuple[str, ...]:
-        def is_kind(kind: object) -> bool:
-            parts = kind.split("/") if isinstance(kind, str) and is_name(kind) else []
-            return len(parts) == 2 and all(map(is_name, parts))
-
-        kinds = document.get("downtimes", KEYS["downtimes"].default)
-        if isinstance(kinds, list) and all(map(is_kind, kinds)):
-            return tuple(kind.upper() for kind in kinds)
-        message = f'expected a list of "CLASSIFICATION/SEVERITY", not {shown(kinds)}'
-        self._problems.add(("downtimes",), message)
-        return ()
-
-    def _targets(self, document: Mapping[str, Any]) -> Targets:
-        table = self._problems.table(document, "targets")
-        known = list(Targets.__dataclass_fields__)
-        self._problems.unknown_keys(table, known, ("targets",))
-        targets = {}
-        for key in known:
-            value = table.get(key, 0)
-            if type(value) not in (int, float) or not 0 <= value <= 100:
-                message = f"expected a percentage from 0 to 100, not {shown(value)}"
-                self._problems.add(("targets", key), message)
-            elif key in table:
-                targets[key] = Fraction(str(value))
-        return Targets(**targets)

@@ -17,11 +17,12 @@ ANY = ""  # host or flavour
 def read_thresholds(
     document: Mapping[str, Any], flavours: Collection[Flavour], problems: Problems
 ) -> tuple[Threshold, ...]:
-    """The rules of a profile; adds what is wrong with them to `problems`."""
+    """The rules of a profile; adds their problems to `problems`."""
     tables = document.get("thresholds", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         problems.add(("thresholds",), "expected tables [[thresholds]]")
         return ()
+    # The metrics of each flavour, and all of them under ANY.
     metrics = {flavour.name: frozenset(flavour.metrics) for flavour in flavours}
     metrics[ANY] = frozenset().union(*metrics.values())
     rules: dict[tuple[str, ...], tuple[KeyPath, Threshold]] = {}
@@ -30,9 +31,9 @@ def read_thresholds(
         rule = _threshold(table, path, metrics, problems)
         selector = (rule.metric_name, rule.label, rule.host_name, rule.service_flavour)
         if selector in rules and all(selector[:2]):
-            first = problems.line(rules[selector][0])
-            other = f" (line {first})" if first else ""
-            problems.add(path, f"another rule{other} is for the same metric, label, host, flavour")
+            line = problems.line(rules[selector][0])
+            other = f"the rule in line {line}" if line else "another rule"
+            problems.add(path, f"same metric, label, host and flavour as {other}")
         rules.setdefault(selector, (path, rule))
     return tuple(rule for _, rule in rules.values())
 
@@ -43,7 +44,7 @@ def _threshold(
     metrics: Mapping[str, frozenset[str]],
     problems: Problems,
 ) -> Threshold:
-    """One rule; `metrics` has those of each flavour, and all of them under ANY."""
+    """One rule; `metrics` has the metrics of each flavour, and all metrics under ANY."""
     problems.unknown_keys(table, names("thresholds"), path)
     if "warning" not in table and "critical" not in table:
         problems.add(path, "expected warning or critical, or both")
@@ -66,7 +67,7 @@ def _threshold(
         label=label,
         warning=_range(table, (*path, "warning"), problems),
         critical=_range(table, (*path, "critical"), problems),
-        host_name=host.lower().rstrip("."),  # as the database has host names
+        host_name=host.lower().rstrip("."),  # as in the database
         service_flavour=flavour,
     )
 

@@ -1,4 +1,4 @@
-"""Rules on performance data change a result's status before anything else (availability rule 6).
+"""Thresholds on performance data, which may change a result's status (availability rule 6).
 
 Ranges follow the monitoring plugins' guidelines. All arithmetic is exact. Spark's workers run this
 for each result with performance data, so it imports neither Spark nor a database.
@@ -7,7 +7,7 @@ for each result with performance data, so it imports neither Spark nor a databas
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ _RANGE = re.compile(rf"(@?)(?:(~|{_BOUND}):)?({_BOUND})?")
 
 
 class ThresholdVerdict(NamedTuple):
-    """The status a result counts as, and the rule and the value that triggered it, if any did."""
+    """The status of a result, and the rule and the value that changed it, if any did."""
 
     status: str
     threshold: Threshold | None = None
@@ -36,17 +36,26 @@ def verdict_of(
     status: str,
     performance_data: str | None,
 ) -> ThresholdVerdict:
-    """The status a result counts as, and why.
+    """The status of a result under the rules.
 
-    If several labels trigger, the worst level counts, and of equal levels the first in the
-    performance data.
+    For each label the most specific rule applies: by host and flavour, by host, by flavour, or by
+    neither. If several labels trigger, the worst level counts, and among equal levels the first in
+    the performance data.
     """
     verdict = ThresholdVerdict(status)
-    governing = _governing(rules, host_name, service_flavour, metric_name)
-    if not governing or not performance_data:
+    matching = [
+        rule
+        for rule in rules
+        if rule.metric_name == metric_name
+        and rule.host_name in ("", host_name)
+        and rule.service_flavour in ("", service_flavour)
+    ]
+    if not matching or not performance_data:
         return verdict
+    matching.sort(key=lambda rule: (bool(rule.host_name), bool(rule.service_flavour)))
+    rule_of = {rule.label: rule for rule in matching}
     for value in measured(performance_data):
-        rule = governing.get(value.label)
+        rule = rule_of.get(value.label)
         if rule is None:
             continue
         number = Fraction(value.number)
@@ -58,9 +67,9 @@ def verdict_of(
 
 
 def triggers(limits: Range, value: Fraction) -> bool:
-    """Whether the value alerts: outside the bounds, or within them if written with `@`.
+    """Whether the value alerts: outside the bounds, or with `@` within them.
 
-    The bounds themselves are within.
+    The bounds are within the range.
     """
     above = limits.low is None or value >= limits.low
     below = limits.high is None or value <= limits.high
@@ -71,7 +80,7 @@ def read_range(text: str) -> Range:
     """Parse a range: `10`, `10:`, `~:20`, `5:10`, `@5:10`.
 
     Raises:
-        ValueError: not a range, or one that no value or every value triggers; says which.
+        ValueError: not a range, or a range that no value or every value would trigger.
     """
     match = _RANGE.fullmatch(text)
     inside, start, end = match.groups() if match else ("", None, None)
@@ -87,18 +96,3 @@ def read_range(text: str) -> Range:
         hint = f"; below 0 write ~:{end}" if start is None else ""
         raise ValueError(f"{text!r} starts above its end{hint}")
     return Range(low, high, inside=bool(inside))
-
-
-def _governing(
-    rules: Sequence[Threshold], host_name: str, service_flavour: str, metric_name: str
-) -> Mapping[str, Threshold]:
-    """The most specific rule of each label: by host and flavour, host, flavour, or neither."""
-    applying = [
-        rule
-        for rule in rules
-        if rule.metric_name == metric_name
-        and rule.host_name in ("", host_name)
-        and rule.service_flavour in ("", service_flavour)
-    ]
-    applying.sort(key=lambda rule: (bool(rule.host_name), bool(rule.service_flavour)))
-    return {rule.label: rule for rule in applying}

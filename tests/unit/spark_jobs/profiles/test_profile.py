@@ -40,6 +40,11 @@ def problems(file: Path, text: str) -> list[str]:
     return [problem.removeprefix(f"{file}:") for problem in caught.value.problems]
 
 
+def assert_problems(found: list[str], stems: list[str]) -> None:
+    """Compare lines and keys, and the beginning of each message."""
+    assert [p[: len(stem)] for p, stem in zip(found, stems, strict=True)] == stems
+
+
 def test_a_short_profile_gets_the_defaults_of_the_rules(file: Path) -> None:
     profile = read(file, SHORT)
 
@@ -65,7 +70,7 @@ def test_the_documented_defaults_are_those_of_a_short_profile(file: Path) -> Non
 
 
 @pytest.mark.parametrize("key", ["name", "validity_s", "metrics"])
-def test_what_is_required_is(file: Path, key: str) -> None:
+def test_a_missing_required_key_is_a_problem(file: Path, key: str) -> None:
     lines = [line for line in SHORT.splitlines() if not line.startswith(f"{key} = ")]
 
     assert any(key in problem for problem in problems(file, "\n".join(lines)))
@@ -86,7 +91,7 @@ def test_an_empty_vo_means_results_without_one(file: Path) -> None:
     assert read(file, f'vo = ""\n{SHORT}').vo == ""
 
 
-def test_every_problem_is_told_with_its_line(file: Path) -> None:
+def test_every_problem_is_reported_with_its_line(file: Path) -> None:
     text = """\
 name = "critical"
 validity_s = "of"
@@ -104,16 +109,17 @@ availability = 101
 pong = 5
 """
 
-    assert problems(file, text) == [
-        "2: validity_s: expected whole seconds from 1 to 2147483647, or \"off\", not 'of'",
+    stems = [
+        "2: validity_s: expected whole seconds",
         "3: vos: unknown key, did you mean vo?",
         "6: flavours.CE.endpoint_operation: unknown key, did you mean endpoints_operation?",
-        "7: flavours.SRM.metrics: expected a list of metric names, at least one",
-        "9: functions.compute.flavours[2]: flavour ARC has no metrics: [flavours.ARC] is missing",
-        "10: functions.compute.flavours_operation: expected one of AND, OR, not 'MOST'",
-        "12: targets.availability: expected a percentage from 0 to 100, not 101",
+        "7: flavours.SRM.metrics: expected a list of metric names",
+        "9: functions.compute.flavours[2]: flavour ARC has no metrics",
+        "10: functions.compute.flavours_operation: expected one of AND, OR",
+        "12: targets.availability: expected a percentage",
         "14: validity.pong: unknown key, did you mean ping?",
     ]
+    assert_problems(problems(file, text), stems)
 
 
 def test_validity_is_required(file: Path) -> None:
@@ -122,7 +128,7 @@ def test_validity_is_required(file: Path) -> None:
     assert "validity_s: is required" in problem
 
 
-def test_exclusions_are_not_the_profiles(file: Path) -> None:
+def test_exclusions_are_not_part_of_a_profile(file: Path) -> None:
     [problem] = problems(file, f'{SHORT}\n[[exclusions]]\nmetric = "ping"\n')
 
     assert problem.startswith("6: exclusions: unknown key")
@@ -141,12 +147,12 @@ def test_a_missing_file_is_a_missing_input(tmp_path: Path) -> None:
     assert caught.value.exit_code == 66
 
 
-def test_two_profiles_may_not_make_one_report(tmp_path: Path) -> None:
+def test_two_profiles_may_not_define_one_report(tmp_path: Path) -> None:
     paths = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for path in paths:
         path.write_text(SHORT)
 
-    with pytest.raises(ProfileError, match="another profile makes the report critical"):
+    with pytest.raises(ProfileError, match=r"another profile .* critical"):
         read_profiles(paths)
 
 
@@ -159,7 +165,7 @@ def test_a_run_can_read_back_the_profile_it_recorded(file: Path) -> None:
     assert again.targets.availability == Fraction("99.5")
 
 
-def test_the_digest_sees_content_and_not_layout(file: Path) -> None:
+def test_the_digest_depends_on_content_and_not_on_layout(file: Path) -> None:
     digest = read(file, SHORT).digest
 
     assert read(file, f"# a comment\n{SHORT}").digest == digest
@@ -194,7 +200,7 @@ def test_a_table_that_is_not_associative_is_refused_with_the_triple(file: Path) 
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (("OK", "OK", "WARNING"), "not idempotent: OK with OK is WARNING"),
         (("OK", "WARNING", "OK"), "not commutative: OK with WARNING is OK"),
@@ -202,7 +208,7 @@ def test_a_table_that_is_not_associative_is_refused_with_the_triple(file: Path) 
     ],
 )
 def test_a_bad_table_is_refused_with_the_reason(
-    file: Path, change: tuple[str, str, str], words: str
+    file: Path, change: tuple[str, str, str], message: str
 ) -> None:
     given = {(a, b): FOLDED[max(FOLDED.index(a), FOLDED.index(b))] for a in FOLDED for b in FOLDED}
     given[change[0], change[1]] = change[2]
@@ -210,7 +216,7 @@ def test_a_bad_table_is_refused_with_the_reason(
 
     [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
 
-    assert words in problem
+    assert message in problem
 
 
 def test_an_incomplete_table_is_refused_with_what_is_missing(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every problem of a profile is told at its line, whatever the file looks like."""
+"""Every problem of a profile is reported at its line, however the file is laid out."""
 
 from __future__ import annotations
 
@@ -93,6 +93,11 @@ def problems(text: str | bytes) -> list[str]:
     return list(caught.value.problems)
 
 
+def assert_problems(found: list[str], stems: list[str]) -> None:
+    """Compare lines and keys, and the beginning of each message."""
+    assert [p[: len(stem)] for p, stem in zip(found, stems, strict=True)] == stems
+
+
 @st.composite
 def profiles(draw: st.DrawFn) -> str:
     """A good profile: its tables in any order, comments and blank lines between the lines."""
@@ -104,7 +109,9 @@ def profiles(draw: st.DrawFn) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(profiles(), st.integers(0, KEYS - 1), st.sampled_from(["1979-05-27", "{}", "[[]]", "-1"]))
-def test_a_wrong_value_is_told_at_the_line_of_its_key(text: str, number: int, wrong: str) -> None:
+def test_a_wrong_value_is_reported_at_the_line_of_its_key(
+    text: str, number: int, wrong: str
+) -> None:
     assert of(text).thresholds[0].label
     key = list(KEY.finditer(text))[number]
     end = text.index("\n", key.end())
@@ -113,12 +120,12 @@ def test_a_wrong_value_is_told_at_the_line_of_its_key(text: str, number: int, wr
     line = text.count("\n", 0, key.end()) + 1
     name = key[0].removesuffix(" = ").strip('"')
 
-    told = problems(text[: key.end()] + wrong + text[end:])
+    found = problems(text[: key.end()] + wrong + text[end:])
 
-    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in told), told
+    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in found), found
 
 
-def test_problems_of_thresholds_are_told_together_each_at_its_line() -> None:
+def test_problems_of_thresholds_are_reported_together_each_at_its_line() -> None:
     text = """\
 name = "x"
 validity_s = "off"
@@ -155,47 +162,42 @@ label = "load"
 metric = "ping"
 """
 
-    assert problems(text) == [
+    stems = [
         "8: thresholds[1].metric: no metric pong in this profile, did you mean ping?",
-        "11: thresholds[2].label: is required: a label of the performance data",
+        "11: thresholds[2].label: is required",
         "12: thresholds[2].metric: flavour CE has no metric put",
-        (
-            "13: thresholds[2].warning: '30s' is not a range (expected 10, 10:, ~:20, 5:10 or"
-            " @5:10, without a unit)"
-        ),
-        "15: thresholds[3]: expected warning or critical, or both",
-        "17: thresholds[3].label: expected the label without its single quotes",
-        '21: thresholds[4].critical: expected a range in quotes, as "10", not 60',
+        "13: thresholds[2].warning: '30s' is not a range",
+        "15: thresholds[3]: expected warning or critical",
+        "17: thresholds[3].label: expected the label without",
+        "21: thresholds[4].critical: expected a range in quotes",
         "22: thresholds[4].flavour: no flavour SMR in this profile, did you mean SRM?",
         "23: thresholds[4].hosts: unknown key, did you mean host?",
-        "27: thresholds[5].critical: '20:10' starts above its end",
-        "29: thresholds[6]: another rule (line 24) is for the same metric, label, host, flavour",
+        "27: thresholds[5].critical: '20:10' starts above",
+        "29: thresholds[6]: same metric, label, host and flavour as the rule in line 24",
     ]
+    assert_problems(problems(text), stems)
 
 
-def test_rows_of_an_own_table_are_told_each_at_its_line() -> None:
+def test_rows_of_an_own_table_are_reported_each_at_its_line() -> None:
     text = f"{TOP}{''.join(TABLES)}".replace('["OK", "OK", "OK"]', '["OK", "FINE", "OK"]')
     line = text.split('"FINE"')[0].count("\n") + 1
 
-    assert problems(text) == [
-        (
-            f"{line}: operations.MINE.table[1]: ['OK', 'FINE', 'OK'] is not a triple [a, b, result]"
-            " of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
-        )
-    ]
+    stem = f"{line}: operations.MINE.table[1]: ['OK', 'FINE', 'OK'] is not a triple"
+    assert_problems(problems(text), [stem])
 
 
 GOOD = TOP + "".join(TABLES + RULES)
 
 
-def test_every_wrong_target_is_told() -> None:
+def test_every_wrong_target_is_reported() -> None:
     text = GOOD.replace("= 80", "= 101").replace("= 85.5", "= nan").replace("= 90", "= true")
 
-    assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
-        "targets.availability: expected a percentage from 0 to 100, not 101",
-        "targets.reliability: expected a percentage from 0 to 100, not nan",
-        "targets.coverage: expected a percentage from 0 to 100, not True",
-    ]
+    found = problems(text)
+
+    keys = ["targets.availability", "targets.reliability", "targets.coverage"]
+    assert [problem.split(": ")[1] for problem in found] == keys
+    assert all("expected a percentage" in problem for problem in found)
+    assert [problem.split()[-1] for problem in found] == ["101", "nan", "True"]
 
 
 @pytest.mark.parametrize(
@@ -224,34 +226,34 @@ def test_lines_are_counted_with_windows_line_ends_too() -> None:
         (b"a = " + b"9" * 5000, " Exceeds the limit"),
     ],
 )
-def test_what_is_no_toml_is_one_problem(text: bytes, problem: str) -> None:
-    [told] = problems(text)
+def test_invalid_toml_is_one_problem(text: bytes, problem: str) -> None:
+    [found] = problems(text)
 
-    assert told.startswith(problem)
+    assert found.startswith(problem)
 
 
-def test_numbers_and_texts_without_end_are_told_in_a_short_line() -> None:
+def test_very_long_values_are_reported_in_a_short_line() -> None:
     text = GOOD.replace("3600", "9" * 4000).replace('"ops"', f'"{"x" * 4000}\\n"')
 
     for problem in problems(text):
         assert len(problem) < 200
 
 
-def test_names_with_what_nobody_sees_are_refused() -> None:
+def test_names_with_invisible_characters_are_refused() -> None:
     for name in ('"a\\u0000"', '" a"', '"a\\n"', '""', '"\\u200b"'):
         [problem] = problems(GOOD.replace('name = "critical"', f"name = {name}"))
         assert problem.startswith("1: name: expected the report's name")
 
 
-def test_thousands_of_mistakes_are_told_in_seconds() -> None:
+def test_thousands_of_mistakes_are_reported_in_seconds() -> None:
     metrics = "\n".join(f'"metric {number}",' for number in range(2_000))
     validity = "\n".join(f'"metrics {number}" = 0' for number in range(6_000))
     rules = "\n".join(f'[[thresholds]]\nmetric = "m{number}"' for number in range(6_000))
     head = f'name = "x"\nvalidity_s = 1\n[flavours.CE]\nmetrics = [\n{metrics}\n]\n'
 
-    told = problems(f"{head}[validity]\n{validity}\n{rules}")
+    found = problems(f"{head}[validity]\n{validity}\n{rules}")
 
-    assert len(told) == 6_000 * 5
+    assert len(found) == 6_000 * 5
 
 
 LEAVES = st.one_of(
@@ -316,6 +318,6 @@ def toml(value: object) -> str:
     return str(value).lower()
 
 
-def test_a_directory_is_no_profile(tmp_path: Path) -> None:
+def test_a_directory_is_not_a_profile(tmp_path: Path) -> None:
     with pytest.raises(NoProfile):
         read_profile(tmp_path)
