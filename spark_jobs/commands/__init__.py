@@ -1,1 +1,1 @@
-"""What a person types: one module per subcommand of sam-report."""
+"""The subcommands of sam-report, a module each."""

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the period they ask for."""
+"""Options that several commands share, and the period that they select."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import logging
 import time
 from datetime import UTC, date, datetime
+from typing import Any
 
-from sam_pipeline.schema.program.command import day_argument
+from sam_pipeline.schema.program.command import CommandParser, day_argument
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
@@ -15,33 +16,56 @@ from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
 logger = logging.getLogger(__name__)
 
 
+def add_command(
+    commands: Any, common: argparse.ArgumentParser, name: str, summary: str, examples: str
+) -> CommandParser:
+    """Add a subcommand to `commands` (of add_subparsers); its help starts with the summary."""
+    parser: CommandParser = commands.add_parser(
+        name,
+        parents=[common],
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=examples,
+    )
+    return parser
+
+
 def add_period_options(parser: argparse.ArgumentParser) -> None:
     """--day, --from with --to, or --month."""
-    group = parser.add_argument_group("period (UTC days; one of --day, --from with --to, --month)")
-    group.add_argument("--day", type=day_argument, metavar="YYYY-MM-DD")
-    group.add_argument("--from", dest="first", type=day_argument, metavar="YYYY-MM-DD")
-    group.add_argument(
-        "--to", dest="last", type=day_argument, metavar="YYYY-MM-DD", help="included"
+    group = parser.add_argument_group(
+        "period (UTC days; one of --day, --from with --to, or --month)"
     )
-    group.add_argument("--month", type=month_argument, metavar="YYYY-MM")
+    for option, dest, meaning in (
+        ("--day", "day", "a single day"),
+        ("--from", "first", "the first day"),
+        ("--to", "last", "the last day (included)"),
+    ):
+        group.add_argument(option, dest=dest, type=day_argument, metavar="YYYY-MM-DD", help=meaning)
+    group.add_argument(
+        "--month", type=month_argument, metavar="YYYY-MM", help="a month, until today at most"
+    )
 
 
 def add_report_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--report", metavar="NAME", help="default: all reports")
+    parser.add_argument("--report", metavar="NAME", help="only this report (default: all)")
 
 
 def add_table_option(parser: argparse.ArgumentParser) -> None:
-    """--format of flat rows; see table_format."""
-    parser.add_argument("--format", choices=["table", "csv", "json"])
+    """--format, for output as a table; see table_format."""
+    parser.add_argument(
+        "--format",
+        choices=["table", "csv", "json"],
+        help="the output format (default: table, or json with --json)",
+    )
 
 
 def table_format(args: argparse.Namespace) -> str:
-    """table, csv or json; --json is short for the last."""
+    """table, csv or json; --json is short for --format json."""
     return str(args.format or ("json" if args.json else "table"))
 
 
 def warn_if_empty(published: object, period: Period) -> None:
-    """Log a warning where a period has no published reports."""
+    """Log a warning if nothing is published for the period."""
     if not published:
         logger.warning("nothing is published for %s: `sam-report run` computes it", period)
 
@@ -50,14 +74,14 @@ def time_or_none(second: int | None) -> str | None:
     return None if second is None else format_time(moment(second))
 
 
-def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
+def requested_or_due(args: argparse.Namespace, today: date) -> Period | None:
     """The period on the command line, or None for --due.
 
     Raises:
-        ReportUsage: as asked_period; both, or --force without a period.
+        ReportUsage: see requested_period; or --due together with a period or with --force.
     """
     if not args.due:
-        return asked_period(args, today)
+        return requested_period(args, today)
     if _given(args):
         raise ReportUsage(_expected(args))
     if args.force:
@@ -65,11 +89,11 @@ def asked_or_due(args: argparse.Namespace, today: date) -> Period | None:
     return None
 
 
-def asked_period(args: argparse.Namespace, today: date | None = None) -> Period:
-    """The period on the command line; a month that still runs ends today.
+def requested_period(args: argparse.Namespace, today: date | None = None) -> Period:
+    """The period on the command line; the current month ends today.
 
     Raises:
-        ReportUsage: no period, more than one, a reversed one, or one with days in the future.
+        ReportUsage: no period, several, one that ends before it starts, or one in the future.
     """
     today = today or utc_today()
     given = _given(args)
@@ -82,9 +106,9 @@ def asked_period(args: argparse.Namespace, today: date | None = None) -> Period:
     else:
         raise ReportUsage(_expected(args))
     if period.last < period.first:
-        raise ReportUsage(f"--to {period.last} lies before --from {period.first}")
+        raise ReportUsage(f"--to {period.last} is before --from {period.first}")
     if period.last > today:
-        raise ReportUsage(f"{period.last} lies in the future: today is {today} (UTC)")
+        raise ReportUsage(f"{period.last} is in the future: today is {today} (UTC)")
     return period
 
 
@@ -100,7 +124,7 @@ def month_argument(text: str) -> Period:
 
 
 def _given(args: argparse.Namespace) -> set[str]:
-    """The options of a period that were given; a command need not have them all."""
+    """The period options on the command line; a command need not have all of them."""
     names = ("day", "first", "last", "month")
     return {name for name in names if getattr(args, name, None) is not None}
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, CommandParser, text_table, to_json, whole_number
+from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.spark_jobs.commands.arguments import add_command
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.rules.days import day_start, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.spark_jobs.runs.due import horizon
-from sam_pipeline.spark_jobs.runs.exclusions import ExclusionEntry
 from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -34,8 +34,9 @@ examples:
   sam-report exclusion list
   sam-report exclusion remove 3
 
-Results of a monitoring host don't exist from --start to --end, both included. A metric is EXCLUDED
-and a group (a site) UNKNOWN until just before --end. The next `sam-report run --due` applies it.
+Results that an excluded monitoring host measured from --start to --end (both included) do not
+count. An excluded metric is EXCLUDED, and an excluded group (a site) UNKNOWN, from --start to just
+before --end. The next `sam-report run --due` recomputes the days concerned.
 """
 _COLUMNS = ("id", "what", "start", "end", "reason", "who", "added at")
 
@@ -43,49 +44,55 @@ logger = logging.getLogger(__name__)
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    group = commands.add_parser(
-        "exclusion", parents=[common], help="exclude what shall not count", epilog=EXAMPLES
+    group = add_command(
+        commands, common, "exclusion", "exclude wrong measurements from reports", EXAMPLES
     )
     actions = group.add_subparsers(metavar="ACTION", required=True)
-
-    def action(name: str, summary: str) -> CommandParser:
-        parser: CommandParser = actions.add_parser(
-            name, parents=[common], help=summary, description=f"{summary}.", epilog=EXAMPLES
-        )
-        return parser
-
-    command = action("add", "enter one; its id is printed")
-    what = command.add_mutually_exclusive_group(required=True)
-    what.add_argument("--monitoring-host", metavar="H", help="the results it measured")
-    what.add_argument("--metric", metavar="M", help="a metric; of some endpoints, see below")
-    what.add_argument("--group", metavar="SITE", help="a whole site")
+    command = add_command(actions, common, "add", "add an exclusion, and print its id", EXAMPLES)
+    kind = command.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--monitoring-host", metavar="H", help="exclude the results it measured")
+    kind.add_argument("--metric", metavar="M", help="exclude a metric, everywhere or as below")
+    kind.add_argument("--group", metavar="SITE", help="exclude a whole site")
     for name, metavar in (("site", "S"), ("flavour", "F"), ("host", "H")):
-        command.add_argument(f"--{name}", metavar=metavar, help="with --metric: only there")
+        command.add_argument(
+            f"--{name}", metavar=metavar, help=f"with --metric: only for this {name}"
+        )
     for name in ("start", "end"):
-        command.add_argument(f"--{name}", required=True, type=time_argument, metavar="TIME")
-    command.add_argument("--reason", required=True, metavar="TEXT")
+        command.add_argument(
+            f"--{name}",
+            required=True,
+            type=time_argument,
+            metavar="TIME",
+            help=f"the {name} of the exclusion, as in the examples",
+        )
+    command.add_argument("--reason", required=True, metavar="TEXT", help="shown with the exclusion")
     _add_who(command)
-    command.set_defaults(handler=_add)
-    command = action("list", "those in force")
+    command.set_defaults(handler=run_add)
+    command = add_command(actions, common, "list", "list the exclusions in force", EXAMPLES)
     command.add_argument(
-        "--all", dest="everything", action="store_true", help="also those that were removed"
+        "--all", dest="everything", action="store_true", help="include removed exclusions"
     )
-    command.set_defaults(handler=_list)
-    command = action("remove", "remove one; it stays on record")
-    command.add_argument("exclusion_id", metavar="ID", type=whole_number(1, 999_999_999))
+    command.set_defaults(handler=run_list)
+    command = add_command(
+        actions, common, "remove", "remove an exclusion; its history stays", EXAMPLES
+    )
+    command.add_argument(
+        "exclusion_id", metavar="ID", type=whole_number(1, 999_999_999), help="as listed by `list`"
+    )
     _add_who(command)
-    command.set_defaults(handler=_remove)
+    command.set_defaults(handler=run_remove)
 
 
 def _add_who(command: argparse.ArgumentParser) -> None:
     command.add_argument("--who", metavar="NAME", help="who decided it (default: your login name)")
 
 
-def _add(args: argparse.Namespace) -> int:
+def run_add(args: argparse.Namespace) -> int:
+    """Add an exclusion, and print its id."""
     selectors = [name for name in ("site", "flavour", "host") if getattr(args, name) is not None]
     if selectors and args.metric is None:
-        given = ", ".join(f"--{name}" for name in selectors)
-        raise ReportUsage(f"{given}: only with --metric, to exclude it at some endpoints")
+        options = ", ".join(f"--{name}" for name in selectors)
+        raise ReportUsage(f"{options}: only with --metric, to exclude it at some endpoints")
     start, end = (int(parse_time(text).timestamp()) for text in (args.start, args.end))
     if end <= start:
         raise ReportUsage(f"--end {args.end} is not after --start {args.start}")
@@ -97,7 +104,7 @@ def _add(args: argparse.Namespace) -> int:
         metric_name=_text(args, "metric"),
         site=_text(args, "group") or _text(args, "site"),
         service_flavour=_text(args, "flavour"),
-        # Host names of results and endpoints are stored like this.
+        # The database stores host names like this.
         host_name=_text(args, "host").rstrip(".").lower(),
         start=start,
         end=end,
@@ -111,7 +118,8 @@ def _add(args: argparse.Namespace) -> int:
     return OK
 
 
-def _list(args: argparse.Namespace) -> int:
+def run_list(args: argparse.Namespace) -> int:
+    """Print the exclusions, as a table or as JSON."""
     with reading(open_database(args)) as connection:
         entries = exclusions.entries(connection)
     shown = [entry for entry in entries if args.everything or entry.removed_at is None]
@@ -120,17 +128,39 @@ def _list(args: argparse.Namespace) -> int:
 
         documents = []
         for entry in shown:
-            # An entry's own columns follow those of its exclusion.
-            own = dict(vars(entry))
-            documents.append({**announcement_json(own.pop("exclusion")), **own})
+            history = dict(vars(entry))
+            documents.append({**announcement_json(history.pop("exclusion")), **history})
         print(to_json(documents))
     elif shown:
         columns = [*_COLUMNS, *(["removed at", "by"] if args.everything else [])]
-        print(text_table(columns, [_cells(entry)[: len(columns)] for entry in shown]))
+        rows = []
+        for entry in shown:
+            exclusion = entry.exclusion
+            selectors = (
+                exclusion.monitoring_host,
+                exclusion.metric_name,
+                exclusion.site,
+                exclusion.service_flavour,
+                exclusion.host_name,
+            )
+            row = [
+                exclusion.exclusion_id,
+                " ".join([exclusion.kind, *filter(None, selectors)]),
+                format_time(moment(exclusion.start)),
+                format_time(moment(exclusion.end)),
+                exclusion.reason.replace("\n", " "),
+                exclusion.who,
+                format_time(entry.added_at),
+                None if entry.removed_at is None else format_time(entry.removed_at),
+                entry.removed_by,
+            ]
+            rows.append(row[: len(columns)])
+        print(text_table(columns, rows))
     return OK
 
 
-def _remove(args: argparse.Namespace) -> int:
+def run_remove(args: argparse.Namespace) -> int:
+    """Remove an exclusion."""
     by = _text(args, "who") or who()
     with writing(open_database(args)) as connection:
         removed = exclusions.remove(connection, args.exclusion_id, by, int(time.time()))
@@ -141,10 +171,10 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _text(args: argparse.Namespace, name: str) -> str:
-    """An option's value without blanks around it; '' where it wasn't given.
+    """The value of an option without surrounding blanks; '' if the option is missing.
 
     Raises:
-        ReportUsage: it is blank, or cannot be stored.
+        ReportUsage: the value is blank, or not valid UTF-8.
     """
     value: str | None = getattr(args, name)
     option = f"--{name.replace('_', '-')}"
@@ -160,20 +190,6 @@ def _text(args: argparse.Namespace, name: str) -> str:
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:
     first_kept = horizon(connection)
     if first_kept is not None and exclusion.start < day_start(first_kept):
-        logger.warning("days before %s stay as they are: their results were pruned", first_kept)
-
-
-def _cells(entry: ExclusionEntry) -> list[object]:
-    one = entry.exclusion
-    selectors = (one.monitoring_host, one.metric_name, one.site, one.service_flavour, one.host_name)
-    return [
-        one.exclusion_id,
-        " ".join([one.kind, *filter(None, selectors)]),
-        format_time(moment(one.start)),
-        format_time(moment(one.end)),
-        one.reason.replace("\n", " "),
-        one.who,
-        format_time(entry.added_at),
-        None if entry.removed_at is None else format_time(entry.removed_at),
-        entry.removed_by,
-    ]
+        logger.warning(
+            "figures of days before %s do not change: their results were pruned", first_kept
+        )

@@ -1,4 +1,4 @@
-"""`sam-report explain`: a site's day, led back to results, downtimes and exclusions."""
+"""`sam-report explain`: a site's day, traced back to results, downtimes and exclusions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, day_argument, to_json
 from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
     add_report_option,
-    asked_period,
+    requested_period,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
@@ -20,37 +21,41 @@ examples:
   sam-report explain --day 2026-11-07 --site SITE-A
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE --host ce01.example.org
   sam-report explain --day 2026-11-07 --site SITE-A --group         a line for each cause
-  sam-report explain --day 2026-11-07 --site SITE-A --ticket        few plain lines to paste
+  sam-report explain --day 2026-11-07 --site SITE-A --ticket        plain lines for a ticket
 
-Each time that was not OK leads to what made it: a site's to functions, services, endpoints and
-metrics, a metric's to its results. --group masks hosts, times and numbers, so that failures of one
-cause are one line: how many, first, last, where, and the newest of them with its message id. What
-cost availability comes first, then what failed in downtime, while excluded or without effect.
+Each time that was not OK is traced back to its causes: from the site to functions, services,
+endpoints and metrics, and from a metric to its results. With --group, failures with the same text
+(except for hosts, times and numbers) share a line: how many, first, last, where, and the newest one
+with its message id. Failures that cost availability come first, then those in downtime, excluded or
+without effect.
 """
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "explain", parents=[common], help="show what made a site's figures", epilog=EXAMPLES
+    command = add_command(
+        commands, common, "explain", "explain the figures of a site on a day", EXAMPLES
     )
-    command.add_argument("--day", type=day_argument, required=True, metavar="YYYY-MM-DD")
-    command.add_argument("--site", required=True)
+    command.add_argument(
+        "--day", type=day_argument, required=True, metavar="YYYY-MM-DD", help="a published day"
+    )
+    command.add_argument("--site", required=True, help="the site to explain")
     command.add_argument("--flavour", help="only this service flavour")
     command.add_argument("--host", help="only this host")
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--group", action="store_true", help="a line for each cause of failures")
-    forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines for a ticket")
+    forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines to paste")
     add_report_option(command)
-    command.set_defaults(handler=_explain)
+    command.set_defaults(handler=run_explain)
 
 
-def _explain(args: argparse.Namespace) -> int:
+def run_explain(args: argparse.Namespace) -> int:
+    """Print the explanation of a day in each report: as text, by cause, for a ticket, as JSON."""
     # Not needed to parse a command line.
     from sam_pipeline.spark_jobs.explain import as_json, as_text
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
     from sam_pipeline.spark_jobs.explain.ticket import ticket
 
-    period = asked_period(args)
+    period = requested_period(args)
     selection = Selection(args.site, args.flavour, args.host)
     with reading(open_database(args)) as connection:
         days = read_site_days(connection, args.report, selection, args.day)

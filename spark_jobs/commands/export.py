@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
     add_period_options,
     add_report_option,
-    asked_period,
+    requested_period,
     time_or_none,
     utc_today,
     warn_if_empty,
@@ -37,17 +38,18 @@ examples:
   sam-report export --format csv --day 2026-11-14 --out export/ --report critical
   sam-report export --format openmetrics --from 2026-11-01 --to 2026-11-14 --out export/
 
-what is written below DIR (files are replaced atomically):
+files written below DIR (existing ones are replaced atomically):
   parquet      VIEW/report=NAME/day=2026-11-14/part-0.parquet: the views endpoint_, service_,
                function_, site_, group_availability, status_timeline and status_trend
   csv, json    NAME/2026-11-14/VIEW.csv: the same tables, a file per day and view
-  argo         NAME/2026-11-14/results-sites.json and so on: what ARGO's web API answers about A/R
-               (groups, sites, services, endpoints) and status (sites, services, endpoints,
-               metrics); of months that the period covers NAME/2026-11/results-sites.json too
+  argo         NAME/2026-11-14/results-sites.json and so on: the answers of ARGO's web API about
+               A/R (groups, sites, services, endpoints) and status (sites, services, endpoints,
+               metrics); for whole months in the period, also NAME/2026-11/results-sites.json …
   openmetrics  NAME/openmetrics-2026-11-01-to-2026-11-14.txt: sam_status_seconds by report, site
-               and status, a sample a day; sum_over_time() gives the figures of `sam-report show`
+               and status, one sample per day; sum_over_time() gives the seconds that
+               `sam-report show` adds up
 
-`until` says how far the rows of a day go that is still open.
+The column `until` is the end of the data on a day that was still open, and empty otherwise.
 """
 
 FORMATS = ("parquet", "csv", "json", "argo", "openmetrics")
@@ -56,24 +58,30 @@ logger = logging.getLogger(__name__)
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
+        common,
         "export",
-        parents=[common],
-        help="write stored figures and timelines as files for other programs",
-        epilog=EXAMPLES,
+        "write figures and timelines as files for other programs",
+        EXAMPLES,
     )
-    command.add_argument("--format", choices=FORMATS, required=True)
+    command.add_argument(
+        "--format", choices=FORMATS, required=True, help="the file format, see below"
+    )
     add_period_options(command)
-    command.add_argument("--out", type=Path, required=True, metavar="DIR")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the output directory"
+    )
     add_report_option(command)
-    command.set_defaults(handler=_export)
+    command.set_defaults(handler=run_export)
 
 
-def _export(args: argparse.Namespace) -> int:
+def run_export(args: argparse.Namespace) -> int:
+    """Write the published days of each report as files, and print how many."""
     from sam_pipeline.spark_jobs.exports.formats import WRITERS, ExportRequest  # pyarrow is slow
 
     today = utc_today()
-    period = asked_period(args, today)
+    period = requested_period(args, today)
     months = covered_months(period, today)
     progress = Progress()
     written: list[Written] = []
@@ -88,8 +96,8 @@ def _export(args: argparse.Namespace) -> int:
                 for run in runs if args.format == "openmetrics" else ():
                     if run.until is not None:
                         logger.warning(
-                            "%s: %s goes until %s only: Prometheus would keep its samples beside"
-                            " those of the whole day, so load it when the day is over",
+                            "%s: %s ends at %s: Prometheus would keep its samples next to those"
+                            " of the whole day, so load them when the day is over",
                             report,
                             run.day,
                             time_or_none(run.until),
@@ -109,7 +117,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def covered_months(period: Period, today: date) -> list[Period]:
-    """The months that the period covers from their first day to their last, or to today."""
+    """The months of which the period has every day, up to today for the current month."""
 
     def is_whole(part: Period) -> bool:
         last = calendar.monthrange(part.first.year, part.first.month)[1]

@@ -1,4 +1,4 @@
-"""`sam-report now`: the newest status of everything, before the nightly report."""
+"""`sam-report now`: the current status of every metric, before the nightly report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.spark_jobs.commands.arguments import add_command
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs import current_status as now
@@ -15,37 +16,43 @@ from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:
-  sam-report now                      all sites: how many statuses of each kind, the worst first
-  sam-report now --site SITE-A        everything at the site, and what is silent
+  sam-report now                      all sites: the number of instances by status, the worst first
+  sam-report now --site SITE-A        every status at the site, and the silent instances
   sam-report now --site SITE-A --report critical --format json
 
-Silent: expected by the topology and the profile, but without a result for longer than the
-profile's validity (off: two days). The profiles are those of [report] in sam.toml, else those of
-the newest published days; --report chooses one.
+A silent instance is expected by the topology and a profile, but has had no result for longer than
+the profile's validity (two days if that is off). The profiles are those in [report] of sam.toml, or
+without any, those of the newest published days.
 """
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
+        common,
         "now",
-        parents=[common],
-        help="print the newest status of everything, and what is silent",
-        epilog=EXAMPLES,
+        "print the current status of every metric, and silent instances",
+        EXAMPLES,
     )
-    command.add_argument("--site", help="only this site, in full (default: all sites, counted)")
-    command.add_argument("--format", choices=["table", "json"])
+    command.add_argument("--site", help="this site in detail (default: a line for each site)")
     command.add_argument(
-        "--report", metavar="NAME", help="whose expectations (default: all reports)"
+        "--format", choices=["table", "json"], help="the output format (default: table)"
     )
-    command.set_defaults(handler=_now)
+    command.add_argument(
+        "--report",
+        metavar="NAME",
+        help="silent means expected by this report (default: by any report)",
+    )
+    command.set_defaults(handler=run_now)
 
 
-def _now(args: argparse.Namespace) -> int:
+def run_now(args: argparse.Namespace) -> int:
+    """Print the current status of a site, or a line for each site."""
     configured, at = read_profiles(load_report(args).profiles), int(time.time())
     as_json = args.json or args.format == "json"
     with reading(open_database(args)) as connection:
         known = configured
-        # A report that isn't configured here may have been published elsewhere.
+        # A report that is not configured here may have been published from elsewhere.
         if not known or args.report not in (None, *(profile.name for profile in known)):
             known = [*configured, *now.published_profiles(connection)]
         profiles = now.of_report(known, args.report)

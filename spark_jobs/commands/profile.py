@@ -1,4 +1,4 @@
-"""`sam-report profile check`: problems of profiles, and what the results say about them."""
+"""`sam-report profile check`: the problems of profiles, and how they match the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.commands.arguments import utc_today
+from sam_pipeline.spark_jobs.commands.arguments import add_command, utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -29,16 +29,16 @@ examples:
   sam-report profile check critical.toml
   sam-report profile check /etc/sam/*.toml --days 30
 
-Every problem is printed with its line. Where a database is configured, each metric is listed with
-the interval between two results of one instance that 99 % of the intervals don't exceed (nearest
-rank), and a validity of three times that is proposed. At most 50 instances of a metric are sampled.
+Every problem is printed with its line. If a database is configured, each metric is listed with the
+99th percentile of the intervals between two results of one instance (nearest rank); the proposed
+validity is three times that. At most 50 instances of a metric are sampled.
 """
 COLUMNS = ["metric", "instances", "asked", "intervals", "p99 interval", "validity", "proposed"]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A good profile; `metrics` and `period` are None where no database was asked."""
+    """A valid profile; `metrics` and `period` are None without a database."""
 
     profile: Profile
     warnings: list[str]
@@ -47,53 +47,52 @@ class Checked:
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser("profile", parents=[common], help="check profiles")
+    command = add_command(commands, common, "profile", "check profiles", EXAMPLES)
     actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = actions.add_parser(
-        "check", parents=[common], help="list every problem of profiles", epilog=EXAMPLES
-    )
-    check.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    check = add_command(actions, common, "check", "list all problems of profiles", EXAMPLES)
+    check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
     check.add_argument(
         "--days",
         type=whole_number(1, 9999),
         default=7,
         metavar="N",
-        help="look at the results of N days, up to the newest (default: %(default)s)",
+        help="examine the newest N days with results (default: %(default)s)",
     )
-    check.set_defaults(handler=_check)
+    check.set_defaults(handler=run_check)
 
 
-def _check(args: argparse.Namespace) -> int:
+def run_check(args: argparse.Namespace) -> int:
+    """Check the files, and print what the database says about each profile."""
     profiles = read_profiles(args.files)
     checked = [Checked(profile, _idle_flavours(profile)) for profile in profiles]
-    silence = ""
+    unchecked = ""  # why the database was not consulted
     try:
         if engine := open_if_configured(args):
             with reading(engine) as connection:
                 today = utc_today()
                 checked = [check(connection, profile, args.days, today) for profile in profiles]
         else:
-            silence = NO_DATABASE
+            unchecked = NO_DATABASE
     except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
-        silence = f"{error}: only the files were checked"
+        unchecked = f"{error}: only the files were checked"
     files = list(zip(args.files, checked, strict=True))
     if args.json:
         print(to_json([_as_json(file, profile) for file, profile in files]))
         return OK
     for file, profile in files:
         print("\n".join(_as_lines(file, profile)))
-    if silence:
-        print(silence)
+    if unchecked:
+        print(unchecked)
     return OK
 
 
 def check(connection: Connection, profile: Profile, days: int, today: date) -> Checked:
-    """What the topology of `today` and the newest `days` with results say about a profile."""
+    """Check a profile against the topology of `today` and the newest `days` with results."""
     warnings = _idle_flavours(profile)
     for flavour in observed.without_endpoints(connection, profile, today):
         warnings.append(f"flavour {flavour} has no endpoint in the topology of {today}")
-    for unseen in observed.never_seen(connection, profile):
-        warnings.append(f"{unseen} was never seen: no result is about it")
+    for metric_of_flavour in observed.never_seen(connection, profile):
+        warnings.append(f"{metric_of_flavour} was never seen: the database has no result for it")
     period = observed.newest_days(connection, days, today)
     if period is None:
         return Checked(profile, warnings, [], None)
@@ -105,14 +104,14 @@ def check(connection: Connection, profile: Profile, days: int, today: date) -> C
         elif validity_s is not None and p99_s is not None and validity_s < p99_s:
             warnings.append(
                 f"{metric.metric_name}: its validity of {validity_s} s is below its p99 interval"
-                f" of {p99_s} s: it will be MISSING between two results"
+                f" of {p99_s} s, so it will be MISSING between results"
             )
     return Checked(profile, warnings, metrics, period)
 
 
 def _idle_flavours(profile: Profile) -> list[str]:
     return [
-        f"flavour {flavour.name} has no function: it doesn't count for its sites"
+        f"flavour {flavour.name} belongs to no function: it doesn't count for its sites"
         for flavour in profile.flavours
         if not profile.functions_of(flavour.name)
     ]
@@ -122,7 +121,7 @@ def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
     counts = ", ".join(plural(n, noun[:-1]) for noun, n in _counts(checked.profile).items())
     yield f"{file}: OK, report {checked.profile.name}: {counts}"
     if checked.period and checked.metrics:
-        yield f"results of {checked.period}, of at most {observed.SAMPLE} instances of a metric:"
+        yield f"results of {checked.period}, at most {observed.SAMPLE} instances per metric:"
         rows = [
             [
                 metric.metric_name,

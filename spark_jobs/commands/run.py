@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
-from sam_pipeline.spark_jobs.commands.arguments import add_period_options, asked_or_due, utc_today
+from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
+    add_period_options,
+    requested_or_due,
+    utc_today,
+)
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
-from sam_pipeline.spark_jobs.runs.due import asked_reports, due_reports
+from sam_pipeline.spark_jobs.runs.due import due_reports, requested_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -22,19 +27,19 @@ from sam_pipeline.sql.loading.fold import take_changes
 EXAMPLES = """\
 examples:
   sam-report run --profile critical.toml --day 2026-11-07
-  sam-report run --month 2026-11                    the profiles of [report] in sam.toml
-  sam-report run --due                              nightly: what is new, late or changed
+  sam-report run --month 2026-11                    with the profiles in [report] of sam.toml
+  sam-report run --due                              nightly: new, late or changed days
   sam-report run --day 2026-11-07 --master local[8] --conf spark.driver.memory=8g
 
-All days of a period are published together; a day that is still open counts until now.
+All days of a period are published together. An open day is computed up to now.
 """
 
 logger = logging.getLogger(__name__)
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "run", parents=[common], help="compute reports with Spark and store them", epilog=EXAMPLES
+    command = add_command(
+        commands, common, "run", "compute reports with Spark and store them", EXAMPLES
     )
     command.add_argument(
         "--profile",
@@ -42,40 +47,49 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="FILE",
-        help="default: [report] profiles",
+        help="profiles of the reports (default: those in [report] of sam.toml)",
     )
     add_period_options(command)
     command.add_argument(
         "--due",
         action="store_true",
-        help="instead of a period: every closed day since the first result that was never computed,"
-        " or whose inputs changed since",
+        help="instead of a period: every closed day since the first result that was never"
+        " computed, or whose inputs have changed",
     )
     command.add_argument(
         "--force", action="store_true", help="also compute days whose results were pruned"
     )
-    command.add_argument("--master", default="local[*]", help="of Spark (default: %(default)s)")
     command.add_argument(
-        "--conf", action="append", default=[], metavar="K=V", help="a setting of Spark; repeatable"
+        "--master", default="local[*]", help="the Spark master (default: %(default)s)"
     )
-    command.set_defaults(handler=_run)
+    command.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a Spark setting; repeatable",
+    )
+    command.set_defaults(handler=run_report)
 
 
-def _run(args: argparse.Namespace) -> int:
+def run_report(args: argparse.Namespace) -> int:
+    """Compute the requested or due days of every profile, and publish them."""
     paths = load_report(args).profiles
     if not paths:
-        raise ReportUsage("which report? --profile FILE, or profiles in [report] of sam.toml")
+        raise ReportUsage(
+            "which report? use --profile FILE, or set profiles in [report] of sam.toml"
+        )
     profiles, today = read_profiles(paths), utc_today()
-    asked, engine = asked_or_due(args, today), open_database(args)
-    # What is due is looked up when no other run is under way.
+    requested, engine = requested_or_due(args, today), open_database(args)
+    # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
         with writing(engine) as connection:  # before anything is read
             change_no = take_changes(connection)
         with reading(engine) as connection:
-            if asked is None:
+            if requested is None:
                 tasks = due_reports(connection, profiles, today)
             else:
-                tasks = asked_reports(connection, profiles, asked, force=args.force)
+                tasks = requested_reports(connection, profiles, requested, force=args.force)
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
                 if unseen := never_seen(connection, profile):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
@@ -88,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
                 print(to_json([]))
             return OK
         try:
-            # Spark is slow to import.
+            # Slow to import.
             from sam_pipeline.spark_jobs.compute.reports import run_reports
         except ModuleNotFoundError as error:
             message = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"

@@ -1,4 +1,4 @@
-"""`sam-report seal`: freeze the published figures of a month; list what would change."""
+"""`sam-report seal`: freeze the published figures of a month, or list the sealed months."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.commands.arguments import add_report_option, month_argument
+from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
+    add_report_option,
+    month_argument,
+)
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.lock import run_lock
@@ -24,8 +28,8 @@ examples:
   sam-report seal --month 2026-10 --who "Jane Doe" --report critical
   sam-report seal --list
 
-What changes later in a sealed month is computed as usual, but not published: it is a candidate
-beside the sealed figures. Sealing the month again publishes its candidates.
+Later changes in a sealed month are computed as usual, but not published: they become candidates,
+and the sealed figures stay. Sealing the month again publishes its candidates.
 """
 _COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures changed", "reasons")
 
@@ -33,22 +37,28 @@ logger = logging.getLogger(__name__)
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "seal", parents=[common], help="freeze the published figures of a month", epilog=EXAMPLES
+    command = add_command(
+        commands, common, "seal", "freeze the published figures of a month", EXAMPLES
     )
-    what = command.add_mutually_exclusive_group(required=True)
-    what.add_argument("--month", type=month_argument, metavar="YYYY-MM", help="one that is over")
-    what.add_argument(
-        "--list", action="store_true", help="the sealed months, and what would change in them"
+    action = command.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--month",
+        type=month_argument,
+        metavar="YYYY-MM",
+        help="seal this month, which must be over",
     )
-    command.add_argument("--who", metavar="NAME", help="who answers for the figures")
+    action.add_argument(
+        "--list", action="store_true", help="list the sealed months, and what would change in them"
+    )
+    command.add_argument("--who", metavar="NAME", help="the person responsible for the figures")
     add_report_option(command)
-    command.set_defaults(handler=lambda args: _list(args) if args.list else _seal(args))
+    command.set_defaults(handler=lambda args: run_list(args) if args.list else run_seal(args))
 
 
-def _list(args: argparse.Namespace) -> int:
+def run_list(args: argparse.Namespace) -> int:
+    """Print the sealed months and their candidates."""
     if args.who is not None:
-        raise ReportUsage("--who goes with --month: --list seals nothing")
+        raise ReportUsage("--who goes with --month, not with --list")
     with reading(open_database(args)) as connection:
         sealed = [entry for entry in seals(connection) if args.report in (None, entry.report)]
     if args.json:
@@ -70,21 +80,22 @@ def _list(args: argparse.Namespace) -> int:
     return OK
 
 
-def _seal(args: argparse.Namespace) -> int:
+def run_seal(args: argparse.Namespace) -> int:
+    """Seal a month, publishing its candidates if it was sealed before."""
     now = int(time.time())
     if args.who is None or not args.who.strip():
-        raise ReportUsage("--who NAME: who answers for the figures?")
+        raise ReportUsage("--who NAME is required: the person responsible for the figures")
     if moment(now).date() <= args.month.last:
         raise ReportUsage(f"{args.month.first:%Y-%m} is not over")
     engine = open_database(args)
     with reading(engine) as connection:
         reports = published_reports(connection, args.report, args.month)
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
-        done = seal(connection, args.report, args.month, args.who.strip(), now)
+        sealed = seal(connection, args.report, args.month, args.who.strip(), now)
     if args.json:
-        print(to_json([_as_json(entry) for entry in done]))
+        print(to_json([_as_json(entry) for entry in sealed]))
         return OK
-    for entry in done:
+    for entry in sealed:
         days = len(entry.candidates)
         published = f", candidates of {days} days published: {entry.figures} figures changed"
         print(f"{entry.report} {entry.month}: sealed by {entry.who}{published if days else ''}")

@@ -1,4 +1,4 @@
-"""`sam-report show`: figures of a period as a table, CSV or JSON."""
+"""`sam-report show`: the figures of a period as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
     add_period_options,
     add_report_option,
     add_table_option,
-    asked_period,
+    requested_period,
     table_format,
     time_or_none,
     warn_if_empty,
@@ -39,26 +40,28 @@ examples:
   sam-report show --level endpoint --from 2026-11-01 --to 2026-11-07 --format csv
   sam-report show --level group --month 2026-11 --report critical
 
-Of several days the seconds are added up, then divided. Groups: the mean of their sites.
-unknown: percent of the time nobody knows about; missing: the part of it without any result.
+Over several days the seconds are added up, then divided. A group is the weighted mean of its sites.
+The column unknown is the percentage of the time for which no status is known, and missing the part
+of it without any result.
 """
 
 logger = logging.getLogger(__name__)
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "show", parents=[common], help="print stored figures", epilog=EXAMPLES
+    command = add_command(commands, common, "show", "print stored figures", EXAMPLES)
+    command.add_argument(
+        "--level", choices=list(NAMES), default=SITE, help="what to list (default: %(default)s)"
     )
-    command.add_argument("--level", choices=list(NAMES), default=SITE)
     add_period_options(command)
     add_table_option(command)
     add_report_option(command)
-    command.set_defaults(handler=_show)
+    command.set_defaults(handler=run_show)
 
 
-def _show(args: argparse.Namespace) -> int:
-    period = asked_period(args)
+def run_show(args: argparse.Namespace) -> int:
+    """Print the figures of each published report."""
+    period = requested_period(args)
     with reading(open_database(args)) as connection:
         tables = [
             FigureTable(
@@ -73,11 +76,11 @@ def _show(args: argparse.Namespace) -> int:
         for message in waiting(connection, args.report, period):
             logger.warning(message)
     warn_if_empty(tables, period)
-    if table_format(args) != "table":  # which has it below the figures
+    if table_format(args) != "table":  # the table has a line for it
         for table in tables:
             if missing := days_not_computed(table.runs, period):
                 logger.warning("%s: not computed: %s", table.report, ", ".join(missing))
-    return print_tables(args, tables, _rows, _lines)
+    return print_tables(args, tables)
 
 
 @dataclass(frozen=True)
@@ -88,61 +91,59 @@ class FigureTable(ReportTable):
 
     @property
     def targets(self) -> Targets:
-        """Those of the newest day's profile."""
+        """The targets of the newest day's profile."""
         return self.runs[-1].profile.targets if self.runs else Targets()
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for figure in self.figures:
+            row = {
+                **self.named(figure.names),
+                "availability": rounded(figure.availability),
+                "reliability": rounded(figure.reliability),
+            }
+            if self.level == GROUP:
+                row["sites_expected"] = figure.sites_expected
+                row["sites_known"] = figure.sites_known
+                row["until"] = time_or_none(until_of(self.runs))
+            elif figure.seconds:
+                row["unknown"] = rounded(figure.unknown)
+                row["days"] = figure.days
+                row |= seconds_columns(figure.seconds)
+                row["until"] = time_or_none(figure.until)
+            yield {**row, "missed": [miss.figure for miss in figure.misses(self.targets)]}
 
-def _rows(table: FigureTable) -> Iterator[dict[str, Any]]:
-    for figure in table.figures:
-        row = {
-            **table.named(figure.names),
-            "availability": rounded(figure.availability),
-            "reliability": rounded(figure.reliability),
-        }
-        if table.level == GROUP:
-            row["sites_expected"] = figure.sites_expected
-            row["sites_known"] = figure.sites_known
-            row["until"] = time_or_none(until_of(table.runs))
-        elif figure.seconds:
-            row["unknown"] = rounded(figure.unknown)
-            row["days"] = figure.days
-            row |= seconds_columns(figure.seconds)
-            row["until"] = time_or_none(figure.until)
-        yield {**row, "missed": [miss.what for miss in figure.misses(table.targets)]}
-
-
-def _lines(table: FigureTable) -> Iterator[str]:
-    yield table.heading
-    yield ""
-    if not table.figures:
-        yield "no data: nothing was expected, the topology of these days is empty"
-        return
-    known = ["sites"] if table.level == GROUP else ["unknown", "missing"]
-    columns = [*NAMES[table.level], "availability", "reliability", *known, "target"]
-    rows: list[list[object]] = []
-    missed = []
-    for figure in table.figures:
-        if figure.seconds:
-            missing = percent(figure.seconds.missing, figure.seconds.total)
-            known = [short(figure.unknown), short(missing)]
-        else:
-            known = [f"{figure.sites_known} of {figure.sites_expected}"]
-        verdict = "met"
-        if misses := figure.misses(table.targets):
-            verdict = "missed"
-            missed.append(f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}")
-        if figure.availability is None:
-            verdict = "no data"
-        figures = (short(figure.availability), short(figure.reliability))
-        rows.append([*figure.names, *figures, *known, verdict])
-    yield text_table(columns, rows)
-    yield ""
-    targets = (
-        f"availability {float(table.targets.availability):g},"
-        f" reliability {float(table.targets.reliability):g},"
-        f" unknown at most {float(table.targets.unknown):g} %"
-    )
-    yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
-    yield from missed
-    if days := days_not_computed(table.runs, table.period):
-        yield f"not computed: {', '.join(days)}"
+    def lines(self) -> Iterator[str]:
+        yield self.heading
+        yield ""
+        if not self.figures:
+            yield "no data: nothing was expected, the topology of these days is empty"
+            return
+        known = ["sites"] if self.level == GROUP else ["unknown", "missing"]
+        columns = [*NAMES[self.level], "availability", "reliability", *known, "target"]
+        rows: list[list[object]] = []
+        missed = []
+        for figure in self.figures:
+            if figure.seconds:
+                missing = percent(figure.seconds.missing, figure.seconds.total)
+                known = [short(figure.unknown), short(missing)]
+            else:
+                known = [f"{figure.sites_known} of {figure.sites_expected}"]
+            verdict = "met"
+            if misses := figure.misses(self.targets):
+                verdict = "missed"
+                missed.append(f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}")
+            if figure.availability is None:
+                verdict = "no data"
+            figures = (short(figure.availability), short(figure.reliability))
+            rows.append([*figure.names, *figures, *known, verdict])
+        yield text_table(columns, rows)
+        yield ""
+        targets = (
+            f"availability {float(self.targets.availability):g},"
+            f" reliability {float(self.targets.reliability):g},"
+            f" unknown at most {float(self.targets.unknown):g} %"
+        )
+        yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
+        yield from missed
+        if days := days_not_computed(self.runs, self.period):
+            yield f"not computed: {', '.join(days)}"

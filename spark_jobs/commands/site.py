@@ -1,4 +1,4 @@
-"""`sam-report site`: an offline HTML site."""
+"""`sam-report site`: write an offline HTML site."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
     add_period_options,
     add_report_option,
-    asked_period,
+    requested_period,
 )
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -22,19 +23,20 @@ examples:
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "site", parents=[common], help="write an offline HTML site", epilog=EXAMPLES
-    )
+    command = add_command(commands, common, "site", "write an offline HTML site", EXAMPLES)
     add_period_options(command)
-    command.add_argument("--out", type=Path, required=True, metavar="DIR")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the output directory"
+    )
     add_report_option(command)
-    command.set_defaults(handler=_site)
+    command.set_defaults(handler=run_site)
 
 
-def _site(args: argparse.Namespace) -> int:
+def run_site(args: argparse.Namespace) -> int:
+    """Write the pages, and print the path of the start page."""
     from sam_pipeline.spark_jobs.pages.site_tree import write_site  # jinja2 is slow to import
 
-    period = asked_period(args)
+    period = requested_period(args)
     with reading(open_database(args)) as connection:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"

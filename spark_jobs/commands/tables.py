@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.spark_jobs.commands.arguments import table_format, time_or_none
@@ -18,12 +18,20 @@ from sam_pipeline.spark_jobs.runs.published import Names, Run, until_of
 
 @dataclass(frozen=True)
 class ReportTable:
-    """What a report says about the things of a level over a period."""
+    """A table of one report, with a row for each thing of a level over a period."""
 
     report: str
     level: str
     period: Period
     runs: Sequence[Run]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows for CSV and JSON, all with the same columns."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """The table as text."""
+        raise NotImplementedError
 
     @property
     def heading(self) -> str:
@@ -31,7 +39,7 @@ class ReportTable:
         return f"{self.report}, {self.period}{f' (until {time_or_none(until)})' if until else ''}"
 
     def named(self, names: Names) -> dict[str, Any]:
-        """The columns that say which thing a row is about."""
+        """The columns that identify a row."""
         return {
             "report": self.report,
             "first_day": self.period.first,
@@ -41,22 +49,14 @@ class ReportTable:
         }
 
 
-_Table = TypeVar("_Table", bound=ReportTable)
-
-
-def print_tables(
-    args: argparse.Namespace,
-    tables: Sequence[_Table],
-    rows: Callable[[_Table], Iterable[dict[str, Any]]],
-    lines: Callable[[_Table], Iterable[str]],
-) -> int:
-    """Print the flat rows of all tables for CSV and JSON, else the lines of each table."""
+def print_tables(args: argparse.Namespace, tables: Sequence[ReportTable]) -> int:
+    """Print the rows of all tables as CSV or JSON, or else the lines of each table."""
     style = table_format(args)
     if style == "table":
         if tables:
-            print("\n\n".join("\n".join(lines(table)) for table in tables))
+            print("\n\n".join("\n".join(table.lines()) for table in tables))
         return OK
-    flat = [row for table in tables for row in rows(table)]
+    flat = [row for table in tables for row in table.rows()]
     if style == "json":
         print(to_json(flat))
     elif tables:

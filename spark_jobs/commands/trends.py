@@ -1,4 +1,4 @@
-"""`sam-report trends`: what changed its status how often, and how long it was in each (rule 14)."""
+"""`sam-report trends`: status changes, and the time in each status (rule 14)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import text_table, whole_number
 from sam_pipeline.spark_jobs.commands.arguments import (
+    add_command,
     add_period_options,
     add_report_option,
     add_table_option,
-    asked_period,
+    requested_period,
     time_or_none,
     warn_if_empty,
 )
@@ -28,31 +29,31 @@ examples:
   sam-report trends --level endpoint --month 2026-11 --top 20
   sam-report trends --level metric --from 2026-11-01 --to 2026-11-07 --format csv
 
-What changed its status most often comes first; what never did is left out. Of several days the
-changes are added up: as in ARGO a day begins anew, so that a change across midnight does not count.
+The list starts with the most changes, and leaves out everything that never changed. Over several
+days the changes within each day are added up: as in ARGO, a change at midnight does not count.
 """
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser(
-        "trends",
-        parents=[common],
-        help="print what changed its status, and how often",
-        epilog=EXAMPLES,
+    command = add_command(
+        commands, common, "trends", "print what changed its status most often", EXAMPLES
     )
     levels = [level for level in NAMES if level != GROUP]
-    command.add_argument("--level", choices=levels, default=SITE)
+    command.add_argument(
+        "--level", choices=levels, default=SITE, help="what to list (default: %(default)s)"
+    )
     add_period_options(command)
     command.add_argument(
-        "--top", type=whole_number(), metavar="N", help="only the first N of each report"
+        "--top", type=whole_number(), metavar="N", help="only the first N rows of each report"
     )
     add_table_option(command)
     add_report_option(command)
-    command.set_defaults(handler=_trends)
+    command.set_defaults(handler=run_trends)
 
 
-def _trends(args: argparse.Namespace) -> int:
-    period = asked_period(args)
+def run_trends(args: argparse.Namespace) -> int:
+    """Print the things with the most status changes in each published report."""
+    period = requested_period(args)
     tables = []
     with reading(open_database(args)) as connection:
         for report in published_reports(connection, args.report, period):
@@ -61,39 +62,37 @@ def _trends(args: argparse.Namespace) -> int:
             shown, counts = changing[: args.top], (len(changing), things)
             tables.append(TrendTable(report, args.level, period, runs, shown, *counts))
     warn_if_empty(tables, period)
-    return print_tables(args, tables, _rows, _lines)
+    return print_tables(args, tables)
 
 
 @dataclass(frozen=True)
 class TrendTable(ReportTable):
-    """The things of a level with the most changes; how many changed at all, and how many exist."""
+    """The trends of a level, most changes first; how many things changed, and how many exist."""
 
     shown: Sequence[Trend]
     changing: int
     things: int
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for trend in self.shown:
+            yield {
+                **self.named(trend.names),
+                "changes": trend.changes,
+                "first_change": time_or_none(trend.first_change),
+                "last_change": time_or_none(trend.last_change),
+                "days": trend.days,
+                **seconds_columns(trend.seconds),
+            }
 
-def _rows(table: TrendTable) -> Iterator[dict[str, Any]]:
-    for trend in table.shown:
-        yield {
-            **table.named(trend.names),
-            "changes": trend.changes,
-            "first_change": time_or_none(trend.first_change),
-            "last_change": time_or_none(trend.last_change),
-            "days": trend.days,
-            **seconds_columns(trend.seconds),
-        }
-
-
-def _lines(table: TrendTable) -> Iterator[str]:
-    yield table.heading
-    yield ""
-    if table.shown:
-        rows = list(_rows(table))
-        occurring = [name for name in SECONDS if any(row[name] for row in rows)]
-        columns = [*NAMES[table.level], "changes", "first_change", "last_change", *occurring]
-        yield text_table(columns, [[row[column] for column in columns] for row in rows])
+    def lines(self) -> Iterator[str]:
+        yield self.heading
         yield ""
-    count = f"{table.changing} of {table.things} {table.level}s changed their status"
-    left_out = len(table.shown) < table.changing
-    yield f"{count}; shown: the first {len(table.shown)}" if left_out else count
+        if self.shown:
+            rows = list(self.rows())
+            occurring = [name for name in SECONDS if any(row[name] for row in rows)]
+            columns = [*NAMES[self.level], "changes", "first_change", "last_change", *occurring]
+            yield text_table(columns, [[row[column] for column in columns] for row in rows])
+            yield ""
+        count = f"{self.changing} of {self.things} {self.level}s changed their status"
+        left_out = len(self.shown) < self.changing
+        yield f"{count}; shown: the first {len(self.shown)}" if left_out else count

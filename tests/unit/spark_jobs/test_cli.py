@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main, make_parser
-from sam_pipeline.spark_jobs.commands.arguments import asked_or_due
+from sam_pipeline.spark_jobs.commands.arguments import requested_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
@@ -32,8 +32,8 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def asked(*arguments: str) -> Period | None:
-    return asked_or_due(make_parser().parse_args(["run", *arguments]), TODAY)
+def requested(*arguments: str) -> Period | None:
+    return requested_or_due(make_parser().parse_args(["run", *arguments]), TODAY)
 
 
 def error_of(capsys: pytest.CaptureFixture[str]) -> str:
@@ -46,27 +46,27 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_period_is_a_day_a_range_or_a_month() -> None:
     day = date(2026, 11, 14)
 
-    assert asked("--day", "2026-11-14") == Period(day, day)
-    assert asked("--from", "2026-11-14", "--to", "2026-11-20") == Period(day, TODAY)
-    assert asked("--month", "2026-02") == Period(date(2026, 2, 1), date(2026, 2, 28))
-    assert asked("--month", "2024-02") == Period(date(2024, 2, 1), date(2024, 2, 29))
+    assert requested("--day", "2026-11-14") == Period(day, day)
+    assert requested("--from", "2026-11-14", "--to", "2026-11-20") == Period(day, TODAY)
+    assert requested("--month", "2026-02") == Period(date(2026, 2, 1), date(2026, 2, 28))
+    assert requested("--month", "2024-02") == Period(date(2024, 2, 1), date(2024, 2, 29))
 
 
 def test_what_is_due_needs_no_period() -> None:
-    assert asked("--due") is None
+    assert requested("--due") is None
 
 
 def test_the_month_that_runs_ends_today() -> None:
-    assert asked("--month", "2026-11") == Period(date(2026, 11, 1), TODAY)
+    assert requested("--month", "2026-11") == Period(date(2026, 11, 1), TODAY)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (["--day", "2026-11-21"], "2026-11-21 lies in the future: today is 2026-11-20"),
-        (["--month", "2026-12"], "lies in the future"),
-        (["--from", "2026-11-19", "--to", "2026-11-21"], "lies in the future"),
-        (["--from", "2026-11-14", "--to", "2026-11-13"], "lies before"),
+        (["--day", "2026-11-21"], "2026-11-21 is in the future: today is 2026-11-20"),
+        (["--month", "2026-12"], "is in the future"),
+        (["--from", "2026-11-19", "--to", "2026-11-21"], "is in the future"),
+        (["--from", "2026-11-14", "--to", "2026-11-13"], "is before"),
         (["--from", "2026-11-14"], "expected one of"),
         (["--day", "2026-11-14", "--month", "2026-11"], "expected one of"),
         ([], "expected one of --day D, --from D --to D, --month M, --due"),
@@ -74,9 +74,9 @@ def test_the_month_that_runs_ends_today() -> None:
         (["--due", "--force"], "--due leaves frozen days as they are"),
     ],
 )
-def test_other_periods_are_refused(arguments: list[str], words: str) -> None:
-    with pytest.raises(ReportUsage, match=words):
-        asked(*arguments)
+def test_other_periods_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(ReportUsage, match=message):
+        requested(*arguments)
 
 
 @pytest.mark.parametrize("text", ["2026-02-30", "14.11.2026", "2026-11", "today"])
@@ -94,7 +94,7 @@ def test_a_day_in_the_future_exits_64(config: Path, capsys: pytest.CaptureFixtur
     code = main(["--config", str(config), "run", "--day", str(tomorrow)])
 
     assert code == 64
-    assert "lies in the future" in error_of(capsys)
+    assert "is in the future" in error_of(capsys)
 
 
 def test_no_profile_at_all_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_a_profile_with_an_unknown_key_exits_78(
 
 
 @pytest.mark.parametrize("gone", ["[database]", "sam.db"])
-def test_good_profiles_are_told_in_a_line_each_without_a_database_too(
+def test_good_profiles_are_listed_a_line_each_without_a_database_too(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], gone: str
 ) -> None:
     good, other = tmp_path / "good.toml", tmp_path / "other.toml"
@@ -143,11 +143,14 @@ def test_good_profiles_are_told_in_a_line_each_without_a_database_too(
     assert second == f"{other}: OK, report y: 1 flavour, 2 metrics, 1 function"
     assert gone in reason and "only the files were checked" in reason
     assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["name"], each["observed"]) for each in told] == [("x", None), ("y", None)]
+    documents = json.loads(capsys.readouterr().out)
+    assert [(document["name"], document["observed"]) for document in documents] == [
+        ("x", None),
+        ("y", None),
+    ]
 
 
-def test_problems_of_several_profiles_are_told_together(
+def test_problems_of_several_profiles_are_reported_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two"):
@@ -214,10 +217,9 @@ def test_a_day_whose_results_were_pruned_is_refused(
     code = main(["--config", str(config), "run", "--from", "2026-11-01", "--to", "2026-11-14"])
 
     assert code == 64
-    assert error_of(capsys) == (
-        "sam-report: error: 2026-11-01 to 2026-11-09: frozen, as results before 2026-11-10 were"
-        " pruned; --force computes from what is left"
-    )
+    error = error_of(capsys)
+    assert "2026-11-01 to 2026-11-09: frozen, as results before 2026-11-10 were pruned" in error
+    assert "--force" in error
 
 
 def test_without_java_a_run_exits_69_and_names_the_package(
