@@ -1,1 +1,1 @@
-"""Which results, downtimes and exclusions made a figure."""
+"""Explanations: the results, downtimes and exclusions behind a figure."""

@@ -1,4 +1,4 @@
-"""What made a site's figures on a day, as JSON."""
+"""The explanation of a site's figures on a day, as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.runs.published import Segment
 
 
 def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
-    """The selected things of a site's day, and all that was announced or excluded."""
+    """The selected things of a site's day, and all its downtimes and exclusions."""
     costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
@@ -49,7 +49,7 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
 
 
 def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
-    """The causes of what cost availability, and of the other failures."""
+    """The causes of the failures that cost availability, and of the others."""
     costly, without_effect = causes_by_effect(selection.failures(site_day))
     return {
         **about_json(site_day),
@@ -59,7 +59,7 @@ def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
 
 
 def about_json(site_day: SiteDay) -> dict[str, Any]:
-    """The report, the site and the day, and how far an open day goes."""
+    """The report, the site and the day, and the end of the data on an open day."""
     return {
         "report": site_day.report,
         "site": site_day.site,
@@ -155,7 +155,7 @@ def _ignored_json(ignored: Ignored) -> dict[str, Any]:
 
 
 def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    """A downtime or an exclusion with the moments of its start and end."""
+    """A downtime or an exclusion, with its start and end as times."""
     document = asdict(announcement)
     start, end = document.pop("start"), document.pop("end")
     return {**document, "start_time": moment(start), "end_time": moment(end)}

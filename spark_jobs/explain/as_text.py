@@ -1,4 +1,4 @@
-"""What made a site's figures on a day, as text."""
+"""The explanation of a site's figures on a day, as text."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _TITLES = {
     SERVICE: ("services", "its endpoints"),
     ENDPOINT: ("endpoints", "its metrics"),
 }
-# Of many equal results the first and the last show when.
+# Of many similar results, the first ones and the last show the time range.
 _MAX_RESULTS = 4
 _MAX_NAMES = 6
 
 
 def as_text(site_day: SiteDay, selection: Selection) -> str:
-    """The whole day: every segment that was not OK, down to results."""
+    """The whole day: every segment that was not OK, traced down to results."""
     lines = [_about(site_day)]
     for thing in site_day.of_level(SITE):
         lines += (f"  {line}" for line in arithmetic(thing.seconds))
@@ -57,7 +57,7 @@ def as_text(site_day: SiteDay, selection: Selection) -> str:
             for d in site_day.downtimes
         ],
         "exclusions": map(exclusion_text, site_day.exclusions),
-        "results that don't count, as their monitoring host is excluded": _shortened(
+        "results that don't count: their monitoring host is excluded": _shortened(
             list(map(ignored_text, site_day.ignored))
         ),
     }
@@ -68,7 +68,7 @@ def as_text(site_day: SiteDay, selection: Selection) -> str:
 
 
 def causes_text(site_day: SiteDay, selection: Selection) -> str:
-    """A line for each cause, the worst first: of what cost availability, then of the rest."""
+    """A line for each cause, the worst first: those that cost availability, then the others."""
     lines = [_about(site_day)]
     for cause_list in causes_by_effect(selection.failures(site_day)):
         lines.append(str(cause_list))
@@ -83,9 +83,9 @@ def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:
             yield from (f"  {line}" for line in _because(reason, site_day))
         yield from (f"  {downtime_text(downtime)}" for downtime in reason.downtimes)
         for evidence in reason.evidence:
-            besides = "" if evidence.decides else "besides, "
+            also = "" if evidence.decides else "also "
             span = span_text(evidence.start, evidence.end)
-            yield f"  {besides}{evidence.metric_name} {evidence.status} {span}"
+            yield f"  {also}{evidence.metric_name} {evidence.status} {span}"
             if evidence.status == "MISSING":
                 yield f"    {missing_text(evidence)}"
             yield from (f"    {exclusion_text(exclusion)}" for exclusion in evidence.exclusions)
@@ -97,7 +97,7 @@ def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:
 
 
 def _because(reason: Reason, site_day: SiteDay) -> Iterator[str]:
-    """What made a segment of a site, function or service."""
+    """The causes of a segment of a site, function or service, a line each."""
     yield from map(exclusion_text, reason.exclusions)
     for segment in reason.deciding:
         start, end = max(segment.start, reason.start), min(segment.end, reason.end)
@@ -109,7 +109,7 @@ def _because(reason: Reason, site_day: SiteDay) -> Iterator[str]:
 
 
 def way_down(reason: Reason, site_day: SiteDay) -> str:
-    """What a segment follows from, down to endpoints and metrics, on one line."""
+    """The cause of a segment, down to endpoints and metrics, on one line."""
     deciding = _deciding(reason.deciding, reason.start, reason.end, site_day)
     return ", ".join([*map(exclusion_text, reason.exclusions), *deciding])
 
@@ -117,7 +117,7 @@ def way_down(reason: Reason, site_day: SiteDay) -> str:
 def _deciding(
     segments: Iterable[Segment], start: int, end: int, site_day: SiteDay
 ) -> Iterator[str]:
-    """Each thing once, with what is below it."""
+    """Each thing once, with its own causes."""
     last_of_thing = {
         (segment.level, segment.names): segment
         for segment in segments
@@ -131,7 +131,7 @@ def _deciding(
 
 
 def _below(segment: Segment, start: int, end: int, site_day: SiteDay) -> str:
-    """What made a segment of a child in [start, end)."""
+    """The causes of a segment of a child in [start, end)."""
     thing = site_day.thing_of.get((segment.level, segment.names))
     reasons = [r for r in (thing.reasons if thing else ()) if r.start < end and r.end > start]
     downtime = ["in downtime"] if any(reason.downtimes for reason in reasons) else []
@@ -140,7 +140,7 @@ def _below(segment: Segment, start: int, end: int, site_day: SiteDay) -> str:
 
 
 def _shortened(lines: Sequence[str]) -> Iterator[str]:
-    """The first lines and the last, with the number left out between them."""
+    """The first lines and the last, with the number of lines left out in between."""
     left_out = len(lines) - _MAX_RESULTS
     if left_out <= 0:
         yield from lines

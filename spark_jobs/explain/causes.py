@@ -1,8 +1,8 @@
-"""Failures of one cause as one line: what their texts have in common.
+"""Groups failures by cause: by the text that they have in common.
 
-Probes put into their texts what differs from one failure to the next: hosts, addresses, times,
-numbers, ids, directories. `masked` puts `*` in their places; failures of one flavour, metric and
-status whose masked texts are equal are one `Cause`.
+Probes write details into their texts that differ from one failure to the next: hosts, addresses,
+times, numbers, ids, directories. `masked` replaces each of them with `*`; failures of one flavour,
+metric and status with the same masked text have one `Cause`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from sam_pipeline.schema.program.wording import one_line, plural
 
 MASK = "*"
 
-COSTLY = "cost availability, or left it unknown"
-WITHOUT_EFFECT = "while in downtime, excluded or without effect"
+COSTLY = "cost availability or left it unknown"
+WITHOUT_EFFECT = "in downtime, excluded or without effect"
 
-# A probe may print a page; the error is at its beginning.
+# A probe may print a page of text; the error is at its beginning.
 _MAX_READ = 4000
 _MAX_TEXT = 200
 
-# Most harmful first.
-_HARM = ("CRITICAL", "MISSING", "UNKNOWN", "WARNING")
+# The worst first.
+_SEVERITY = ("CRITICAL", "MISSING", "UNKNOWN", "WARNING")
 
 _MONTH = (
     "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     "|Sep(?:t|tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
 _PIECE = re.compile(
-    # Numbers that name a cause stay.
+    # Numbers that identify a cause are kept.
     r"(?P<code>\b(?:HTTP(?:/\d(?:\.\d)?)?|exit(?:ed)?(?: with)?(?: code| status)?|signal|errno)"
     r"[ :=]{1,2}\d{1,3}\b)"
     r"|(?P<date>\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? )?"
@@ -49,8 +49,8 @@ _NUMBERED = re.compile(r"(\D*)\d+")
 _SEPARATOR = re.compile(r"([/:@])")
 _REPEATED = re.compile(r"\*(?:[\s,;.:+-]+(?:\*|(?:UTC|GMT|CET|CEST|AM|PM)\b))+")
 _TEMPORARY = re.compile(r"(/tmp/).+")
-# The least length of a word that may be random: an id in base 64.
-_RANDOM_LENGTH = 16
+# The minimum length of a word that counts as random, such as an id in base 64.
+_MIN_RANDOM_LENGTH = 16
 
 
 _Key = tuple[str, str, str, str]
@@ -59,10 +59,10 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Failure:
-    """A metric of an endpoint wasn't OK: a result that said so, or none (MISSING).
+    """A metric of an endpoint that was not OK: because of a result, or for lack of one (MISSING).
 
-    `at` is when, in epoch seconds; `message_id` is '' where no message is known. `costs` is whether
-    it cost its site availability, or known time. `threshold` says what a threshold changed.
+    `at` is its time (epoch s); `message_id` is '' if no message is known. `costs`: it cost its site
+    availability, or left it unknown. `threshold` describes what a threshold changed.
     """
 
     service_flavour: str
@@ -78,7 +78,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures of one flavour, metric and status that say the same, but for what is masked."""
+    """Failures of one flavour, metric and status with the same masked `text`."""
 
     service_flavour: str
     metric_name: str
@@ -104,7 +104,7 @@ class Cause:
 
     @property
     def where(self) -> str:
-        """Its host, or the number of its endpoints."""
+        """The host of its endpoint, or the number of endpoints."""
         return self.example.host_name if self.endpoints == 1 else f"{self.endpoints} endpoints"
 
     @property
@@ -115,7 +115,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class CauseList:
-    """The causes of the failures that had, or had not, an effect on the site's figures."""
+    """The causes of the failures that affected the site's figures, or of those that did not."""
 
     title: str
     causes: Sequence[Cause]
@@ -138,7 +138,7 @@ def causes_by_effect(failures: Sequence[Failure]) -> tuple[CauseList, CauseList]
 
 
 def causes(failures: Iterable[Failure]) -> list[Cause]:
-    """The causes of the failures: the most harmful first, then the most frequent."""
+    """The causes of the failures: the worst status first, then the most frequent."""
     groups: dict[_Key, list[Failure]] = {}
     for failure in failures:
         text = masked(failure.text, failure.host_name)
@@ -148,7 +148,7 @@ def causes(failures: Iterable[Failure]) -> list[Cause]:
 
 
 def merged(cause_lists: Iterable[CauseList]) -> CauseList:
-    """The causes of several days; masking their texts again would take longest of all."""
+    """The causes of several days together, without masking the texts again, which is slow."""
     groups: dict[_Key, list[Failure]] = {}
     title = ""
     for cause_list in cause_lists:
@@ -163,7 +163,7 @@ def _sorted(groups: Mapping[_Key, Sequence[Failure]]) -> list[Cause]:
     return sorted(
         (Cause(*key, failures) for key, failures in groups.items()),
         key=lambda cause: (
-            _HARM.index(cause.status) if cause.status in _HARM else len(_HARM),
+            _SEVERITY.index(cause.status) if cause.status in _SEVERITY else len(_SEVERITY),
             -cause.count,
             cause.service_flavour,
             cause.metric_name,
@@ -174,9 +174,9 @@ def _sorted(groups: Mapping[_Key, Sequence[Failure]]) -> list[Cause]:
 
 @lru_cache(maxsize=4096)  # probes repeat themselves
 def masked(text: str, host_name: str = "") -> str:
-    """The text on one line of at most 200 characters, with `*` for what differs by occasion.
+    """The text on one line of at most 200 characters, with `*` for the details of one failure.
 
-    `host_name` is the endpoint's: it is masked even where it is a short word.
+    The endpoint's own `host_name` is masked even if it is a short word.
     """
     line = one_line(text[:_MAX_READ])
     own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
@@ -189,7 +189,7 @@ def masked(text: str, host_name: str = "") -> str:
         ending = word[len(bare) :]
         if _NUMBER.fullmatch(bare) or (_IPV6.fullmatch(bare) and _has_digit(bare)):
             return MASK + ending
-        # Of a path, an address or a URL the parts, between separators.
+        # A path, an address or a URL: mask the parts between the separators.
         parts = _SEPARATOR.split(bare)
         parts[::2] = (_masked_part(part, own) for part in parts[::2])
         return _TEMPORARY.sub(rf"\1{MASK}", "".join(parts)) + ending
@@ -199,11 +199,13 @@ def masked(text: str, host_name: str = "") -> str:
 
 def _masked_part(part: str, own: set[str]) -> str:
     bare = part.strip(".!?+~#")
-    if bare.lower() in own or _HEX.fullmatch(bare) or _is_host(bare) or _is_random(bare):
+    domain = _HOST.fullmatch(bare.lower()) if bare in (bare.lower(), bare.upper()) else None
+    is_host = domain is not None and (bare.count(".") > 1 or domain.group(1) in _DOMAINS)
+    if is_host or bare.lower() in own or _HEX.fullmatch(bare) or _is_random(bare):
         return part.replace(bare, MASK)
     if not _has_digit(bare):
         return part
-    numbered = _NUMBERED.fullmatch(bare)  # ce01, SRMv2: not only a number
+    numbered = _NUMBERED.fullmatch(bare)  # ce01, SRMv2: keep the letters
     return part.replace(bare, f"{numbered.group(1)}{MASK}" if numbered else MASK)
 
 
@@ -211,14 +213,9 @@ def _has_digit(word: str) -> bool:
     return any(map(str.isdigit, word))
 
 
-def _is_host(word: str) -> bool:
-    match = _HOST.fullmatch(word.lower()) if word in (word.lower(), word.upper()) else None
-    return match is not None and (word.count(".") > 1 or match.group(1) in _DOMAINS)
-
-
 def _is_random(word: str) -> bool:
     """Whether upper and lower case change too often for a name."""
-    if len(word) < _RANDOM_LENGTH or not word.replace("_", "").replace("-", "").isalnum():
+    if len(word) < _MIN_RANDOM_LENGTH or not word.replace("_", "").replace("-", "").isalnum():
         return False
     changes = sum(a.isupper() != b.isupper() for a, b in pairwise(word))
     return 3 * changes > len(word) or (changes > 2 and _has_digit(word))

@@ -1,4 +1,4 @@
-"""Why a metric of an endpoint had the status it had: its results, or why there is none."""
+"""Why a metric of an endpoint had its status: the results behind it, or why there are none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from sam_pipeline.spark_jobs.runs.published import Segment
 class Evidence:
     """A metric's part in a segment of its endpoint.
 
-    `decides`: the endpoint's status follows from it; else it only was not OK at the time.
-    `results` are those with the status, oldest first. A MISSING metric has none, but maybe the
-    `last` one before, which was valid for `validity_s` seconds (None: there was no valid one).
-    `ignored` are results of excluded monitoring hosts that would have counted, `exclusions` those
-    of the metric itself.
+    `decides`: the endpoint's status follows from it; otherwise it was merely not OK at the time.
+    `results` are those with the status, oldest first. A MISSING metric has none, but there may be a
+    `last` one before, which was valid for `validity_s` seconds. `ignored` are results of excluded
+    monitoring hosts that would have counted; `exclusions` are those of the metric itself.
     """
 
     metric_name: str
@@ -36,7 +35,7 @@ class Evidence:
 
 
 def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> Evidence:
-    """What is behind a segment of a metric."""
+    """The evidence for a segment of a metric."""
     site, flavour, host, metric = segment.names
     about = (metric, segment.start, segment.end, segment.status)
     if segment.status == "EXCLUDED":

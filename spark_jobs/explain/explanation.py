@@ -1,4 +1,4 @@
-"""What made a site's figures on a day: its segments, what they follow from, down to results."""
+"""Explains a site's figures on a day: its segments and their causes, down to results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sam_pipeline.spark_jobs.runs.published import Names, Run, Segment
 
 @dataclass(frozen=True)
 class Reason:
-    """A segment that is not OK, and what it follows from.
+    """A segment that is not OK, and its causes.
 
-    `deciding` are the segments of the children (a site's functions … an endpoint's metrics) that
-    made it; `evidence` is what is behind the metrics of an endpoint, those that decide first.
+    `deciding` are the segments of the children (a site's functions … an endpoint's metrics) that it
+    follows from. `evidence` explains the metrics of an endpoint, the deciding ones first.
     """
 
     start: int
@@ -52,8 +52,8 @@ class Thing:
 class SiteDay:
     """Everything about one site on one day.
 
-    `downtimes` and `exclusions` are those that touch it, including the ones that changed nothing;
-    `ignored` are its results that excluded monitoring hosts measured.
+    `downtimes` and `exclusions` are all those that apply to it, including those that changed
+    nothing; `ignored` are its results from excluded monitoring hosts.
     """
 
     report: str
@@ -77,7 +77,7 @@ class SiteDay:
 def explain_site(
     report: str, site: str, run: Run, segments: Iterable[Segment], results: Results
 ) -> SiteDay:
-    """The site's day, from its segments of all levels and what the run has read."""
+    """The site's day, from its segments of all levels and the results that the run read."""
     timelines = Timelines(segments, run.profile)
     counted = CountedResults(run, results)
     endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
@@ -100,7 +100,7 @@ def explain_site(
 
 
 def downtimes_of(run: Run, endpoints: Sequence[Names]) -> list[Downtime]:
-    """The downtimes of the run that touch endpoints in its day."""
+    """The downtimes that overlap the run's day and apply to one of the endpoints."""
     return [
         d
         for d in run.downtimes
@@ -109,7 +109,7 @@ def downtimes_of(run: Run, endpoints: Sequence[Names]) -> list[Downtime]:
 
 
 def exclusions_of(run: Run, site: str, endpoints: Sequence[Names]) -> list[Exclusion]:
-    """The exclusions of the run that touch a site, or some of its endpoints."""
+    """The exclusions of the run that apply to a site, or to one of its endpoints."""
     return [
         exclusion
         for exclusion in run.exclusions
@@ -123,7 +123,7 @@ def exclusions_of(run: Run, site: str, endpoints: Sequence[Names]) -> list[Exclu
 
 
 def arithmetic(seconds: Seconds) -> list[str]:
-    """How the percentages come from the seconds, as anyone can check with a pencil."""
+    """How the percentages follow from the seconds, as formulas with their numbers."""
 
     def shown(value: Fraction | None) -> str:
         return "undefined: no time is known" if value is None else str(rounded(value))
@@ -189,7 +189,7 @@ def _thing(
             if (level, status, exclusion.kind) == (SITE, "UNKNOWN", GROUP)
             and exclusion.touches(start, end)
         ]
-        # What overwrites a fold leaves nothing to its children.
+        # Where a downtime or an exclusion overrides the fold, no child decides.
         covered = [(span.start, span.end) for span in (*in_downtime, *excluded)]
         deciding = timelines.deciding(segment, covered)
         evidence = []

@@ -1,6 +1,6 @@
-"""The failures of a site's day: what was not OK, and whether it cost availability.
+"""The failures of a site's day: which metrics were not OK, and whether it cost availability.
 
-Pages and `sam-report explain` show the same failures in the same two classes.
+The pages and `sam-report explain` show the same failures in the same two classes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def failing_instances(timelines: Timelines) -> set[Instance]:
 def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
     """One failure for each result that made a metric not OK, and for each time without results.
 
-    What was measured while the metric was excluded is a failure without effect; results of an
+    Results measured while the metric was excluded are failures without effect; results of an
     excluded monitoring host do not exist.
     """
     costly = costly_spans(timelines, results.run.exclusions)
@@ -59,7 +59,7 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
 
 
 def _touches(spans: Sequence[Span], start: int, end: int) -> bool:
-    """Whether [start, end) touches one of the spans, which are sorted and disjoint."""
+    """Whether [start, end) overlaps one of the spans, which are sorted and disjoint."""
     first = bisect_right(spans, start, key=lambda span: span[1])
     return first < len(spans) and spans[first][0] < end
 

@@ -1,4 +1,4 @@
-"""How single things are worded: downtimes, exclusions, results, causes, times."""
+"""The wording of downtimes, exclusions, results, causes and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.rules.levels import METRIC
 
 
 def cause_text(cause: Cause) -> str:
-    """A cause on one line, with an example to look up."""
+    """A cause on one line, with an example whose message can be looked up."""
     example = cause.example
     message = f" ({example.message_id})" if example.message_id else ""
     moments = f"{clock_text(cause.first)}-{clock_text(cause.last)}"
@@ -39,15 +39,16 @@ def downtime_text(downtime: Downtime) -> str:
 
 
 def exclusion_text(exclusion: Exclusion) -> str:
-    what = {
+    target = {
         MONITORING_HOST: f"monitoring host {exclusion.monitoring_host}",
         METRIC: f"metric {exclusion.metric_name}",
     }.get(exclusion.kind, f"site {exclusion.site}")
-    place = (exclusion.site, exclusion.service_flavour, exclusion.host_name)
-    of = " ".join(filter(None, place)) if exclusion.kind == METRIC else ""
+    selectors = (exclusion.site, exclusion.service_flavour, exclusion.host_name)
+    if exclusion.kind == METRIC and any(selectors):
+        target += f" at {' '.join(filter(None, selectors))}"
     times = f"{time_text(exclusion.start)} to {time_text(exclusion.end)}"
     return (
-        f"exclusion {exclusion.exclusion_id} of {what}{' at ' if of else ''}{of}, {times},"
+        f"exclusion {exclusion.exclusion_id} of {target}, {times},"
         f" by {exclusion.who}: {one_line(exclusion.reason)}"
     )
 
@@ -56,11 +57,11 @@ def missing_text(evidence: Evidence) -> str:
     last = evidence.last
     if last is None or evidence.validity_s is None:
         since = evidence.start - evidence.start % DAY_S - DAY_S
-        return f"{NO_RESULT} since {time_text(since)}, as far as a report looks back"
+        return f"{NO_RESULT} since {time_text(since)} (a report looks back no further)"
     since = last.measured + evidence.validity_s
     return (
-        f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one at"
-        f" {result_text(last)} is believed for {duration(evidence.validity_s)}:"
+        f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one,"
+        f" {result_text(last)}, was valid for {duration(evidence.validity_s)}:"
         f" MISSING since {time_text(since)}"
     )
 
@@ -84,9 +85,9 @@ def range_text(limits: Range | None) -> str:
 
 def ignored_text(ignored: Ignored) -> str:
     result, exclusion = ignored
-    what = f"{result.service_flavour} {result.host_name} {result.metric_name}"
+    instance = f"{result.service_flavour} {result.host_name} {result.metric_name}"
     return (
-        f"ignored: {what} {result_text(result)}, measured by {exclusion.monitoring_host}"
+        f"ignored: {instance} {result_text(result)}, measured by {exclusion.monitoring_host}"
         f" (exclusion {exclusion.exclusion_id})"
     )
 
@@ -98,7 +99,7 @@ def explain_command(
     service_flavour: str | None = None,
     host_name: str | None = None,
 ) -> list[str]:
-    """The command that explains a site's day, for a shell; an option and its value are one item."""
+    """The shell command that explains a site's day; each option and its value are one item."""
     options = {
         "--report": report,
         "--day": day.isoformat(),
@@ -109,7 +110,7 @@ def explain_command(
     return [
         "sam-report explain",
         *(
-            # After a blank, a value that begins with - would be read as an option.
+            # After a blank, a value that starts with - would be read as an option.
             f"{option}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
             for option, value in options.items()
             if value is not None
@@ -130,7 +131,7 @@ def span_text(start: int, end: int) -> str:
 
 
 def threshold_text(result: JudgedResult) -> str:
-    """What a threshold changed, and which one."""
+    """The status that was sent, and the threshold that changed it."""
     rule, value = result.threshold, result.value
     limits = rule.critical if result.status == "CRITICAL" else rule.warning
     of = " ".join(filter(None, (rule.metric_name, rule.service_flavour, rule.host_name)))

@@ -1,4 +1,4 @@
-"""The results that runs have read of some metrics, and what each of them counted as."""
+"""The results that runs read for some metrics, and the status that each of them counted as."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NO_RESULT = "no result"
 Instance = tuple[str, str, str]
 """flavour, host, metric"""
 
-# The planner is slow with long lists; a site of usual size still needs only one statement.
+# The query planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
 
 _INSTANCES = (
     "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan FROM report_instance"
     " WHERE host_name IN :hosts"
 )
-# No names: those of the instances are known, so the database need not look them up per result.
+# Without names: they are known for the instances, so the database need not look them up per result.
 _RESULTS = (
     "SELECT instance_id, measured_at_s, status, coalesce(summary, ''), coalesce(message_id, ''),"
     " {performance_data}, coalesce(monitoring_host, ''), result_id FROM report_result"
@@ -41,7 +41,7 @@ _by_time = attrgetter("measured")
 
 @dataclass(frozen=True)
 class Result:
-    """A metric result as the database has it."""
+    """A metric result as stored in the database."""
 
     host_name: str
     service_flavour: str
@@ -76,9 +76,9 @@ Results = Mapping[Instance, Sequence[Result]]
 
 
 class CountedResults:
-    """Results as they count in a run: those it has read, judged by the thresholds of its profile.
+    """Results as they count in a run: those it read, judged by the thresholds of its profile.
 
-    Results that an excluded monitoring host measured are `ignored` instead.
+    Results from an excluded monitoring host are `ignored` instead.
     """
 
     def __init__(self, run: Run, results: Results) -> None:
@@ -99,7 +99,7 @@ class CountedResults:
         ]
 
     def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
-        """The newest result before `end`, of one status if given, of this day or the one before."""
+        """The newest result before `end` on this day or the one before, with `status` if given."""
         for result in reversed(self._read(instance, self.run.start - DAY_S, end)):
             if self._exclusion(result) is None:
                 judged = self._judged(result)
@@ -117,12 +117,12 @@ class CountedResults:
         ]
         if inside and inside[0].measured == segment.start:
             return inside
-        # A state that goes on: from the day before, or from under an exclusion.
+        # The status continues: from the day before, or from before an exclusion.
         before = self.last_before(instance, segment.start, segment.status)
         return [before, *inside] if before else inside
 
     def ignored(self, instance: Instance, start: int, end: int) -> list[Ignored]:
-        """The results of [start, end) that excluded monitoring hosts measured."""
+        """The results of [start, end) from excluded monitoring hosts."""
         return [
             Ignored(result, exclusion)
             for result in self._read(instance, start, end)
@@ -135,7 +135,7 @@ class CountedResults:
         return [r for r in results[first:after] if r.result_id <= self.run.newest_result]
 
     def _exclusion(self, result: Result) -> Exclusion | None:
-        """The exclusion that makes a result not exist: measured in [start, end]."""
+        """The exclusion of its monitoring host, from start to end (both included), if any."""
         exclusions = self._exclusions.get(result.monitoring_host, ())
         return next((e for e in exclusions if e.start <= result.measured <= e.end), None)
 
@@ -161,7 +161,7 @@ class CountedResults:
 
 
 def instance_of(segment: Segment) -> Instance:
-    """The metric of an endpoint, regardless of its site."""
+    """The instance of a segment of a metric, regardless of its site."""
     _, flavour, host, metric = segment.names
     return flavour, host, metric
 
@@ -174,10 +174,10 @@ def read_results(
     with_ok: bool = True,
     at_most: int | None = None,
 ) -> dict[Instance, list[Result]]:
-    """The results of the instances, from the day before the first run's day on, oldest first.
+    """The results of the instances since the day before the first run's day, oldest first.
 
-    Only those that count by their VO and FQAN (rule 2). The newest `at_most`, if given. Without
-    `with_ok` results sent as OK are left out, unless a threshold may have made them worse.
+    Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
+    `with_ok`, results sent as OK are left out, unless a threshold may have made them worse.
     """
     profile = runs[-1].profile
     has_thresholds = any(run.profile.thresholds for run in runs)
@@ -206,8 +206,8 @@ def read_results(
     numbers = sorted(instance_of)
     rows: list[Any] = []
     for first in range(0, len(numbers), _MAX_INSTANCES):
-        portion = numbers[first : first + _MAX_INSTANCES]
-        rows += connection.execute(statement, {"instances": portion, **bounds})
+        chunk = numbers[first : first + _MAX_INSTANCES]
+        rows += connection.execute(statement, {"instances": chunk, **bounds})
     if len(numbers) > _MAX_INSTANCES:
         rows = sorted(rows, key=lambda row: (row[1], row[7]), reverse=True)[:at_most]
     results: dict[Instance, list[Result]] = {}

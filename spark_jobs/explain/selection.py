@@ -1,4 +1,4 @@
-"""The site's days that a person asks about, and which of their things."""
+"""The days of a site to explain, in each report, and a selection of its endpoints."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Selection:
     host_name: str | None = None
 
     def has(self, names: Names) -> bool:
-        """Whether an endpoint, or a metric of one, is selected."""
+        """Whether an endpoint or a metric with these names is selected."""
         _, flavour, host, *_ = names
         return self.service_flavour in (None, flavour) and self.host_name in (None, host)
 
     def things(self, site_day: SiteDay) -> list[Thing]:
-        """The selected endpoints, and what they are folded into."""
+        """The selected endpoints, and the services, functions and site they are folded into."""
         endpoints = [thing for thing in site_day.of_level(ENDPOINT) if self.has(thing.names)]
         flavours = {thing.names[1] for thing in endpoints}
         profile = site_day.run.profile
@@ -63,7 +63,7 @@ def read_site_days(
     """The site's day in each report that has selected endpoints.
 
     Raises:
-        ReportUsage: no report has any; the message names those there are.
+        ReportUsage: no report has any; the message suggests sites or endpoints.
     """
     period = Period(day, day)
     reports = published_reports(connection, report, period)
@@ -86,8 +86,8 @@ def read_site_days(
             for name in reports
             for segment in timeline(connection, name, period, level=SITE)
         }
-        near = did_you_mean_or_list(selection.site, sites)
-        raise ReportUsage(f"no site {selection.site} on {day}: {near}")
+        hint = did_you_mean_or_list(selection.site, sites)
+        raise ReportUsage(f"no site {selection.site} on {day}: {hint}")
     selected = [
         site_day
         for site_day in days
@@ -103,6 +103,6 @@ def read_site_days(
         else:
             known = set(map(" ".join, endpoints))
         name = " ".join(filter(None, (flavour, host)))
-        near = did_you_mean_or_list(name, known)
-        raise ReportUsage(f"no endpoint {name} at {selection.site} on {day}: {near}")
+        hint = did_you_mean_or_list(name, known)
+        raise ReportUsage(f"no endpoint {name} at {selection.site} on {day}: {hint}")
     return selected

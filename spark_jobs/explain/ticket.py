@@ -1,4 +1,4 @@
-"""A site's day as few plain lines, to paste into a ticket."""
+"""A site's day as a few plain lines to paste into a ticket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LINES_OF_CAUSE = 3
 def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
-    The causes get the lines that the rest leaves; what is left out is counted.
+    The causes fill the lines that the other sections leave; anything left out is counted.
     """
     [site] = site_day.of_level(SITE)
     run = site_day.run
@@ -62,16 +62,16 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     ]
     announced += map(exclusion_text, site_day.exclusions)
     head += _titled("not OK:", segments, _MAX_SEGMENTS)
-    head += _titled("announced and excluded:", announced, _MAX_ANNOUNCED)
-    footer = ["", "more:", " "]
+    head += _titled("downtimes and exclusions:", announced, _MAX_ANNOUNCED)
+    footer = ["", "details:", " "]
     for argument in explain_command(site_day.report, site_day.site, run.day, flavour, host):
-        # The command goes over several lines where it is long.
+        # A long command is continued on further lines.
         if footer[-1] != " " and len(footer[-1]) + len(argument) > MAX_LENGTH - 4:
             footer[-1] += " \\"
             footer.append(" ")
         footer[-1] += f" {argument}"
     costly, without_effect = causes_by_effect(selection.failures(site_day))
-    # The second title, if any, has its place: it is the count of all other failures.
+    # Two lines are reserved for the second title: it has the count of all other failures.
     reserved = 2 if without_effect.causes else 0
     room = MAX_LINES - len(head) - len(footer)
     body = _causes(costly, room - reserved, at_least=1)
@@ -92,12 +92,12 @@ def _figure(thing: Thing) -> str:
         "not known": seconds.not_known,
         "in downtime": seconds.downtime,
     }
-    lost = [f"{duration(lost_s)} {what}" for what, lost_s in times.items() if lost_s]
+    lost = [f"{duration(lost_s)} {state}" for state, lost_s in times.items() if lost_s]
     return ", ".join([f"availability {availability}", f"reliability {reliability}", *lost])
 
 
 def _causes(cause_list: CauseList, room: int, *, at_least: int) -> list[str]:
-    """The title with its counts, then as many causes as there is room for."""
+    """The title with its counts, then as many causes as fit into `room` lines."""
     causes = cause_list.causes
     if not causes:
         return []
@@ -106,9 +106,9 @@ def _causes(cause_list: CauseList, room: int, *, at_least: int) -> list[str]:
     for cause in shown:
         example = cause.example
         moments = f"{clock_text(cause.first)} to {clock_text(cause.last)}"
-        what = f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name}"
+        metric = f"{cause.service_flavour} {cause.metric_name}"
         lines += [
-            f"  {what}, {moments} at {cause.where}",
+            f"  {cause.count} x {cause.status} {metric}, {moments} at {cause.where}",
             f"      {cause.text or '(no text)'}",
             f"      e.g. {example.host_name} {time_text(example.at)} {example.message_id}",
         ]

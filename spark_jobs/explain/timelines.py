@@ -1,7 +1,7 @@
-"""A site's day as a tree of timelines: which parts made which segment, and what cost availability.
+"""A site's day as a tree of timelines: which children decided a segment, and which cost the site.
 
-A site is folded from its functions, these from services, these from endpoints, and these from
-their metrics. An operation answers what one of the children is, so the children with the status
+A site is folded from its functions, functions from services, services from endpoints, and endpoints
+from metrics. AND and OR return the status of one of the children, so the children with the status
 of their parent decide it.
 """
 
@@ -22,7 +22,7 @@ Key = tuple[str, Names]
 """level and names"""
 Span = tuple[int, int]
 
-# Time that lowers availability, or that nobody knows of; neither announced nor excluded.
+# The statuses that lower availability or leave it unknown, without a downtime or an exclusion.
 _NOT_UP = ("CRITICAL", "UNKNOWN", "MISSING")
 _start, _end = attrgetter("start"), attrgetter("end")
 
@@ -43,7 +43,7 @@ class Timelines:
         return [key for key in sorted(self.of) if key[0] == level]
 
     def children(self, segment: Segment) -> list[Segment]:
-        """The children's segments that touch a segment."""
+        """The children's segments that overlap a segment."""
         touching = []
         for key in self._children.get((segment.level, segment.names), ()):
             own = self.of[key]
@@ -52,10 +52,10 @@ class Timelines:
         return touching
 
     def deciding(self, segment: Segment, covered: Sequence[Span] = ()) -> list[Segment]:
-        """The children's segments that made a segment; of the time that is `covered`, none.
+        """The children's segments that decided a segment, outside the `covered` times.
 
-        Where a child has the parent's status, that child. An operation of the profile's own may
-        answer what no child is: then all that are not OK, or all.
+        At each time these are the children with the parent's status. An operation of the profile's
+        own may return a status that no child has: then all children that are not OK, or all.
         """
         children = self.children(segment)
         same = [
@@ -79,9 +79,9 @@ class Timelines:
 def costly_spans(
     timelines: Timelines, exclusions: Iterable[Exclusion]
 ) -> Mapping[Names, Sequence[Span]]:
-    """For each metric the times in which it was not up, and nor was anything it is folded into.
+    """For each metric, the times when neither it nor anything it is folded into was up.
 
-    An endpoint beside a good one costs its site nothing where one good endpoint is enough.
+    So a failing endpoint costs its site nothing if another endpoint keeps the service up.
     """
     costly: dict[Key, list[Segment]] = {}
     excluded = [(e.start, e.end) for e in exclusions if e.kind == GROUP]
@@ -95,7 +95,7 @@ def costly_spans(
     for level in (SITE, FUNCTION, SERVICE, ENDPOINT):
         for parent in [segment for key in costly if key[0] == level for segment in costly[key]]:
             for child in timelines.children(parent):
-                # An operation of the profile's own may make CRITICAL of two WARNINGs.
+                # An operation of the profile's own may fold two WARNINGs to CRITICAL.
                 if child.status in _NOT_UP or (
                     child.status == "WARNING" and child in timelines.deciding(parent)
                 ):
@@ -110,7 +110,7 @@ def costly_spans(
 
 
 def uncovered(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
-    """The parts of [start, end) in none of the spans."""
+    """The parts of [start, end) outside all spans."""
     left = []
     for first, last in sorted(spans):
         if first > start:
@@ -132,7 +132,7 @@ def _united(spans: Iterable[Span]) -> list[Span]:
 
 
 def _parents(level: str, names: Names, profile: Profile) -> list[Key]:
-    """The things into which a thing is folded (availability rules 8 and 9)."""
+    """The things that a thing is folded into (availability rules 8 and 9)."""
     if level == METRIC:
         return [(ENDPOINT, names[:3])]
     if level == ENDPOINT:

@@ -19,12 +19,12 @@ EXCLUSION_COLUMNS = (
     " end_s, reason, who"
 )
 
-# Conditions on time that use the index: on a timestamp in PostgreSQL, on seconds in SQLite.
+# Conditions on time that the index supports: a timestamp in PostgreSQL, seconds in SQLite.
 WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
-# A bound JSON list as a table of its values: any number of names in one parameter.
+# A JSON list as a table of its values, so that one parameter binds any number of names.
 VALUES = {
     "sqlite": "value FROM json_each(:names)",
     "postgresql": "value FROM json_array_elements_text(:names) AS value",
@@ -33,7 +33,7 @@ VALUES = {
 
 @dataclass(frozen=True)
 class Membership:
-    """An announced endpoint of a site; the flags are as sent, and None means yes."""
+    """An announced endpoint of a site; its flags are as they were sent, and None means yes."""
 
     site: str
     service_flavour: str
@@ -58,7 +58,7 @@ class Announcement:
     end: int
 
     def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
-        """Whether it names this endpoint (availability rules 7 and 8)."""
+        """Whether it applies to this endpoint (availability rules 7 and 8)."""
         return (
             self.site in ("", site)
             and self.service_flavour in ("", service_flavour)
@@ -89,8 +89,8 @@ class Downtime(Announcement):
 class Exclusion(Announcement):
     """A time that does not count (availability rule 7).
 
-    `kind` is one of EXCLUSION_KINDS. Results of a monitoring host measured in [start, end] do not
-    exist; a metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
+    `kind` is one of EXCLUSION_KINDS. Results that a monitoring host measured in [start, end] do not
+    exist. A metric is EXCLUDED, and a group (a site) UNKNOWN, in [start, end).
     """
 
     exclusion_id: int
@@ -108,7 +108,7 @@ class Exclusion(Announcement):
 
 @dataclass(frozen=True)
 class Announced:
-    """What the database says about a period apart from results; `members` of groups by day."""
+    """Everything about a period except results; `members` are the members of groups by day."""
 
     period: Period
     memberships: Sequence[Membership]
@@ -118,7 +118,7 @@ class Announced:
 
 
 def read_announced(connection: Connection, period: Period) -> Announced:
-    """Everything announced for the period."""
+    """Read topology, downtimes, exclusions and groups of the period."""
     return Announced(
         period,
         memberships(connection, period),
@@ -142,7 +142,7 @@ def count_results(connection: Connection, period: Period, at_most: int) -> int:
 def memberships(
     connection: Connection, period: Period, site: str | None = None
 ) -> list[Membership]:
-    """The topology of the period, of all sites or of one."""
+    """The topology of the period, for all sites or for one."""
     only = "" if site is None else " AND site = :site"
     rows = connection.execute(
         text(
@@ -156,7 +156,7 @@ def memberships(
 
 
 def members(connection: Connection, day: date) -> list[Member]:
-    """The sites of every group on a day, ordered; of several rows of a site the newest counts."""
+    """The sites of every group on a day, sorted; of several rows for a site the newest counts."""
     rows = connection.execute(
         text(
             "SELECT group_type, group_name, site, weight FROM report_site_group"
@@ -170,7 +170,7 @@ def members(connection: Connection, day: date) -> list[Member]:
 
 
 def downtimes(connection: Connection, period: Period) -> list[Downtime]:
-    """All announced downtimes that touch the period, even those that do not count."""
+    """All announced downtimes that overlap the period, even those that do not count."""
     rows = connection.execute(
         text(
             "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
@@ -183,7 +183,7 @@ def downtimes(connection: Connection, period: Period) -> list[Downtime]:
 
 
 def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
-    """The exclusions that touch the period or the day before, whose statuses are carried over."""
+    """The exclusions that overlap the period or the day before, whose last statuses carry over."""
     rows = connection.execute(
         text(
             f"SELECT {EXCLUSION_COLUMNS} FROM report_exclusion"

@@ -1,6 +1,6 @@
 """Which endpoints and metrics are expected on each day, and what covers them.
 
-The tables are small, so this is plain Python.
+The input is small, so this is plain Python.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Endpoint(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """A time [start, end) of a day in which something is covered, whatever its results say.
+    """A time [start, end) within a day that overrides the status of an endpoint, metric or site.
 
-    By its level: an endpoint is in announced downtime, a metric or a site is excluded. Names that
-    the level does not have are "".
+    An endpoint is in announced downtime; a metric or a site is excluded. Names that `level` does
+    not have are "".
     """
 
     level: str
@@ -51,10 +51,11 @@ class Cover(NamedTuple):
 
 @dataclass(frozen=True)
 class DayExpectation:
-    """What is expected on a day: ordered endpoints and covers.
+    """The endpoints that are expected on a day, and the covers, both sorted.
 
-    `downtimes` and `exclusions` are all that touch the report's part of the day, even if they
-    change nothing. An excluded monitoring host touches every day whose results it may have made.
+    `downtimes` and `exclusions` are all those that overlap the report's part of the day, even if
+    they change nothing. The exclusion of a monitoring host belongs to every day whose results the
+    host may have sent.
     """
 
     day: date
@@ -93,7 +94,7 @@ def expect(
     profile: Profile,
     now: int,
 ) -> DayExpectation:
-    """What a profile expects on a day, of which it sees the part before `now`."""
+    """The endpoints that a profile expects on a day, and what covers them until `now`."""
     start = day_start(day)
     end = min(start + DAY_S, now)
     endpoints = _endpoints(start, memberships, profile)
@@ -104,33 +105,36 @@ def expect(
         by_host[endpoint.host_name].append(endpoint)
 
     def selected(selector: Downtime | Exclusion) -> list[Endpoint]:
-        near: Sequence[Endpoint] = endpoints
+        candidates: Sequence[Endpoint] = endpoints
         if selector.host_name:
-            near = by_host.get(selector.host_name, ())
+            candidates = by_host.get(selector.host_name, ())
         elif selector.site:
-            near = by_site.get(selector.site, ())
-        return [endpoint for endpoint in near if selector.covers(*endpoint)]
+            candidates = by_site.get(selector.site, ())
+        return [endpoint for endpoint in candidates if selector.covers(*endpoint)]
 
     covers: set[Cover] = set()
-    touching = [
-        (downtime, own)
+    overlapping = [
+        (downtime, covered)
         for downtime in downtimes
-        if downtime.touches(start, end) and (own := selected(downtime))
+        if downtime.touches(start, end) and (covered := selected(downtime))
     ]
-    for downtime, own in touching:
+    for downtime, covered in overlapping:
         if profile.counts(downtime.classification, downtime.severity):
-            covers |= {Cover(ENDPOINT, *e, "", downtime.start, downtime.end) for e in own}
+            covers |= {Cover(ENDPOINT, *e, "", downtime.start, downtime.end) for e in covered}
     excluded = [
         exclusion
         for exclusion in exclusions
-        # A result that does not exist is not carried to the next day either.
+        # A result that does not exist is not carried over to the next day either.
         if exclusion.touches(start - (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0), end)
     ]
     for exclusion in excluded:
         name, times = exclusion.metric_name, (exclusion.start, exclusion.end)
         if exclusion.kind == METRIC:
-            own = [e for e in selected(exclusion) if name in profile.metrics_of(e.service_flavour)]
-            covers |= {Cover(METRIC, *endpoint, name, *times) for endpoint in own}
+            covers |= {
+                Cover(METRIC, *endpoint, name, *times)
+                for endpoint in selected(exclusion)
+                if name in profile.metrics_of(endpoint.service_flavour)
+            }
         # A site is in the report only if its flavours serve a function (rule 9).
         elif exclusion.kind == GROUP and any(
             profile.functions_of(e.service_flavour) for e in by_site.get(exclusion.site, ())
@@ -144,15 +148,16 @@ def expect(
         day,
         endpoints,
         [cover for cover in clipped if cover.start < cover.end],
-        [downtime for downtime, _ in touching],
+        [downtime for downtime, _ in overlapping],
         excluded,
     )
 
 
 def _endpoints(at: int, memberships: Iterable[Membership], profile: Profile) -> list[Endpoint]:
-    """The endpoints at a time: of valid rows for one site, host, flavour and VO the newest counts.
+    """The endpoints of a profile at a time.
 
-    A row counts if it is of the profile's VO or of none in particular.
+    A row counts if it has no VO, or that of the profile; without a VO in the profile, every row
+    counts. Of several valid rows for one site, flavour, host and VO the newest counts.
     """
     valid = [
         membership

@@ -1,8 +1,8 @@
-"""Whether, how often and where the database has seen the metrics of a profile.
+"""Whether the metrics of a profile have had results, and at which intervals.
 
-An interval lies between two successive results of one instance. They are taken from a sample: at
-most SAMPLE instances of a metric, spread evenly over all of them in the order of their names, so
-that the same data gives the same answer.
+An interval is the time between two successive results of one instance. At most SAMPLE instances of
+a metric are examined, spread evenly over all of them in the order of their names, so that the same
+data gives the same answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sam_pipeline.spark_jobs.rules.days import Period, as_day
 
 SAMPLE = 50
 VALIDITY_INTERVALS = 3
-"""The proposed validity in p99 intervals: it outlasts a probe that fails twice."""
+"""The proposed validity in p99 intervals: enough for a probe that fails to run twice."""
 
 
 @dataclass(frozen=True, order=True)
@@ -38,7 +38,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class Observed:
-    """How often a metric is measured: of `instances`, `sampled` ones had results."""
+    """How often a metric is measured; `sampled` of its `instances` were examined.
+
+    An instance is sampled if it was chosen and has results in the period.
+    """
 
     metric_name: str
     instances: int
@@ -54,7 +57,7 @@ class Observed:
 
 
 def never_seen(connection: Connection, profile: Profile) -> list[str]:
-    """The metrics that never had a result, each with its flavour: "METRIC of FLAVOUR"."""
+    """The metrics that never had a result, as "METRIC of FLAVOUR"."""
     seen = set(_instances(connection, profile, "DISTINCT service_flavour, metric_name"))
     return [
         f"{metric} of {flavour.name}"
@@ -65,13 +68,13 @@ def never_seen(connection: Connection, profile: Profile) -> list[str]:
 
 
 def without_endpoints(connection: Connection, profile: Profile, day: date) -> list[str]:
-    """The flavours that no site has on a day."""
+    """The flavours without an endpoint on a day."""
     present = {flavour for flavour, _ in _endpoints(connection, profile, day)}
     return [flavour.name for flavour in profile.flavours if flavour.name not in present]
 
 
 def newest_days(connection: Connection, days: int, today: date) -> Period | None:
-    """That many days up to the newest one with results; None if there are no results."""
+    """The last `days` days up to the newest one with results; None if there are no results."""
     changed = connection.scalars(
         text("SELECT day FROM report_changed_day WHERE day <= :last ORDER BY day DESC"),
         {"last": (today + timedelta(days=1)).isoformat()},
@@ -85,7 +88,10 @@ def newest_days(connection: Connection, days: int, today: date) -> Period | None
 def observe(
     connection: Connection, profile: Profile, period: Period, today: date
 ) -> list[Observed]:
-    """Each metric of the profile, in its order; prefers endpoints of today's topology."""
+    """How often each metric of the profile is measured, in the profile's order.
+
+    Instances of endpoints in today's topology are preferred.
+    """
     metrics_of = {flavour.name: frozenset(flavour.metrics) for flavour in profile.flavours}
     columns = "service_flavour, host_name, metric_name, instance_id"
     known: dict[str, list[Instance]] = defaultdict(list)
@@ -123,18 +129,18 @@ def observe(
 
 
 def sample(instances: Sequence[Instance], size: int) -> list[Instance]:
-    """At most `size` instances, evenly spread."""
+    """At most `size` of the instances, evenly spread."""
     count = min(size, len(instances))
     return [instances[number * len(instances) // count] for number in range(count)]
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """Nearest rank: the smallest value that at least `percent` of the values do not exceed."""
+    """The nearest-rank percentile: the smallest value not exceeded by `percent` % of the values."""
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
 def _instances(connection: Connection, profile: Profile, columns: str) -> list[tuple[Any, ...]]:
-    """Columns of the instances whose VO and FQAN count in the profile (rule 2)."""
+    """Some columns of the instances whose VO and FQAN count in the profile (rule 2)."""
     named = [name for name in ("vo", "fqan") if getattr(profile, name) is not None]
     conditions = " AND ".join(f"{name} = :{name}" for name in named) or "1 = 1"
     rows = connection.execute(
@@ -145,7 +151,7 @@ def _instances(connection: Connection, profile: Profile, columns: str) -> list[t
 
 
 def _endpoints(connection: Connection, profile: Profile, day: date) -> set[tuple[str, str]]:
-    """The flavour and host of the endpoints that are expected on a day."""
+    """The flavour and host of every endpoint expected on a day."""
     period = Period(day, day)
     expected = expect(day, memberships(connection, period), [], [], profile, period.end)
     return {(endpoint.service_flavour, endpoint.host_name) for endpoint in expected.endpoints}

@@ -86,7 +86,7 @@ def group_views(
 
     def row(number: int, total: Figure) -> GroupRow:
         misses = total.misses(targets)
-        missed = {miss.what for miss in misses}
+        missed = {miss.figure for miss in misses}
         return GroupRow(
             number,
             total.names[1],

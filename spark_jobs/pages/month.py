@@ -164,7 +164,7 @@ def month_view(
 def totals_of(figure: Figure, targets: Targets) -> PeriodTotals:
     """The figures of a period, each compared with its target."""
     misses = figure.misses(targets)
-    missed = {miss.what for miss in misses}
+    missed = {miss.figure for miss in misses}
     seconds = figure.seconds or Seconds()
     unknown, missing = (
         short(percent(part, seconds.total), 1) if part else ""

@@ -33,7 +33,7 @@ def verdict(figure: Figure, targets: Targets) -> Verdict:
     if figure.availability is None:
         seconds = figure.seconds or Seconds()
         return UNKNOWN if seconds.unknown + seconds.excluded > seconds.missing else MISSING
-    missed = [miss.what for miss in figure.misses(targets)]
+    missed = [miss.figure for miss in figure.misses(targets)]
     if "availability" in missed:
         return MISSED
     return PARTLY if missed else MET

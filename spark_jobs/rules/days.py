@@ -24,12 +24,12 @@ class Period:
 
     @property
     def end(self) -> int:
-        """The epoch second at which the last day has ended."""
+        """The epoch second at which the last day ends."""
         return day_start(self.last) + DAY_S
 
     @property
     def bounds(self) -> dict[str, str]:
-        """`first` and `last` as the parameters of a statement on days."""
+        """`first` and `last` as parameters for SQL statements."""
         return {"first": self.first.isoformat(), "last": self.last.isoformat()}
 
     def days(self) -> Iterator[date]:
@@ -37,7 +37,7 @@ class Period:
         return (self.first + timedelta(days=offset) for offset in range(count))
 
     def months(self) -> Iterator[Period]:
-        """The period cut at the ends of months."""
+        """The period, cut where months end."""
         first = self.first
         while first <= self.last:
             last = min(self.last, month_of(first).last)
@@ -49,13 +49,13 @@ class Period:
 
 
 def month_of(day: date) -> Period:
-    """The whole month that the day is in."""
+    """The whole month of a day."""
     first = day.replace(day=1)
     return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
 
 
 def day_number(day: date) -> int:
-    """Days since the epoch, which is how Spark counts days."""
+    """Days since the epoch, as Spark counts them."""
     return (day - _EPOCH).days
 
 
@@ -65,7 +65,7 @@ def day_start(day: date) -> int:
 
 
 def as_day(value: str | date) -> date:
-    """A day read from the database, which is text on SQLite and a date on PostgreSQL."""
+    """A day read from the database: SQLite returns text, PostgreSQL a date."""
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 

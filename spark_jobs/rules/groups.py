@@ -11,7 +11,7 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 @dataclass(frozen=True)
 class Member:
-    """A site of a group. It counts weight + 1; a site without a weight has weight 0."""
+    """A site of a group. It counts weight + 1 times; a site without a weight has weight 0."""
 
     group_type: str
     group_name: str
@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupFigure:
-    """The means over the `sites_known` sites that have a value, out of `sites_expected`."""
+    """The means over the `sites_known` sites with a value, out of `sites_expected` sites."""
 
     group_type: str
     group_name: str
@@ -34,7 +34,10 @@ class GroupFigure:
 def group_figures(
     members: Iterable[Member], seconds_of: Mapping[Member, Seconds]
 ) -> list[GroupFigure]:
-    """The figures of every group, ordered by type and name; seconds may be missing."""
+    """The figures of every group, ordered by type and name.
+
+    A member without an entry in `seconds_of` has no value.
+    """
     groups: dict[tuple[str, str], list[Member]] = {}
     for member in members:
         groups.setdefault((member.group_type, member.group_name), []).append(member)
@@ -56,7 +59,7 @@ def group_figures(
 
 
 def _weighted_mean(values: Sequence[Fraction | None], weights: Sequence[int]) -> Fraction | None:
-    """The mean of the values that are known; None if none is."""
+    """The mean of the known values; None if there are none."""
     known = [
         (value, weight) for value, weight in zip(values, weights, strict=True) if value is not None
     ]

@@ -1,4 +1,4 @@
-"""The levels of a report, and the names that identify a thing at each of them."""
+"""The levels of a report, and the names that identify a thing of each level."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
     GROUP: ("group_type", "group_name"),
 }
 ALL_NAMES = ("site", "service_flavour", "host_name", "metric_name", "function")
-# The levels whose seconds are stored for each day.
+# The levels whose seconds are stored, day by day.
 WITH_FIGURES = (SITE, FUNCTION, SERVICE, ENDPOINT)
 
 SECONDS = ("ok_s", "warning_s", "critical_s", "unknown_s", "missing_s", "downtime_s", "excluded_s")

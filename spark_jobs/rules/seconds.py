@@ -11,7 +11,7 @@ NO_FIGURE = "-"
 
 @dataclass(frozen=True)
 class Seconds:
-    """Whole seconds per status. A longer period adds them up and divides once."""
+    """Whole seconds per status. Over several days they are added up, and divided once."""
 
     ok: int = 0
     warning: int = 0
@@ -26,7 +26,7 @@ class Seconds:
 
     @property
     def _all(self) -> tuple[int, ...]:
-        # dataclasses.astuple copies, and a month's pages add thousands of these.
+        # dataclasses.astuple copies its values, and the pages of a month add thousands of these.
         return (
             self.ok,
             self.warning,
@@ -61,7 +61,7 @@ class Seconds:
 
     @property
     def unknown_share(self) -> Fraction | None:
-        """Percentage of the whole time for which no status is known."""
+        """Percentage of the total time for which no status is known."""
         return percent(self.not_known, self.total)
 
 
@@ -79,9 +79,9 @@ def rounded(value: Fraction | None) -> Decimal | None:
 
 
 def short(value: Fraction | Decimal | None, places: int = 2) -> str:
-    """The figure with few decimals: half up, but never rounded up to a whole number.
+    """The figure with `places` decimals, rounded half up, but never up to a whole number.
 
-    So 100 means all of the time, and a figure below its target is not shown as the target.
+    So 100 means all of the time, and a figure just below its target does not look like the target.
     """
     figure = rounded(value) if isinstance(value, Fraction) else value
     if figure is None:

@@ -1,8 +1,8 @@
 """The statuses and the operations that fold them (availability rule 10).
 
-A status is its code: its index in STATUSES, which is the AND order. A fold joins the *set* of the
-states that are present, so an operation has one answer for each of the 64 sets of the six states.
-EXCLUDED adds nothing to a set, and the empty set folds to EXCLUDED.
+A status is represented by its index in STATUSES, which are in the order of AND. A fold depends on
+the *set* of states that are present, so an operation has one answer for each of the 64 sets of the
+six states. EXCLUDED adds nothing to a set, and the empty set folds to EXCLUDED.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Operation:
 
     @cached_property
     def answers(self) -> tuple[int, ...]:
-        """The folded status for each set of states; bit i of the index: state i is present."""
+        """The folded status for each set of states; bit i of the index means state i is present."""
         sets = [[state for state in range(len(FOLDED)) if s >> state & 1] for s in range(SETS)]
         return tuple(
             reduce(lambda a, b: self.table[a][b], states) if states else EXCLUDED for states in sets
@@ -51,13 +51,12 @@ def own_operation(
 ) -> tuple[Operation | None, list[tuple[int, str]]]:
     """Build the operation of a profile's own table `[[a, b, result], …]`.
 
-    A row counts in both directions unless the other one is given too. The table must be complete,
-    commutative, idempotent and associative: otherwise the status would depend on the order of the
-    children.
+    A row counts in both directions unless both are given. The table must be complete, commutative,
+    idempotent and associative: otherwise a status would depend on the order of the children.
 
     Returns:
-        The operation, or None and the problems: a row number from 1 (0: the whole table) and a
-        message each.
+        The operation; or None and the problems, each a row number from 1 (0 for the whole table)
+        and a message.
     """
     results: dict[tuple[int, int], int] = {}
     problems = []
@@ -90,7 +89,7 @@ def own_operation(
 def _broken_laws(
     table: tuple[tuple[int, ...], ...], pairs: Iterable[tuple[int, int]]
 ) -> Iterator[str]:
-    """The laws of an operation that a complete table breaks; `pairs` are those a profile gives."""
+    """The violations of the laws by a complete table; `pairs` are those that the profile gives."""
     for a, b in pairs:
         if table[a][b] != table[b][a]:
             yield (

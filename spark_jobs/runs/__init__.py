@@ -1,1 +1,1 @@
-"""Runs of reports: due, locked, recorded, published, sealed, read."""
+"""Runs of reports: what is due, locks, records, publication, seals, and reading them back."""

@@ -1,4 +1,4 @@
-"""What a recomputed day changed in the figures that were published before, and why."""
+"""How a recomputed day differs from the figures published before, and why."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.rules.levels import FIGURES, NAMES, WITH_FIGURES
 
 INPUTS = {
-    "results_digest": ("results changed", "results that count: late, or gone"),
-    "topology_digest": ("topology changed", "endpoints or groups expected on that day"),
-    "downtimes_digest": ("downtimes changed", "announced downtimes that count"),
-    "exclusions_digest": ("exclusions changed", "exclusions that overlap the day"),
-    "profile_digest": ("profile changed", "what the profile means; layout does not matter"),
-    "until": ("the day went on", "the earlier run saw an open day"),
-    "software_version": ("software changed", "another version of these programs"),
+    "results_digest": ("results changed", "the results that count: some arrived late, or are gone"),
+    "topology_digest": ("topology changed", "the endpoints or groups expected on that day"),
+    "downtimes_digest": ("downtimes changed", "the announced downtimes that count"),
+    "exclusions_digest": ("exclusions changed", "the exclusions that overlap the day"),
+    "profile_digest": ("profile changed", "the content of the profile, not only its layout"),
+    "until": ("the day went on", "the end of the data: the earlier run saw an open day"),
+    "software_version": ("software changed", "the version of these programs"),
 }
-"""The parts of a run's input: the reason if one changed, and what that means."""
-OTHERWISE = ("computed differently", "none of these: please report it")
+"""The inputs of a run: the reason to record if one differs, and what differs then."""
+OTHERWISE = ("computed differently", "none of these: please report it as a bug")
 
 
 def note_changes(connection: Connection, old: int, new: int) -> int:
-    """Write a row for each figure that differs between two runs of a day, and count the rows."""
+    """Record each figure that differs between two runs of a day, and return how many do."""
     statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
     old_inputs, new_inputs = (
         connection.execute(statement, {"run_id": run_id}).mappings().one() for run_id in (old, new)
@@ -32,7 +32,7 @@ def note_changes(connection: Connection, old: int, new: int) -> int:
     reasons = [
         reason for name, (reason, _) in INPUTS.items() if old_inputs[name] != new_inputs[name]
     ]
-    # The same inputs give the same figures, unless the program has changed.
+    # The same inputs give the same figures.
     reason = ", ".join(reasons) or OTHERWISE[0]
     rows = []
     for level in WITH_FIGURES:

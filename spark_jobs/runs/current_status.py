@@ -1,4 +1,4 @@
-"""The newest status of everything, and the expected instances that are silent, without Spark."""
+"""The current status of every metric, and the expected instances that are silent, without Spark."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.runs.published import second_of
 
-# For results that are valid until the next one: a report does not look back further.
+# Where results never expire: a report looks back no further.
 SILENT_AFTER_S = 2 * DAY_S
 
 _Instance = tuple[str, str, str, str]
 """site, flavour, host, metric"""
 
-# The worst comes first.
-HARM = ("CRITICAL", "UNKNOWN", "WARNING", "OK")
+# The worst first.
+_SEVERITY = ("CRITICAL", "UNKNOWN", "WARNING", "OK")
 _MAX_SUMMARY = 80
 
 _COLUMNS = "site, service_flavour, host_name, metric_name, vo, status, since, measured_at"
-# Selected by host: otherwise the database would build all statuses to find those of a site.
+# Selected by host: by site, the database would compute every status first.
 _OF_HOSTS = f"SELECT {_COLUMNS}, summary FROM current_status WHERE host_name IN :hosts"
 _OF_ALL = f"SELECT {_COLUMNS}, '' FROM current_status"
 _NEWEST_PROFILES = (
@@ -40,13 +40,13 @@ _NEWEST_PROFILES = (
     " WHERE r.state = 'published' ORDER BY r.report"
 )
 _NO_PROFILE = (
-    "which instances are expected is not known: no profile in [report] of sam.toml, and nothing"
-    " is published"
+    "the expected instances are unknown: no profile in [report] of sam.toml, and nothing is"
+    " published"
 )
 
 
 class Status(NamedTuple):
-    """The newest status of a metric of an endpoint for one VO; no site: not in the topology."""
+    """The newest status of an endpoint's metric for one VO; `site` is "" outside the topology."""
 
     site: str
     service_flavour: str
@@ -61,7 +61,7 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True)
 class Silent:
-    """An instance that `reports` expect, whose newest status `last` is missing or has expired."""
+    """An instance that `reports` expect, and whose newest status `last` is missing or expired."""
 
     site: str
     service_flavour: str
@@ -73,7 +73,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class SiteNow:
-    """One site at the moment `at`; the worst statuses come first."""
+    """A site at the time `at` (epoch s), the worst statuses first."""
 
     site: str
     at: int
@@ -86,20 +86,20 @@ class SiteNow:
 
 
 def published_profiles(connection: Connection) -> list[Profile]:
-    """The profile of each report's newest published day."""
+    """The profile of the newest published day of each report."""
     return [recorded_profile(row[1]) for row in connection.execute(text(_NEWEST_PROFILES))]
 
 
 def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile]:
-    """All profiles, or the one of a report.
+    """All profiles, or only that of the report `name`.
 
     Raises:
-        ReportUsage: none has that name.
+        ReportUsage: no profile has that name.
     """
     chosen = [profile for profile in profiles if name in (None, profile.name)]
     if name is not None and not chosen:
-        near = did_you_mean_or_list(name, [profile.name for profile in profiles])
-        raise ReportUsage(f"no report {name}: {near}")
+        hint = did_you_mean_or_list(name, [profile.name for profile in profiles])
+        raise ReportUsage(f"no report {name}: {hint}")
     return chosen
 
 
@@ -107,7 +107,7 @@ def read_site(connection: Connection, site: str, profiles: Sequence[Profile], no
     """The statuses and the silent instances of a site.
 
     Raises:
-        ReportUsage: the topology never had the site.
+        ReportUsage: the site was never in the topology.
     """
     day = moment(now).date()
     topology = memberships(connection, Period(day, day), site)
@@ -123,7 +123,7 @@ def read_site(connection: Connection, site: str, profiles: Sequence[Profile], no
 
 
 def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) -> list[SiteNow]:
-    """All sites without summaries, the most harmed ones first."""
+    """All sites, the worst first; their statuses have no summaries."""
     statuses: dict[str, list[Status]] = defaultdict(list)
     for status in map(_status, connection.execute(text(_OF_ALL))):
         statuses[status.site].append(status)
@@ -136,19 +136,19 @@ def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) ->
         for site in sorted({*statuses, *topology})
     ]
 
-    def harm(site: SiteNow) -> tuple[object, ...]:
-        critical, *others = (-site.counts.get(name, 0) for name in HARM[:-1])
+    def worst_first(site: SiteNow) -> tuple[object, ...]:
+        critical, *others = (-site.counts.get(name, 0) for name in _SEVERITY[:-1])
         return (critical, -len(site.silent), *others, site.site)
 
-    return sorted(sites, key=harm)
+    return sorted(sites, key=worst_first)
 
 
 def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
     """A site's statuses as a table, then the silent instances."""
-    counts = [f"{now.counts[name]} {name}" for name in HARM if now.counts.get(name)]
+    counts = [f"{now.counts[name]} {name}" for name in _SEVERITY if now.counts.get(name)]
     if now.silent:
         counts.append(f"{len(now.silent)} silent")
-    lines = [f"{now.site}, now: {', '.join(counts) or 'nothing was ever measured'}"]
+    lines = [f"{now.site}, now: {', '.join(counts) or 'no results yet'}"]
     if now.statuses:
         columns = ["status", "for", "measured", "flavour", "host", "metric", "vo", "summary"]
         rows: list[list[object]] = [
@@ -166,9 +166,9 @@ def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
         ]
         lines += ["", command.text_table(columns, rows)]
     if now.silent:
-        lines += ["", "silent: expected, but without a result that is still valid"]
+        lines += ["", "silent: expected, but without a valid result"]
     for silent in now.silent:
-        last = "no result at all"
+        last = "no result yet"
         if silent.last is not None:
             age = duration(max(0, now.at - silent.last.measured))
             last = f"last {silent.last.status} {age} ago"
@@ -182,17 +182,21 @@ def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
 
 
 def sites_text(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> str:
-    """A line for each site."""
+    """A table with a row for each site."""
     rows = [
-        [site.site or "(no site)", *(site.counts.get(name, 0) for name in HARM), len(site.silent)]
+        [
+            site.site or "(no site)",
+            *(site.counts.get(name, 0) for name in _SEVERITY),
+            len(site.silent),
+        ]
         for site in sites
     ]
-    table = command.text_table(["site", *HARM, "silent"], rows)
+    table = command.text_table(["site", *_SEVERITY, "silent"], rows)
     return table if profiles else f"{table}\n\n{_NO_PROFILE}"
 
 
 def site_json(now: SiteNow) -> dict[str, Any]:
-    """Everything about a site."""
+    """A site's counts, statuses and silent instances."""
     return {
         **summary_json(now),
         "statuses": [
@@ -218,11 +222,11 @@ def site_json(now: SiteNow) -> dict[str, Any]:
 
 
 def summary_json(now: SiteNow) -> dict[str, Any]:
-    """The number of a site's statuses of each kind."""
+    """The number of a site's instances in each status, and of those that are silent."""
     return {
         "site": now.site,
         "now": moment(now.at),
-        **{name.lower(): now.counts.get(name, 0) for name in HARM},
+        **{name.lower(): now.counts.get(name, 0) for name in _SEVERITY},
         "silent": len(now.silent),
     }
 
@@ -258,6 +262,6 @@ def _site_now(
     return SiteNow(
         site,
         now,
-        sorted(statuses, key=lambda status: (HARM.index(status.status), status[1:5])),
+        sorted(statuses, key=lambda status: (_SEVERITY.index(status.status), status[1:5])),
         [Silent(*names, *silent[names]) for names in sorted(silent)],
     )

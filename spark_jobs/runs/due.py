@@ -1,8 +1,8 @@
-"""What a call of `sam-report run` has to compute: the days that were asked for, or that are due.
+"""The days that `sam-report run` computes: those on the command line, or those that are due.
 
-Loaders note the days whose inputs they change. A call numbers the changes that are there
-(`take_changes`) before it reads anything, and its runs keep that number: whatever comes
-later has no number yet or a greater one, and its day is due again.
+Loaders record the days whose inputs they change. Before it reads anything, `sam-report run` numbers
+the recorded changes (`take_changes`), and its runs store that number. A later change has no number
+yet, or a higher one, so its day is due again.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class DueReport:
     period: Period
 
 
-def asked_reports(
+def requested_reports(
     connection: Connection, profiles: Sequence[Profile], period: Period, *, force: bool
 ) -> list[DueReport]:
-    """The same period of every report.
+    """The same period for every report.
 
     Raises:
-        ReportUsage: results of its first days were pruned. Without `force` the figures computed
-            from all of them stay.
+        ReportUsage: results of its first days were pruned. Unless `force` is set, the figures that
+            were computed from all results stay.
     """
     first_day = horizon(connection)
     if first_day is not None and period.first < first_day and not force:
         frozen = Period(period.first, min(period.last, first_day - _ONE_DAY))
         raise ReportUsage(
             f"{frozen}: frozen, as results before {first_day} were pruned;"
-            " --force computes from what is left"
+            " use --force to compute from what is left"
         )
     return [DueReport(profile, period) for profile in profiles]
 
@@ -50,7 +50,7 @@ def asked_reports(
 def due_reports(
     connection: Connection, profiles: Sequence[Profile], today: date
 ) -> list[DueReport]:
-    """The due days of every report; those that follow one another are one task."""
+    """The due days of every report; successive days are computed together."""
     return [
         DueReport(profile, period)
         for profile in profiles
@@ -59,10 +59,10 @@ def due_reports(
 
 
 def due_days(connection: Connection, report: str, today: date) -> list[date]:
-    """Closed days since the first result that must be computed (again), oldest first.
+    """The closed days since the first result that must be computed or recomputed, oldest first.
 
-    They were never computed, were still open then, or have changed since. Days before the horizon
-    stay as they are.
+    Such a day was never computed, was open when it was computed, or has changed since. Days before
+    the horizon are never due.
     """
     rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
     changed = {as_day(day): change_no for day, change_no in rows}
@@ -91,7 +91,7 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
 
 
 def periods(days: Iterable[date]) -> list[Period]:
-    """Days in order, as runs of days that follow one another."""
+    """Sorted days as periods of successive days."""
     periods: list[Period] = []
     for day in days:
         if periods and periods[-1].last + _ONE_DAY == day:
@@ -102,6 +102,6 @@ def periods(days: Iterable[date]) -> list[Period]:
 
 
 def horizon(connection: Connection) -> date | None:
-    """The first day whose results are all there; None if none were pruned."""
+    """The first day of which no result was pruned; None if none were pruned at all."""
     day = connection.scalar(text("SELECT day FROM report_horizon"))
     return None if day is None else as_day(day)

@@ -1,6 +1,6 @@
 """Exclusions (availability rule 7): add, remove and list them.
 
-The database marks the days they touch, so that the next `sam-report run --due` computes these.
+The database marks the days they overlap, so the next `sam-report run --due` recomputes those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REMOVE = text(
 
 @dataclass(frozen=True)
 class ExclusionEntry:
-    """An exclusion as it was added, and possibly removed."""
+    """An exclusion with its history: when it was added, and removed if it was."""
 
     exclusion: Exclusion
     added_at: datetime
@@ -38,7 +38,7 @@ class ExclusionEntry:
 
 
 def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
-    """Add it, in force from now on, and return its id; the one in `exclusion` is ignored."""
+    """Add an exclusion, in force from now on, and return its id (`exclusion_id` is ignored)."""
     row = {
         **asdict(exclusion),
         "start": stored_time(connection, exclusion.start),
@@ -50,10 +50,10 @@ def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
 
 
 def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exclusion:
-    """Remove an exclusion, which stays on record.
+    """Remove an exclusion and return it; its history stays.
 
     Raises:
-        ReportUsage: there is none with that id, or it was removed before.
+        ReportUsage: no exclusion has that id, or it was removed before.
     """
     known = {entry.exclusion.exclusion_id: entry for entry in entries(connection)}
     if exclusion_id not in known:
@@ -61,12 +61,12 @@ def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exc
     row = {"exclusion_id": exclusion_id, "now": stored_time(connection, now), "who": who}
     if connection.execute(_REMOVE, row).rowcount != 1:
         by = known[exclusion_id].removed_by
-        raise ReportUsage(f"exclusion {exclusion_id} was removed before, by {by}")
+        raise ReportUsage(f"exclusion {exclusion_id} was already removed by {by}")
     return known[exclusion_id].exclusion
 
 
 def entries(connection: Connection) -> list[ExclusionEntry]:
-    """All exclusions that were ever added, ordered by start."""
+    """All exclusions ever added, ordered by their start."""
     rows = connection.execute(
         text(
             f"SELECT {EXCLUSION_COLUMNS}, added_at, removed_at, removed_by FROM exclusion_history"

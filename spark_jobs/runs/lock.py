@@ -1,7 +1,7 @@
 """One run of a report at a time: a second one waits, and then computes only what is left to do.
 
-On PostgreSQL a session that does nothing else holds the locks; beside an SQLite file there is one
-lock file for all reports. Both are released when their holder dies, however it dies.
+On PostgreSQL a session of its own holds the locks; for SQLite, one lock file next to the database
+serves all reports. Both are released when their process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAUSE_S = 0.5
 
 _KEY = "hashtextextended('sam report ' || :report, 0)"
 _TRY = text(f"SELECT pg_try_advisory_lock({_KEY})")
-# The time is null unless the session is of the same login, or we may see it.
+# The time is null unless the session has the same login, or this one may see all sessions.
 _HOLDER = text(f"""
     SELECT format('process %s of %s', a.pid, a.usename), a.backend_start
     FROM pg_locks AS l
@@ -40,15 +40,15 @@ _HOLDER = text(f"""
 
 @contextmanager
 def run_lock(engine: Engine, reports: Iterable[str], warn: Callable[[str], None]) -> Iterator[None]:
-    """Nobody else computes or seals these reports during the block.
+    """Keep other processes from computing or sealing these reports during the block.
 
-    If it has to wait, it warns once and names the holder of the lock.
+    If it has to wait, it warns once, with the holder of the lock.
 
     Raises:
         DatabaseAway: the database cannot be reached.
     """
     lock = _file_lock if engine.dialect.name == "sqlite" else _session_lock
-    # In order: of two that want the same locks, neither waits for the other half-way.
+    # In a fixed order, so that two processes cannot wait for each other.
     with lock(engine, sorted(set(reports)), warn):
         yield
 
@@ -59,7 +59,7 @@ def _session_lock(
 ) -> Iterator[None]:
     try:
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        # It never returns to the pool: its end is the end of the locks.
+        # Not returned to the pool: closing the connection releases the locks.
         connection.detach()
     except DATABASE_ERRORS as error:
         raise translated(error, name_of(engine)) from error
@@ -112,6 +112,6 @@ def _wait(
         return
     by = holder()
     known = f" ({by})" if by else ""
-    warn(f"report {report}: another run is under way{known}: waiting until it has ended")
+    warn(f"report {report}: another run is under way{known}: waiting for it to end")
     while not lock():
         time.sleep(_PAUSE_S)

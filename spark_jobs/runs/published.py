@@ -20,12 +20,12 @@ from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
-# How many rows of a large result are in memory at a time.
+# The number of rows of a large result in memory at a time.
 _BATCH_ROWS = 10_000
 
-# The epoch second of a time that a view gives as text or timestamptz.
+# The epoch second of a time that a view returns as text or timestamptz.
 _SECOND = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
-# Which of ALL_NAMES name a thing of a level.
+# The positions in ALL_NAMES of the names of each level.
 _NAMED = {level: [ALL_NAMES.index(n) for n in NAMES[level]] for level in NAMES if level != GROUP}
 
 Names = tuple[str, ...]
@@ -33,7 +33,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class DayFigure:
-    """The seconds of one thing on one day; `until` is set if the day was still open."""
+    """The seconds of one thing on one day; `until` is set if the day was open."""
 
     day: date
     names: Names
@@ -43,7 +43,7 @@ class DayFigure:
 
 @dataclass(frozen=True)
 class Total:
-    """The seconds of one thing over all its days; `until` is set if one was still open."""
+    """The seconds of one thing over all its days; `until` is set if one of them was open."""
 
     names: Names
     seconds: Seconds
@@ -53,7 +53,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Trend:
-    """How often a thing changed within its days, with the first and the last change."""
+    """How often a thing changed its status within days, with its first and its last change."""
 
     names: Names
     changes: int
@@ -79,8 +79,8 @@ class Segment:
 class Run:
     """The published run of a day.
 
-    It read results up to `newest_result`; `downtimes` and `exclusions` are all that touched the
-    day, even if they changed nothing.
+    It read results up to `newest_result` (a result_id). `downtimes` and `exclusions` are all those
+    that overlapped the day, even if they changed nothing.
     """
 
     run_id: int
@@ -104,17 +104,17 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The end of the day, or how far the run goes."""
+        """The end of the day, or of the data if the day was open (epoch s)."""
         return self.start + DAY_S if self.until is None else self.until
 
     def counts(self, downtime: Downtime) -> bool:
-        """Whether a downtime changes states: the profile chooses the kinds that do (rule 8)."""
+        """Whether a downtime changes statuses: the profile chooses the kinds that do (rule 8)."""
         return self.profile.counts(downtime.classification, downtime.severity)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The newest run of a sealed day; `figures` is how many published figures it would change."""
+    """The newest run of a sealed day, which would change this number of published `figures`."""
 
     report: str
     day: date
@@ -126,7 +126,7 @@ def published_reports(connection: Connection, name: str | None, period: Period) 
     """The reports with figures for some day of the period: all of them, or only `name`.
 
     Raises:
-        ReportUsage: no report has that name, on any day.
+        ReportUsage: no report was ever run under that name.
     """
     reports = connection.scalars(
         text(
@@ -144,7 +144,7 @@ def published_reports(connection: Connection, name: str | None, period: Period) 
 
 
 def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
-    """The runs behind the figures, one for each day."""
+    """The published runs, one for each day that has one, in order."""
     statement = (
         "SELECT run_id, day, finished_at, until, results_read, results_ignored, instances,"
         " input_digest, software_version, who, profile, newest_result, downtimes, exclusions"
@@ -173,7 +173,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
 
 
 def until_of(days: Iterable[Run | DayFigure]) -> int | None:
-    """How far the newest day goes, if it was still open."""
+    """The end of the data if the newest day was open (epoch s)."""
     return max((day.until for day in days if day.until is not None), default=None)
 
 
@@ -184,7 +184,7 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
 
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
-    """The candidates for the next seal of the period's months, of all reports or of one."""
+    """The candidates in the period, of all reports or of one, that another seal would publish."""
     statement = (
         "SELECT c.report, c.day, h.reason, count(h.run_id)"
         " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
@@ -201,7 +201,7 @@ def candidates(connection: Connection, report: str | None, period: Period) -> li
 def day_figures(
     connection: Connection, report: str, level: str, period: Period
 ) -> Iterator[DayFigure]:
-    """The stored seconds of every thing of a level, day by day."""
+    """The stored seconds of all things of a level, day by day."""
     names = NAMES[level]
     statement = (
         f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
@@ -215,7 +215,7 @@ def day_figures(
 
 
 def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Total]:
-    """The seconds of every thing of a level, added up by the database, ordered by names."""
+    """The seconds of all things of a level, added up over the period, ordered by names."""
     names = NAMES[level]
     sums = ", ".join(f"sum({name})" for name in SECONDS)
     if level == METRIC:  # which has no stored figures
@@ -233,7 +233,7 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
 def trends(
     connection: Connection, report: str, level: str, period: Period
 ) -> tuple[list[Trend], int]:
-    """The things of a level that changed their status, most often first; the number of all."""
+    """The things of a level that changed their status, most changes first; and how many exist."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
     names = NAMES[level]
     statement = (
@@ -260,9 +260,10 @@ def trends(
 def group_site_totals(
     connection: Connection, report: str, period: Period, top: tuple[str, str]
 ) -> Iterator[Total]:
-    """The totals of sites in each group, on their days as members; the group's names come first.
+    """The totals of the sites of each group, over their days as members.
 
-    The days on which a site was in no group belong to the group `top`, a type and a name.
+    `names` are type and name of the group, then the site. Days on which a site was in no group
+    belong to the group `top`, a type and a name.
     """
     sums = ", ".join(f"sum(s.{name})" for name in SECONDS)
     statement = (
@@ -280,7 +281,7 @@ def group_site_totals(
 def day_members(
     connection: Connection, report: str, period: Period
 ) -> Iterator[tuple[date, Member]]:
-    """The sites that were in each group, day by day."""
+    """The members of all groups, day by day."""
     statement = (
         "SELECT day, group_type, group_name, site, weight FROM report_group_site"
         " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
@@ -298,13 +299,13 @@ def timeline(
     level: str | None = None,
     ok_metrics: bool = True,
 ) -> Iterator[Segment]:
-    """Segments by day, level and names; of one site or one level if given.
+    """The segments of all things, or of one site or level, by day, level and names.
 
-    Without `ok_metrics` the segments of metrics that were OK are left out.
+    Without `ok_metrics`, segments of metrics that were OK are left out.
     """
     conditions = []
     if site is not None:
-        # Naming all levels looks idle, but lets the database find the site by its index.
+        # The list of all levels looks redundant, but lets the database find the site by its index.
         levels = ", ".join(f"'{name}'" for name in NAMES if name != GROUP)
         conditions += ["site = :site", f"level IN ({levels})"]
     if level is not None:
@@ -326,14 +327,14 @@ def timeline(
 
 
 def as_moment(value: str | datetime) -> datetime:
-    """A time read from a view, which is text on SQLite."""
+    """A time read from a view; SQLite returns text."""
     return parse_time(value) if isinstance(value, str) else value
 
 
 def _rows(
     connection: Connection, statement: str, report: str | None, period: Period, **parameters: object
 ) -> Iterable[Any]:
-    """The rows of a statement on a report and a period, few of them in memory at a time."""
+    """The rows of a statement about a report and a period, fetched in batches."""
     bound = {"report": report, **period.bounds, **parameters}
     return connection.execute(text(statement), bound, execution_options={"yield_per": _BATCH_ROWS})
 

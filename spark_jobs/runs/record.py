@@ -1,9 +1,10 @@
 """The record of a run, from its beginning to its publication.
 
-A run writes its rows under its own number, which no view shows. Publishing is one transaction: it
-finishes the record, notes the differences from the report before, and switches the views to the new
-run. A failure before that leaves the old report whole. The run of a sealed day is finished and
-compared in the same way, but the views stay: it is the day's candidate (spark_jobs.runs.seal).
+A run writes its rows under its own number, which no view shows yet. Publishing is one transaction:
+it finishes the record, records the differences from the previous report, and switches the views to
+the new run. A failure before that leaves the previous report intact. The run of a sealed day is
+finished and compared in the same way, but the views do not switch: it becomes the day's candidate
+(spark_jobs.runs.seal).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _FINISH = (
     "UPDATE run SET state = :state, finished_at = :now WHERE run_id = :run_id AND state = 'running'"
 )
 _FAIL = "UPDATE run SET state = 'failed' WHERE run_id = :run_id AND state = 'running'"
-# A run that is still "running" here was killed, or will find that it comes too late.
+# An older run that is still "running" was killed, or will find that it is too late.
 _GIVE_UP = (
     "UPDATE run SET state = 'failed'"
     " WHERE report = :report AND day = :day AND run_id < :run_id AND state = 'running'"
@@ -70,11 +71,11 @@ _TURN = (
 
 @dataclass(frozen=True)
 class DayFacts:
-    """What a run read for one day.
+    """The inputs of a run for one day.
 
-    `results_ignored` counts results by the reason why they do not count; `newest_result` is the
-    last result_id of all; `downtimes` and `exclusions` are all that touch the day, even if they
-    change nothing.
+    `results_ignored` counts the results that do not count, by reason; `newest_result` is the
+    highest result_id of all. `downtimes` and `exclusions` are all those that overlap the day, even
+    if they change nothing.
     """
 
     day: date
@@ -94,9 +95,9 @@ class DayFacts:
 
 @dataclass(frozen=True)
 class Published:
-    """How many figures a publication changed.
+    """The number of figures that a publication changed.
 
-    On `sealed_days` days nothing was published, and `candidates` figures would change.
+    On `sealed_days` days nothing was published; `candidates` of their figures would change.
     """
 
     changes: int = 0
@@ -107,10 +108,10 @@ class Published:
 def begin(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], change_no: int, now: int
 ) -> list[int]:
-    """Record the beginning of a run for each day, and return the numbers of the runs.
+    """Record the start of a run for each day, and return the ids of the runs.
 
-    Also deletes the rows of runs that no view shows any more. `change_no` is the newest change that
-    was there before anything was read.
+    Also deletes the rows of runs that no view shows any more. `change_no` is the number of the
+    newest change when reading began.
     """
     run_ids = []
     with writing(engine) as connection:
@@ -155,7 +156,7 @@ def publish(
     """Switch the views to the new runs, all days at once; a sealed day gets a candidate instead.
 
     Raises:
-        AnotherRun: a later run of the same day took over meanwhile.
+        AnotherRun: a later run of the same day published first.
     """
     changes = sealed_days = candidates = 0
     with writing(engine) as connection:
@@ -183,7 +184,7 @@ def publish(
 
 @contextmanager
 def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
-    """Mark the runs as failed if the block fails; a later run sweeps their rows."""
+    """Mark the runs as failed if the block fails; a later run deletes their rows."""
     try:
         yield
     except BaseException:
@@ -194,7 +195,7 @@ def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
 
 
 def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
-    """Group figures of a day, from the site figures that Spark wrote (rule 13)."""
+    """Write the group figures of a day, from the site figures that Spark wrote (rule 13)."""
     if not members:
         return
     statement = f"SELECT site, {', '.join(SECONDS)} FROM site_figure WHERE run_id = :run_id"
@@ -204,7 +205,7 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
 
     def stored(value: Fraction | None) -> object:
         figure = rounded(value)
-        # SQLite's driver does not take decimals.
+        # The sqlite3 module does not accept decimals.
         return float(figure) if figure is not None and _is_sqlite(connection) else figure
 
     rows = [{"run_id": run_id, **asdict(member)} for member in members]
@@ -222,7 +223,7 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
 
 
 def who() -> str:
-    """The login of this process."""
+    """The login name of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -1,7 +1,7 @@
-"""Sealed months (availability rule 17): their published figures stay until the next seal.
+"""Sealed months (availability rule 17), whose published figures stay until the next seal.
 
-A run of a sealed day becomes its candidate (spark_jobs.runs.record). Sealing the month again
-publishes the candidates, all at once.
+A later run of a sealed day becomes its candidate (spark_jobs.runs.record). Sealing the month again
+publishes all its candidates at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SEAL = (
 
 @dataclass(frozen=True)
 class Seal:
-    """A sealed month, and the candidates for its next seal."""
+    """A sealed month, and the candidates that its next seal would publish."""
 
     report: str
     month: str
@@ -56,7 +56,7 @@ class Seal:
 
     @property
     def figures(self) -> int:
-        """How many figures the candidates would change."""
+        """The number of figures that the candidates would change."""
         return sum(candidate.figures for candidate in self.candidates)
 
     @property
@@ -67,14 +67,14 @@ class Seal:
 def seal(
     connection: Connection, report: str | None, month: Period, who: str, now: int
 ) -> list[Seal]:
-    """Freeze the published figures of a month, for one report or all of them.
+    """Freeze the published figures of a month, for one report or for all.
 
-    If the month is sealed already, its candidates are published; the returned seal has them. The
-    caller holds run_lock, so that no run publishes meanwhile.
+    If the month was sealed before, its candidates are published, and listed in the returned seal.
+    The caller holds run_lock, so that no run publishes meanwhile.
 
     Raises:
-        ReportUsage: nothing is published, or days were never computed, or only while they were
-            open. Then no report is sealed.
+        ReportUsage: nothing is published, or some days were never computed, or only while they
+            were open. No report is sealed then.
     """
     reports = published_reports(connection, report, month)
     if not reports:
@@ -89,8 +89,11 @@ def seal(
         never = [day for day in month.days() if day not in was_open]
         still_open = [day for day in sorted(was_open) if was_open[day]]
         problems += [
-            f"{name}: {', '.join(map(str, days))} {what}: `sam-report run` computes it"
-            for days, what in ((never, "never computed"), (still_open, "computed while still open"))
+            f"{name}: {', '.join(map(str, days))} {problem}: `sam-report run` computes it"
+            for days, problem in (
+                (never, "never computed"),
+                (still_open, "computed while still open"),
+            )
             if days
         ]
     if problems:
@@ -113,7 +116,7 @@ def seal(
 
 
 def seals(connection: Connection) -> list[Seal]:
-    """All sealed months, with the candidates for their next seal."""
+    """All sealed months, with the candidates that their next seals would publish."""
     rows = connection.execute(
         text("SELECT report, month, who, sealed_at FROM report_seal ORDER BY month, report")
     )
@@ -130,13 +133,13 @@ def seals(connection: Connection) -> list[Seal]:
 
 
 def waiting(connection: Connection, report: str | None, period: Period) -> list[str]:
-    """A line for each report with sealed days in the period whose figures would change now."""
+    """A line for each report in which figures of sealed days in the period would change now."""
     by_report: dict[str, list[Candidate]] = {}
     for candidate in candidates(connection, report, period):
         if candidate.figures:
             by_report.setdefault(candidate.report, []).append(candidate)
     return [
         f"{name}: sealed; since then {sum(candidate.figures for candidate in changed)} figures of"
-        f" {len(changed)} days would change: `sam-report seal --list` says why"
+        f" {len(changed)} days would change: `sam-report seal --list` shows why"
         for name, changed in by_report.items()
     ]

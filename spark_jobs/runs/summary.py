@@ -1,4 +1,4 @@
-"""The figures of a period, from seconds added up and divided once, and the targets they miss."""
+"""The figures of a period, from seconds added up and divided once; and the targets they miss."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from sam_pipeline.spark_jobs.runs.published import (
 class Miss:
     """A target that was missed (availability rule 15)."""
 
-    what: str
+    figure: str
     value: Fraction
     target: Fraction
 
     def __str__(self) -> str:
-        relation = "above" if self.what == "unknown" else "below"
-        what = "share of sites with data" if self.what == "coverage" else self.what
-        return f"{what} {short(self.value)} is {relation} {float(self.target):g}"
+        relation = "above" if self.figure == "unknown" else "below"
+        name = "share of sites with data" if self.figure == "coverage" else self.figure
+        return f"{name} {short(self.value)} is {relation} {float(self.target):g}"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing over a period. Groups have no seconds, but numbers of sites."""
+    """The figures of one thing over a period. Groups have numbers of sites instead of seconds."""
 
     names: Names
     availability: Fraction | None
@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def coverage(self) -> Fraction | None:
-        """Percent of a group's sites that had a value."""
+        """The percentage of a group's sites that had a value."""
         if not self.sites_expected or self.sites_known is None:
             return None
         return Fraction(100 * self.sites_known, self.sites_expected)
@@ -70,8 +70,8 @@ class Figure:
             ("coverage", self.coverage, targets.coverage),
         )
         misses = [
-            Miss(what, value, target)
-            for what, value, target in lower
+            Miss(figure, value, target)
+            for figure, value, target in lower
             if value is not None and value < target
         ]
         if self.unknown is not None and self.unknown > targets.unknown:
@@ -80,7 +80,7 @@ class Figure:
 
 
 def period_figures(connection: Connection, report: str, level: str, period: Period) -> list[Figure]:
-    """The figures of every thing of a level over the period (availability rules 12 and 13)."""
+    """The figures of all things of a level over the period (availability rules 12 and 13)."""
     if level == GROUP:
         sites = list(day_figures(connection, report, SITE, period))
         return list(map(group_total, group_means(day_members(connection, report, period), sites)))
@@ -105,7 +105,7 @@ def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
 def group_means(
     members: Iterable[tuple[date, Member]], sites: Iterable[DayFigure]
 ) -> list[GroupFigure]:
-    """Groups over several days: a site counts on its days as a member, with its last weight."""
+    """Groups over several days: each site counts on its days as a member, with its last weight."""
     seconds_on = {(figure.day, figure.names[0]): figure.seconds for figure in sites}
     newest: dict[tuple[str, str, str], Member] = {}
     totals: dict[tuple[str, str, str], Seconds] = {}
@@ -117,7 +117,7 @@ def group_means(
 
 
 def group_total(group: GroupFigure) -> Figure:
-    """A group's figure with its name, as those of all other things."""
+    """The figure of a group in the form of all other figures."""
     return Figure(
         (group.group_type, group.group_name),
         group.availability,
@@ -128,5 +128,5 @@ def group_total(group: GroupFigure) -> Figure:
 
 
 def figure_of(names: Names, seconds: Seconds, days: int = 1, until: int | None = None) -> Figure:
-    """The figure of a thing that has seconds."""
+    """The figure of anything but a group, from its seconds."""
     return Figure(names, seconds.availability, seconds.reliability, seconds, days, until)

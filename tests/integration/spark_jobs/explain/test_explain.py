@@ -177,7 +177,7 @@ def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
     assert "downtime GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z" in text
     assert ": all of it (counts)" in text
     assert "UNSCHEDULED/OUTAGE of C" in text
-    assert "is believed for 3 h: MISSING since" in text
+    assert "was valid for 3 h: MISSING since" in text
     assert "because function compute is" in text
     assert "exclusion 1 of monitoring host nagios2, 2026-11-14T10:00:00Z to" in text
     assert "measured by nagios2 (exclusion 1)" in text

@@ -117,7 +117,7 @@ def test_silent_is_what_is_expected_and_not_heard_of_for_too_long(now: Command) 
     text = now("--site", "SITE-A")
     assert "SITE-A, now: 1 CRITICAL, 1 WARNING, 2 OK, 2 silent" in text
     assert "  CE ce1 submit: last OK 1 h 30 min ago (expected by hour)" in text
-    assert "  SRM srm1 put: no result at all (expected by hour, off)" in text
+    assert "  SRM srm1 put: no result yet (expected by hour, off)" in text
 
 
 def test_silence_without_validity_is_more_than_two_days(now: Command) -> None:
@@ -190,7 +190,7 @@ def test_an_unknown_name_exits_64_naming_near_ones(
 
 
 def test_a_site_that_was_closed_is_empty_but_known(now: Command) -> None:
-    assert now("--site", "CLOSED") == "CLOSED, now: nothing was ever measured\n"
+    assert now("--site", "CLOSED") == "CLOSED, now: no results yet\n"
 
 
 def test_nothing_slow_is_imported_for_it() -> None:

@@ -123,7 +123,7 @@ def test_what_is_not_there_can_not_be_removed(
     unknown = exclusion("remove", "4711")
 
     assert (again, unknown) == (USAGE, USAGE)
-    assert f"exclusion {exclusion_id} was removed before, by Joe" in words
+    assert f"exclusion {exclusion_id} was already removed by Joe" in words
     assert "no exclusion 4711" in capsys.readouterr().err
 
 
