@@ -12,11 +12,11 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import (
     DueReport,
-    asked_reports,
     due_days,
     due_reports,
     horizon,
     periods,
+    requested_reports,
 )
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
@@ -187,7 +187,11 @@ def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_p
     with reading(engine) as connection:
         assert horizon(connection) == date(2026, 11, 10)
         with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: frozen, .* --force"):
-            asked_reports(connection, [report], asked, force=False)
-        assert asked_reports(connection, [report], asked, force=True) == [DueReport(report, asked)]
+            requested_reports(connection, [report], asked, force=False)
+        assert requested_reports(connection, [report], asked, force=True) == [
+            DueReport(report, asked)
+        ]
         kept = Period(*november(10, 12))
-        assert asked_reports(connection, [report], kept, force=False) == [DueReport(report, kept)]
+        assert requested_reports(connection, [report], kept, force=False) == [
+            DueReport(report, kept)
+        ]
