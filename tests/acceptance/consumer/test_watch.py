@@ -116,7 +116,7 @@ def test_systemd_hears_that_it_is_ready_that_it_turns_and_that_it_stops(
         assert daemon.wait(SOON_S) == 0
 
     heard = [message for message in systemd.all_heard() if message != "WATCHDOG=1"]
-    assert heard[0].startswith("READY=1\nSTATUS=running; 0 messages held, 0 elements in spools")
+    assert heard[0].startswith("READY=1\nSTATUS=running; ")
     assert heard[-1].startswith("STOPPING=1\n")
     assert "stopped: ended at" in place.run("sam-consume", "status").out
 
@@ -225,7 +225,7 @@ def test_a_metrics_port_in_use_is_reported_at_the_start(place: Workplace) -> Non
         answer = place.run("sam-consume", "run")
 
     assert answer.code == CONFIG, str(answer)
-    assert "another program has that port" in answer.err
+    assert "another program" in answer.err
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -259,7 +259,7 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
 
             status = place.run("sam-consume", "status")
             assert status.code == UNAVAILABLE
-            assert "waiting: nothing can be stored since" in status.out
+            assert "waiting: nothing can be stored" in status.out
             assert written_state(place)["held_messages"] == 1
             assert get(port, "/healthz")[0] == 200
             warned = place.run("check_sam_consumer")

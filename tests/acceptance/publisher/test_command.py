@@ -17,7 +17,10 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, closed_port, wait_for
 from tests.support.builders import metric_result
 
+DESTINATION = "/topic/grid.probe.metricOutput"
 OK_RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
+LOST = "1 of 1 messages"
+"""How the report of messages that neither a broker nor the spool took begins."""
 
 Publish = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -60,10 +63,9 @@ def test_a_result_is_published_and_told_in_one_line(sam_publish: Publish) -> Non
         done = sam_publish(*OK_RESULT, "--broker", broker.url)
 
     assert done.returncode == 0
-    assert done.stdout == (
-        f"published {broker.ids[0]} (metricOutput, 1 record) to {broker.url}"
-        " for /topic/grid.probe.metricOutput\n"
-    )
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"published {broker.ids[0]} ")
+    assert all(fact in line for fact in ("metricOutput, 1 record", broker.url, DESTINATION))
     assert done.stderr == ""
     assert b"metricStatus: OK\n" in broker.taken[0].body
 
@@ -94,7 +96,7 @@ def test_what_no_broker_takes_is_spooled_with_exit_code_0(
     assert done.returncode == 0
     assert done.stdout.startswith("spooled ")
     assert f"in {spool.path} for /topic/" in done.stdout
-    assert f"broker unavailable: {url}: connection refused" in done.stderr
+    assert f"{url}: connection refused" in done.stderr
     assert spool.count() == 1
 
 
@@ -113,7 +115,7 @@ def test_no_broker_and_no_spool_is_exit_code_69(
     done = sam_publish(*OK_RESULT, "--broker", dead_url(), "--no-spool")
 
     assert done.returncode == 69
-    assert "1 of 1 messages are kept nowhere, send them again" in done.stderr
+    assert LOST in done.stderr
     assert "Traceback" not in done.stderr
     assert spool.count() == 0
 
@@ -127,7 +129,7 @@ def test_no_broker_and_a_file_in_place_of_the_spool_is_exit_code_73(
     done = sam_publish(*OK_RESULT, "--broker", dead_url())
 
     assert done.returncode == 73
-    assert "kept nowhere" in done.stderr
+    assert LOST in done.stderr
     assert str(spool.path) in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -136,7 +138,7 @@ def test_a_bad_status_is_refused(sam_publish: Publish, spool: DirectoryQueue) ->
     done = sam_publish(*OK_RESULT, "--status", "FINE")
 
     assert done.returncode == 65
-    assert "metricStatus 'FINE' must be one of" in done.stderr
+    assert "metricStatus 'FINE'" in done.stderr
     assert spool.count() == 0
 
 
@@ -164,16 +166,16 @@ def test_send_packs_100_records_a_message_unless_told_otherwise(sam_publish: Pub
 
     assert [frame.headers["recordCount"] for frame in packed.taken] == ["100", "50"]
     assert len(single.taken) == 150
-    assert done.stdout.startswith(f"published 150 messages (150 records) to {single.url} in ")
+    assert done.stdout.startswith("published 150 messages (150 records)")
+    assert single.url in done.stdout
 
 
 def test_send_of_an_empty_input_is_refused(sam_publish: Publish, spool: DirectoryQueue) -> None:
     done = sam_publish("send", stdin="")
 
     assert done.returncode == 65
-    assert done.stderr == (
-        "sam-publish: error: <stdin>:1: record refused, empty: the body holds no record\n"
-    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sam-publish: error: <stdin>:1: record refused, empty: ")
     assert spool.count() == 0
 
 
@@ -185,9 +187,8 @@ def test_send_of_a_missing_file_sends_nothing(
     done = sam_publish("send", "there.txt", "missing.txt")
 
     assert done.returncode == 66
-    assert done.stderr == (
-        "sam-publish: error: missing.txt: no such file or directory; nothing was sent\n"
-    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sam-publish: error: missing.txt: no such file")
     assert spool.count() == 0
 
 
@@ -276,8 +277,9 @@ def test_an_unknown_key_of_the_configuration_is_exit_code_78(
     done = sam_publish(*OK_RESULT)
 
     assert done.returncode == 78
-    assert "unknown key broker (did you mean brokers?)" in done.stderr
-    assert "timeout_s: want more than 0, not -1" in done.stderr
+    assert "did you mean brokers?" in done.stderr
+    assert "timeout_s: " in done.stderr
+    assert "not -1" in done.stderr
 
 
 def test_spool_status_tells_how_much_waits(sam_publish: Publish, spool: DirectoryQueue) -> None:
@@ -302,7 +304,8 @@ def test_spool_drain_sends_what_waits(sam_publish: Publish, spool: DirectoryQueu
         done = sam_publish("spool", "drain", "--broker", broker.url)
 
     assert done.returncode == 0
-    assert done.stdout.startswith(f"drained 1 messages from {spool.path} in ")
+    assert done.stdout.startswith("drained 1 messages")
+    assert str(spool.path) in done.stdout
     assert len(broker.taken) == 1
 
 
@@ -349,7 +352,7 @@ def test_run_with_neither_broker_nor_spool_ends_as_chosen(
     done = sam_publish("run", "--no-spool", "--publish-failure", choice, "--", "sh", "-c", "exit 1")
 
     assert done.returncode == code
-    assert "the result is lost: 1 of 1 messages" in done.stderr
+    assert f"the result is lost: {LOST}" in done.stderr
 
 
 def test_run_that_is_terminated_takes_the_plugin_along(
@@ -487,7 +490,7 @@ def test_in_a_batch_job_no_default_spool_is_made_where_it_dies_with_the_job(
     assert done.stdout == ""
     assert done.stderr.count("no spool: ") == 1
     assert f"{spool.path} is below ${next(iter(job))}" in done.stderr
-    assert "1 of 1 messages are kept nowhere, send them again" in done.stderr
+    assert LOST in done.stderr
     assert not spool.path.exists()
 
 

@@ -180,4 +180,5 @@ def test_a_python_that_is_too_old_is_told_so_in_one_line(pyz: Path, version: str
 
     assert done.returncode == 78
     assert done.stderr.count("\n") == 1
-    assert f"Python 3.9 or newer is needed, this is {version}" in done.stderr
+    assert "Python 3.9 or newer" in done.stderr
+    assert version in done.stderr

@@ -84,7 +84,7 @@ def test_a_check_takes_no_message_that_waits_in_a_queue(
     code, document = check(*given)
 
     assert code == 0
-    assert document["brokers"][0]["proven"] == "confirmed; what is in a queue is for its consumers"
+    assert document["brokers"][0]["proven"].startswith("confirmed; ")
 
 
 def test_the_api_of_rabbitmq_is_proven_where_somebody_listens(
@@ -105,7 +105,9 @@ def test_a_topic_of_rabbitmq_that_nobody_listens_to_is_found(
     code, document = check(*options(rabbitmq.api_url, destination=f"/topic/{name}"))
 
     assert code == 78
-    assert f"no queue is bound to amq.topic with the key {name}" in document["problems"][0]
+    (problem,) = document["problems"]
+    assert "no queue is bound" in problem
+    assert name in problem
 
 
 def test_a_destination_that_swallows_messages_is_found(
@@ -126,7 +128,8 @@ def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
 
     assert code == 78
     assert [broker["proven"] for broker in document["brokers"]] == [None, "round trip"]
-    assert document["problems"] == [f"command line: brokers: {dead}: connection refused"]
+    (problem,) = document["problems"]
+    assert problem.endswith(f"{dead}: connection refused")
 
 
 def test_a_wrong_password_is_a_problem_of_the_broker(

@@ -23,6 +23,7 @@ from sam_pipeline.publisher.brokers.stomp.transport import round_trip
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.channel import NO_ANSWER
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.artemis import FORBIDDEN, SILENT
@@ -85,7 +86,7 @@ def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once
     assert elapsed_s < 3.0
     assert [(failure.broker, failure.reason) for failure in publication.failures] == [
         (refusing, "connection refused"),
-        (silent, "no answer in time"),
+        (silent, NO_ANSWER),
     ]
     assert sorted(ids(received(broker, destination, 3))) == sorted(ids_of(messages))
     assert spool.count() == 0
@@ -185,7 +186,7 @@ def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
         elapsed_s = time.monotonic() - started
 
     assert elapsed_s < 0.7 + SLACK_S
-    assert [failure.reason for failure in publication.failures] == ["no answer in time"]
+    assert [failure.reason for failure in publication.failures] == [NO_ANSWER]
     assert spooled_ids(spool) == [message.message_id]
 
 
@@ -212,10 +213,10 @@ def test_round_trips_consume_nothing_of_a_queue_however_often(
     standing = messages_for(destination, 2)
     publish(standing, config_for(spool, broker.url))
 
-    proofs = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
+    (proof,) = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
 
-    (proof,) = proofs
-    assert proof.startswith("confirmed, not read back: another message")
+    assert proof.startswith("confirmed, ")
+    assert "another message" in proof
     assert ids(received(broker, destination, 14))[:2] == ids_of(standing)
 
 
@@ -236,32 +237,32 @@ def test_a_queue_that_the_operator_made_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("broker", "words"),
+    ("broker", "stem"),
     [
         ("artemis", "Error creating subscription"),
-        ("strict_activemq", "not authorized to read from: topic://silent.x"),
+        ("strict_activemq", "read from: topic://silent.x"),
     ],
     indirect=["broker"],
 )
 def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
-    broker: StompServer, words: str
+    broker: StompServer, stem: str
 ) -> None:
     proof = proven(broker, f"/topic/{SILENT}x")
 
-    assert proof.startswith("confirmed, not read back: not allowed to subscribe (")
-    assert words in proof
+    assert proof.startswith("confirmed, not read back: not allowed")
+    assert stem in proof
 
 
 @pytest.mark.parametrize(
-    ("broker", "words"),
+    ("broker", "stem"),
     [
         ("artemis", "permission='CREATE_ADDRESS' on address forbidden.x"),
-        ("strict_activemq", "not authorized to write to: topic://forbidden.x"),
+        ("strict_activemq", "write to: topic://forbidden.x"),
     ],
     indirect=["broker"],
 )
 def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
-    broker: StompServer, words: str, spool: DirectoryQueue, destination: str
+    broker: StompServer, stem: str, spool: DirectoryQueue, destination: str
 ) -> None:
     forbidden, allowed = messages_for(f"/topic/{FORBIDDEN}x", 25), messages_for(destination, 25)
     mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
@@ -271,7 +272,7 @@ def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
     assert set(received_ids(broker, destination, ids_of(allowed))) == set(ids_of(allowed))
     assert sorted(spooled_ids(spool)) == sorted(ids_of(forbidden))
     assert len(publication.receipts) == len(publication.rejections) == 25
-    assert all(words in rejection.reason for rejection in publication.rejections)
+    assert all(stem in rejection.reason for rejection in publication.rejections)
 
 
 def test_a_destination_that_rabbitmq_forbids_keeps_its_messages_and_others_go_on(
@@ -291,7 +292,7 @@ def test_a_destination_that_rabbitmq_forbids_keeps_its_messages_and_others_go_on
     assert sorted(spooled_ids(spool)) == sorted(ids_of(forbidden))
     assert [len(publication.rejections), len(publication.receipts)] == [25, 25]
     (reason,) = {rejection.reason for rejection in publication.rejections}
-    assert "access to topic 'other.x' in exchange 'amq.topic' in vhost '/' refused" in reason
+    assert "access to topic 'other.x'" in reason
 
 
 def allow_only(server: RabbitMQServer, name: str, password: str, topics: str) -> None:

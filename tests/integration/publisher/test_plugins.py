@@ -90,7 +90,7 @@ def test_the_standard_input_of_run_is_the_plugins(tmp_path: Path) -> None:
     done = run(publish, tmp_path, stdin=b"\0\xff no text\r\n")
 
     assert (done.returncode, done.stdout) == (0, b"\0\xff no text\r\n")
-    assert the_record_in(tmp_path / "queue")["summaryData"] == "cat wrote output that is not UTF-8"
+    assert "not UTF-8" in the_record_in(tmp_path / "queue")["summaryData"]
 
 
 def directory_of(name: str) -> Path:

@@ -87,9 +87,9 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
 
 @by_stomp_and_http
 @pytest.mark.parametrize(
-    ("login", "words"),
+    ("login", "status"),
     [
-        ("", "answered 407 Proxy Authentication Required: it wants a login and was given none"),
+        ("", "407 Proxy Authentication Required"),
         (f"{USER}:wrong-secret", "401 Unauthorized"),  # which is tinyproxy's habit
     ],
     ids=["without login", "wrong login"],
@@ -100,7 +100,7 @@ def test_a_proxy_that_does_not_let_us_in_is_named(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     login: str,
-    words: str,
+    status: str,
 ) -> None:
     monkeypatch.setenv("http_proxy", proxy.url_with(login) if login else proxy.url)
 
@@ -108,6 +108,6 @@ def test_a_proxy_that_does_not_let_us_in_is_named(
         publish([metric_message()], config_for(broker, tmp_path))
 
     (failure,) = refusal.value.publication.failures
-    assert words in failure.reason
+    assert status in failure.reason
     assert f"proxy {proxy.url} (http_proxy)" in failure.reason
     assert "secret" not in failure.reason

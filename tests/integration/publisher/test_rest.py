@@ -13,6 +13,7 @@ import pytest
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.channel import NO_ANSWER
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.rabbitmq import RabbitMQServer
@@ -141,7 +142,7 @@ def test_a_frozen_servlet_costs_the_deadline_and_the_message_is_spooled_once(
     finally:
         os.kill(activemq5.process.pid, signal.SIGCONT)
 
-    assert "no answer in time" in publication.failures[0].reason
+    assert NO_ANSWER in publication.failures[0].reason
     assert elapsed_s < 2
     assert [spool.read(each).message_id for each in spool.names()] == [message.message_id]
 
@@ -172,7 +173,8 @@ def test_a_servlet_that_is_not_there_makes_the_broker_unavailable(
         PublisherConfig((url,), spool=spool.path, password_file=config.password_file),
     )
 
-    assert "404 Not Found (no message servlet there" in publication.failures[0].reason
+    assert "404 Not Found" in publication.failures[0].reason
+    assert "no message servlet" in publication.failures[0].reason
     assert spool.count() == 1
 
 
@@ -185,8 +187,9 @@ def test_what_rabbitmq_routes_nowhere_is_spooled_and_told(
 
     reasons = [rejection.reason for rejection in publication.rejections]
     assert publication.receipts == ()
-    assert reasons[0].startswith(f"no queue is bound to amq.topic with the key {name}")
-    assert reasons[1].startswith(f"there is no queue {name}")
+    assert "no queue is bound" in reasons[0]
+    assert f"no queue {name}" in reasons[1]
+    assert name in reasons[0]
     assert spool.count() == 2
 
 

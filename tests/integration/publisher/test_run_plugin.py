@@ -55,24 +55,26 @@ def test_a_plugin_without_output_keeps_its_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "exit_code", "reason"),
+    ("script", "exit_code", "stem"),
     [
-        ("echo bad; exit 17", 17, "ended with exit code 17, which is no status"),
-        ("exit 126", 126, "can't be executed (exit code 126)"),
-        ("exit 127", 127, "was not found, or something it needs was not (exit code 127)"),
-        ("kill -9 $$", 137, "was killed by signal 9"),
-        ("printf '\\377'", 0, "wrote output that is not UTF-8"),
+        ("echo bad; exit 17", 17, "exit code 17"),
+        ("exit 126", 126, "exit code 126"),
+        ("exit 127", 127, "exit code 127"),
+        ("kill -9 $$", 137, "killed by signal 9"),
+        ("printf '\\377'", 0, "not UTF-8"),
     ],
 )
-def test_what_is_no_answer_of_a_plugin_is_unknown_with_the_reason(
-    script: str, exit_code: int, reason: str
+def test_a_result_that_is_not_a_plugins_is_unknown_with_the_reason(
+    script: str, exit_code: int, stem: str
 ) -> None:
     outcome, _ = run(script)
 
     record = record_of(outcome, "check_it")
 
     assert outcome.exit_code == exit_code
-    assert (record["metricStatus"], record["summaryData"]) == ("UNKNOWN", f"check_it {reason}")
+    assert record["metricStatus"] == "UNKNOWN"
+    assert record["summaryData"].startswith("check_it ")
+    assert stem in record["summaryData"]
 
 
 @pytest.mark.parametrize(("name", "code"), [("/no/such/plugin", 127), ("/", 126)])
@@ -107,7 +109,7 @@ def test_a_plugin_that_takes_too_long_is_killed_with_its_children(tmp_path: Path
 
     assert time.monotonic() - started < 5
     assert outcome.exit_code == 3
-    assert outcome.trouble == "was killed: it took longer than 0.5 s"
+    assert "took longer than 0.5 s" in outcome.trouble
     assert (outcome.output, passed_on) == (b"begun\n", b"begun\n")
     child = int(children.read_text())
     wait_for(lambda: not running(child))

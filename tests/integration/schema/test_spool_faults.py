@@ -145,20 +145,20 @@ def test_a_drain_killed_at_any_call_delivers_every_message_with_its_id(
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "stem"),
     [
-        ("write", "ENOSPC", "no space or no inodes are left: free some"),
-        ("fsync", "ENOSPC", "no space or no inodes are left: free some"),
-        ("linkat", "ENOSPC", "no space or no inodes are left: free some"),
-        ("mkdir", "ENOSPC", "no space or no inodes are left: free some"),
-        ("write", "EDQUOT", "your quota is used up"),
-        ("fsync", "EDQUOT", "your quota is used up"),
-        ("linkat", "ESTALE", "the file server lost this export"),
-        ("write", "EIO", "the disk or file server failed"),
+        ("write", "ENOSPC", "no inodes"),
+        ("fsync", "ENOSPC", "no inodes"),
+        ("linkat", "ENOSPC", "no inodes"),
+        ("mkdir", "ENOSPC", "no inodes"),
+        ("write", "EDQUOT", "quota"),
+        ("fsync", "EDQUOT", "quota"),
+        ("linkat", "ESTALE", "lost this export"),
+        ("write", "EIO", "file server failed"),
     ],
 )
 def test_a_disk_that_is_full_refuses_whole_messages_and_recovers_alone(
-    site: Site, call: str, error: str, words: str
+    site: Site, call: str, error: str, stem: str
 ) -> None:
     always = "1..2" if call == "write" else "1+"  # it must still be able to tell
 
@@ -168,8 +168,8 @@ def test_a_disk_that_is_full_refuses_whole_messages_and_recovers_alone(
 
     assert refused.returncode == 74
     assert told(refused) == []
-    assert words in refused.stderr
-    assert f"to the spool {site.queue.path}" in refused.stderr
+    assert stem in refused.stderr
+    assert f"spool {site.queue.path}" in refused.stderr
     assert "bytes" in refused.stderr
     assert kept == ([], 0)
     assert later.returncode == 0
@@ -232,7 +232,7 @@ def test_a_disk_without_inodes_refuses_and_works_again_when_there_are_some(tmp_p
         later = site.publish()
 
         assert refused.returncode == 74
-        assert "no space or no inodes are left" in refused.stderr
+        assert "no inodes" in refused.stderr
         assert kept == ([], set(accepted))
         assert later.returncode == 0
         conserved([*accepted, *told(later)], (), site.queue)

@@ -20,6 +20,9 @@ SHORT_WAITS = {
 }
 """For a lock or for another writer, as a URL says it."""
 
+WAITING = "nothing is acked"
+"""Logged when the database cannot take a batch and the consumer waits for it."""
+
 LOADER_SESSIONS = """
     FROM pg_stat_activity WHERE datname = current_database() AND usename LIKE '%loader%'
 """

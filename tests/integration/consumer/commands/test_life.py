@@ -93,5 +93,6 @@ def test_a_second_process_of_one_name_is_refused_with_words(site: Site, tmp_path
         second = site.run("run", "--drain")
 
         assert second.returncode == 69
-        assert f"another sam-consume of the name {site.name!r} runs here" in second.stderr
+        assert "another sam-consume" in second.stderr
+        assert repr(site.name) in second.stderr
         assert f"process {process.pid}" in second.stderr

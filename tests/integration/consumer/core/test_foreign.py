@@ -170,5 +170,5 @@ def test_check_tells_what_is_wrong_with_foreign_names(tmp_path: Path, places: li
 
     problems = json.loads(checked.stdout)["problems"]
     assert checked.returncode == 78
-    assert "format: expected one of wlcg, nstream" in problems[0]
+    assert "wlcg, nstream" in problems[0]
     assert "both become" in problems[1]

@@ -24,6 +24,7 @@ from tests.services.activemq import ActiveMQServer
 from tests.services.postgres import PostgresServer, server_account
 from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.faults import (
+    WAITING,
     dead_letter_count,
     fill_up,
     logged_daemon,
@@ -100,7 +101,7 @@ def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(
     try:
         publish(activemq.host, activemq.port, destination, results(50))
         with logged_daemon(site) as daemon:
-            daemon.wait_for_words("Connection refused", "waiting, nothing is acked")
+            daemon.wait_for_words("Connection refused", WAITING)
         # Killed while it held them: they are the broker's still.
         with logged_daemon(site):
             mortal_postgres.restart()
@@ -119,7 +120,7 @@ def test_a_database_that_comes_back_with_another_schema_ends_the_daemon(
     mortal_postgres.kill()
     try:
         with spool.daemon() as daemon:
-            daemon.wait_for_words("waiting, nothing is acked")
+            daemon.wait_for_words(WAITING)
             mortal_postgres.restart()
 
             assert daemon.process.wait(WAIT_S) == 78
@@ -169,7 +170,7 @@ def test_a_full_disk_under_the_database_is_waited_for_until_there_is_room(
                 spool.wait_until_loaded(rows=10)
                 fill_up(disk / "ballast")
                 spool.fill(results(500, "after"))
-                daemon.wait_for_words("No space left on device", "waiting, nothing is acked")
+                daemon.wait_for_words("No space left on device", WAITING)
                 (disk / "ballast").unlink()
 
                 spool.wait_until_loaded(rows=510)

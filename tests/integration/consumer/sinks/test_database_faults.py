@@ -18,6 +18,7 @@ from tests.support.consumer.faults import (
     LOADER_SESSIONS,
     LOCK_TIMEOUT,
     SHORT_WAITS,
+    WAITING,
     SpoolSite,
     bad_result,
     dead_letter_count,
@@ -58,7 +59,7 @@ def test_a_backend_terminated_in_any_phase_costs_no_message_and_doubles_none(
         point(spool.site, f":{postgres.port}/", f":{proxy.port}/")
         spool.fill([*results(20), bad_result()])
         with spool.daemon() as daemon:
-            daemon.wait_for_words("waiting, nothing is acked")
+            daemon.wait_for_words(WAITING)
             spool.wait_until_loaded(rows=20, dead_letters=1)
 
     assert ended == [1]
@@ -73,7 +74,7 @@ def test_a_backend_terminated_during_the_load_costs_no_message_and_doubles_none(
             spool.fill([*results(20), bad_result()])
             wait_for_a_session_at_a_lock(spool.site)
             end_sessions(spool.site)
-            daemon.wait_for_words("waiting, nothing is acked")
+            daemon.wait_for_words(WAITING)
 
         spool.wait_until_loaded(rows=20, dead_letters=1)
 
@@ -85,7 +86,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
         point(spool.site, f":{postgres.port}/", f":{proxy.port}/")
         spool.fill([*results(20), bad_result()])
         with spool.daemon() as daemon:
-            daemon.wait_for_words("waiting, nothing is acked")
+            daemon.wait_for_words(WAITING)
             # It was made: only the consumer does not know.
             committed = spool.site.rows(), dead_letter_count(spool.site)
             spool.wait_until_loaded(rows=20, dead_letters=1)
@@ -104,7 +105,7 @@ def test_a_server_that_is_read_only_after_a_failover_is_waited_for_and_left(
         postgres.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
         end_sessions(spool.site)
         spool.fill(results(10, "after"))
-        daemon.wait_for_words("read-only transaction", "waiting, nothing is acked")
+        daemon.wait_for_words("read-only transaction", WAITING)
         # As when the name leads to another server: sessions with this one stay what they are.
         postgres.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
 
@@ -123,7 +124,7 @@ def test_a_table_locked_for_longer_than_we_wait_is_tried_again_and_the_broker_ke
         with logged_daemon(site) as daemon:
             with table_locked(site, "metric_result"):
                 publish(activemq.host, activemq.port, destination, results(10))
-                daemon.wait_for_words("lock timeout", "waiting, nothing is acked")
+                daemon.wait_for_words("lock timeout", WAITING)
                 wait_for_a_session_at_a_lock(site)
                 before = proxy.sent_bytes
                 # Nothing is acked: only heart-beats can make it more.
@@ -141,7 +142,7 @@ def test_a_wrong_password_is_told_without_it_and_recovered_from_when_it_is_right
     point(spool.site, f"loader_login:{PASSWORD}", f"{user}:{CANARY}")
     spool.fill(results(10))
     with spool.daemon() as daemon:
-        line = daemon.wait_for_words("password authentication failed", "waiting, nothing is acked")
+        line = daemon.wait_for_words("password authentication failed", WAITING)
         postgres.execute(f"ALTER ROLE {user} PASSWORD '{CANARY}'")
 
         spool.wait_until_loaded(rows=10)
@@ -155,7 +156,7 @@ def test_a_server_without_a_free_connection_is_waited_for(
 ) -> None:
     spool.fill(results(10))
     with all_connections_taken(postgres), spool.daemon() as daemon:
-        daemon.wait_for_words("too many clients", "waiting, nothing is acked")
+        daemon.wait_for_words("too many clients", WAITING)
     with spool.daemon():
         spool.wait_until_loaded(rows=10)
 
@@ -167,9 +168,7 @@ def test_dead_letters_that_cannot_be_written_stop_everything_until_they_can(
     spool.site.execute(f"REVOKE {rights} ON dead_letter FROM sam_loader")
     spool.fill([*results(10), bad_result()])
     with spool.daemon() as daemon:
-        daemon.wait_for_words(
-            "ERROR", "permission denied for table dead_letter", "waiting, nothing is acked"
-        )
+        daemon.wait_for_words("ERROR", "permission denied for table dead_letter", WAITING)
         kept = spool.site.rows(), len(spool.left())
         spool.site.execute(f"GRANT {rights} ON dead_letter TO sam_loader")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.consumer.faults import SpoolSite, bad_result, fill_up, spool_site
+from tests.support.consumer.faults import WAITING, SpoolSite, bad_result, fill_up, spool_site
 from tests.support.consumer.site import WAIT_S, results
 from tests.support.small_disk import small_disk
 
@@ -40,7 +40,7 @@ def test_a_file_that_another_writer_holds_for_longer_than_we_wait_is_tried_again
     with spool.daemon() as daemon:
         with written_by_another(tmp_path / "sam.db"):
             spool.fill([*results(10), bad_result()])
-            daemon.wait_for_words("database is locked", "waiting, nothing is acked")
+            daemon.wait_for_words("database is locked", WAITING)
             kept = len(spool.left())
 
         spool.wait_until_loaded(rows=10, dead_letters=1)
@@ -70,7 +70,7 @@ def test_a_file_that_becomes_read_only_is_told_and_loaded_into_when_it_is_not(
             daemon.wait_for_words("database is locked")
             # An open file stays writable: only whoever opens it again sees the mode.
             file.chmod(0o444)
-        daemon.wait_for_words(str(file), "readonly database", "waiting, nothing is acked")
+        daemon.wait_for_words(str(file), "readonly database", WAITING)
         for file in tmp_path.glob("sam.db*"):  # SQLite made the others like it
             file.chmod(0o644)
 
@@ -101,7 +101,7 @@ def test_a_full_disk_under_the_file_is_told_and_loaded_to_when_there_is_room(
             spool.wait_until_loaded(rows=10)
             fill_up(disk / "ballast")
             spool.fill(results(500, "after"))
-            daemon.wait_for_words("disk is full", "waiting, nothing is acked")
+            daemon.wait_for_words("disk is full", WAITING)
             (disk / "ballast").unlink()
 
             spool.wait_until_loaded(rows=510)

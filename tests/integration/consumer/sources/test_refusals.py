@@ -45,7 +45,7 @@ def test_activemq_refuses_one_destination_and_the_other_goes_on(
 
     text = refused_and_others_go_on(site, strict_activemq, destination)
 
-    assert f"{silent}: User anonymous is not authorized to read from" in text
+    assert f"{silent}: User anonymous" in text
 
 
 def test_artemis_refuses_one_destination_and_the_other_goes_on(
@@ -73,9 +73,8 @@ def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
 
     text = refused_and_others_go_on(site, rabbitmq, destination)
 
-    name = silent.removeprefix("/topic/")
     assert f"{silent}: " in text
-    assert f"access to topic '{name}' in exchange 'amq.topic' in vhost '/' refused" in text
+    assert f"access to topic '{silent.removeprefix('/topic/')}'" in text
     assert secret not in text
 
 
@@ -90,8 +89,8 @@ def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_se
     unread, unsent = document["brokers"]
     assert code == 78
     assert document["problems"] == [unread["problem"]]
-    assert f"{silent}: User anonymous is not authorized to read from" in unread["problem"]
-    assert unsent["proven"].startswith("subscribed; may not send a message to see it come (")
+    assert f"{silent}: User anonymous" in unread["problem"]
+    assert unsent["proven"].startswith("subscribed; may not send")
 
 
 def refused_and_others_go_on(site: Site, broker: StompServer, allowed: str) -> str:
@@ -158,7 +157,7 @@ def test_a_broker_of_an_unknown_kind_is_named(tmp_path: Path, destination: str) 
     with FakeBroker(server="Fancy/3.0") as broker:
         text = refusal(tmp_path, broker, destination)
 
-    assert "a broker of a kind unknown here: Fancy/3.0" in text
+    assert "unknown here: Fancy/3.0" in text
 
 
 def refusal(directory: Path, broker: FakeBroker, destination: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -82,13 +81,16 @@ def test_processes_are_numbered_from_one_on(tmp_path: Path, number: str) -> None
     refused = Site(tmp_path / "sam.toml", "", "").run("run", f"--instance={number}")
 
     assert refused.returncode == 64
-    assert "is not a whole number (expected 1 or more)" in refused.stderr
+    assert "is not a whole number" in refused.stderr
 
 
-def test_an_ordinary_subscription_is_not_for_several_processes(site: Site) -> None:
+def test_an_ordinary_subscription_is_not_for_several_processes(
+    site: Site, destination: str
+) -> None:
     site.config.write_text(site.config.read_text().replace("shared = true", "shared = false"))
 
     refused = site.run("run", "--instance", "2")
 
     assert refused.returncode == 78
-    assert re.search(r"subscription /.*: --instance needs shared = true", refused.stderr)
+    assert "needs shared = true" in refused.stderr
+    assert f"subscription {destination}: " in refused.stderr
