@@ -221,7 +221,7 @@ def test_every_module_has_a_row_and_every_row_a_module() -> None:
     assert rows | {"publisher.__init__"} == set(WALLS)
 
 
-def test_the_rows_lead_downwards_only() -> None:
+def test_the_rows_contain_no_cycle() -> None:
     rows = {
         row: {
             other
@@ -235,7 +235,7 @@ def test_the_rows_lead_downwards_only() -> None:
     assert [*TopologicalSorter(rows).static_order()]
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_do_not_import_each_other_in_a_cycle() -> None:
     imports = {module: {*imported_modules(path)} - {module} for module, path in MODULES.items()}
 
     assert [*TopologicalSorter(imports).static_order()]
@@ -252,7 +252,7 @@ def test_an_import_anywhere_in_a_module_counts() -> None:
     assert set(imported_names(source)) == {"os.path", "requests", "stomp.utils.Frame", "jinja2"}
 
 
-def test_no_folder_has_more_entries_than_a_person_takes_in_at_a_look() -> None:
+def test_no_folder_has_too_many_entries() -> None:
     folders = Counter(
         path.parent.relative_to(ROOT)
         for room in ROOMS
@@ -264,7 +264,7 @@ def test_no_folder_has_more_entries_than_a_person_takes_in_at_a_look() -> None:
     assert {folder: count for folder, count in folders.items() if count > MOST_ENTRIES} == {}
 
 
-def test_a_public_class_name_means_one_thing() -> None:
+def test_public_class_names_are_unique() -> None:
     names = Counter(
         node.name
         for path in MODULES.values()

@@ -63,7 +63,7 @@ def place(request: pytest.FixtureRequest) -> Workplace:
     return place
 
 
-def test_a_bad_record_is_found_mended_and_loaded(place: Workplace) -> None:
+def test_a_bad_record_is_found_fixed_and_loaded(place: Workplace) -> None:
     file = place.write("message.txt", BAD)
     place.succeed("sam-publish", "send", "--raw", file)
     assert place.run("sam-consume", "run", "--drain").code == BAD_DATA
@@ -84,7 +84,7 @@ def test_a_bad_record_is_found_mended_and_loaded(place: Workplace) -> None:
     assert (new["state"], new["edited_from"], new["body"]) == ("replayed", int(number), GOOD)
 
 
-def test_a_replay_may_be_repeated_and_says_what_happened_to_each(place: Workplace) -> None:
+def test_a_repeated_replay_reports_the_outcome_of_each_letter(place: Workplace) -> None:
     for name in ("rain", "snow"):
         park(place, "sky: blue\nEOT\n", message_class=name)
     rain, snow = (str(letter["dead_letter_id"]) for letter in listed(place))
@@ -101,7 +101,7 @@ def test_a_replay_may_be_repeated_and_says_what_happened_to_each(place: Workplac
     assert query(place.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
 
 
-def test_dropped_ones_are_counted_and_never_loaded(place: Workplace) -> None:
+def test_dropped_letters_are_counted_and_never_loaded(place: Workplace) -> None:
     park(place, BAD, BAD.replace("ce01", "ce02"))
     first, second = (str(letter["dead_letter_id"]) for letter in listed(place))
 
@@ -117,7 +117,7 @@ def test_dropped_ones_are_counted_and_never_loaded(place: Workplace) -> None:
     assert [letter["state"] for letter in listed(place, "--all")] == ["dropped", "dropped"]
 
 
-def test_what_a_broken_class_had_parked_is_loaded_by_the_daemon_itself(place: Workplace) -> None:
+def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(place: Workplace) -> None:
     mend = break_class(place)
     place.succeed("sam-publish", "send", stdin=GOOD)
 
@@ -146,7 +146,7 @@ def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(place: Wor
     assert count(place, "open") == 0
 
 
-def test_a_missing_privilege_is_told_as_one(big: Workplace) -> None:
+def test_a_missing_privilege_is_reported(big: Workplace) -> None:
     park(big, BAD)
     file = big.write("history.txt", GOOD)
     execute(big.database, "REVOKE UPDATE (state) ON dead_letter FROM sam_loader")
@@ -167,7 +167,7 @@ def test_a_missing_privilege_is_told_as_one(big: Workplace) -> None:
     assert [letter["state"] for letter in listed(big)] == ["open"]
 
 
-def test_an_editor_gets_the_body_and_what_it_writes_is_the_new_letter(small: Workplace) -> None:
+def test_an_edited_body_becomes_a_new_letter(small: Workplace) -> None:
     park(small, BAD)
     [letter] = listed(small)
     number = str(letter["dead_letter_id"])
@@ -199,7 +199,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     assert left_behind(small) == []
 
 
-def test_what_a_person_wrote_is_kept_when_it_cannot_be_stored(small: Workplace) -> None:
+def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(small: Workplace) -> None:
     park(small, BAD)
     [letter] = listed(small)
     number = str(letter["dead_letter_id"])
@@ -239,7 +239,7 @@ def test_headers_alone_are_edited_without_an_editor(small: Workplace) -> None:
     assert statuses(place) == ["OK"]
 
 
-def test_a_long_list_is_cut_on_demand_and_says_so(small: Workplace) -> None:
+def test_a_limited_list_reports_how_many_letters_there_are(small: Workplace) -> None:
     park(small, *(BAD.replace("ce01", f"ce{at:02}") for at in range(5)))
     numbers = [letter["dead_letter_id"] for letter in listed(small)]
 
@@ -249,7 +249,7 @@ def test_a_long_list_is_cut_on_demand_and_says_so(small: Workplace) -> None:
     assert "the newest 2 of 5" in answer.err
 
 
-def test_what_others_sent_moves_no_cursor(small: Workplace) -> None:
+def test_terminal_escapes_in_a_message_are_shown_escaped(small: Workplace) -> None:
     park(small, BAD.replace("SPLENDID", ESCAPES))
 
     shown = dead_letter(small, "show", "--all").out + dead_letter(small, "list").out
@@ -258,7 +258,7 @@ def test_what_others_sent_moves_no_cursor(small: Workplace) -> None:
     assert r"\x1b[2J" in shown
 
 
-def test_a_body_that_is_not_there_or_an_editor_that_nobody_named_is_told(small: Workplace) -> None:
+def test_a_missing_body_file_and_a_missing_editor_are_reported(small: Workplace) -> None:
     park(small, BAD)
     number = str(listed(small)[0]["dead_letter_id"])
 

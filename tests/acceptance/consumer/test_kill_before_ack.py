@@ -30,7 +30,7 @@ sys.exit(main(sys.argv[1:]))
 """The next it would do is to write that frame to the broker's socket."""
 
 
-def test_what_was_committed_and_not_acked_comes_again_is_counted_and_is_one_row(
+def test_a_batch_committed_but_not_acked_is_redelivered_and_stored_once(
     tmp_path: Path, postgres_url: str, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"

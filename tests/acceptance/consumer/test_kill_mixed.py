@@ -12,7 +12,7 @@ from tests.services.postgres import PostgresServer
 
 
 @pytest.mark.parametrize(("broker", "seed"), [("artemis", 6), ("rabbitmq", 7)], indirect=["broker"])
-def test_whoever_is_killed_nothing_is_lost_and_nothing_stored_twice(
+def test_kills_of_consumer_broker_and_database_lose_and_duplicate_nothing(
     tmp_path: Path, broker: StompServer, postgres: PostgresServer, seed: int
 ) -> None:
     figures = kill_again_and_again(tmp_path, broker, postgres, few_kills(seed))

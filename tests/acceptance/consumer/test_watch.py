@@ -76,7 +76,7 @@ def broken(place: Workplace, how: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_daemon_that_loads_is_running_and_one_that_is_gone_stopped(place: Workplace) -> None:
+def test_status_distinguishes_a_running_daemon_from_a_killed_one(place: Workplace) -> None:
     assert place.run("sam-consume", "status").code == UNAVAILABLE
     with place.running("sam-consume", "run") as daemon:
         publish(place)
@@ -107,9 +107,7 @@ def written_state(place: Workplace) -> dict[str, Any]:
     return document
 
 
-def test_systemd_hears_that_it_is_ready_that_it_turns_and_that_it_stops(
-    place: Workplace, systemd: Systemd
-) -> None:
+def test_systemd_is_notified_of_start_watchdog_and_stop(place: Workplace, systemd: Systemd) -> None:
     with place.running("sam-consume", "run") as daemon:
         wait_until(lambda: pings(systemd) >= 3, SOON_S)
         daemon.send_signal(signal.SIGTERM)
@@ -121,14 +119,14 @@ def test_systemd_hears_that_it_is_ready_that_it_turns_and_that_it_stops(
     assert "stopped: ended at" in place.run("sam-consume", "status").out
 
 
-def test_a_reload_is_no_end(place: Workplace, systemd: Systemd) -> None:
+def test_a_reload_is_not_reported_as_a_stop(place: Workplace, systemd: Systemd) -> None:
     with place.running("sam-consume", "run") as daemon:
-        wait_until(lambda: heard_of(systemd, "READY=1") == 1, SOON_S)
+        wait_until(lambda: notifications_of(systemd, "READY=1") == 1, SOON_S)
         daemon.send_signal(signal.SIGHUP)
-        wait_until(lambda: heard_of(systemd, "READY=1") == 2, SOON_S)
+        wait_until(lambda: notifications_of(systemd, "READY=1") == 2, SOON_S)
 
-        assert heard_of(systemd, "RELOADING=1") == 1
-        assert heard_of(systemd, "STOPPING=1") == 0
+        assert notifications_of(systemd, "RELOADING=1") == 1
+        assert notifications_of(systemd, "STOPPING=1") == 0
         wait_until(lambda: state_of(place) == "running", SOON_S)
 
 
@@ -136,11 +134,11 @@ def pings(systemd: Systemd) -> int:
     return systemd.all_heard().count("WATCHDOG=1")
 
 
-def heard_of(systemd: Systemd, word: str) -> int:
+def notifications_of(systemd: Systemd, word: str) -> int:
     return sum(message.startswith(f"{word}\n") for message in systemd.all_heard())
 
 
-def test_a_main_loop_that_is_stuck_pings_no_watchdog(place: Workplace, systemd: Systemd) -> None:
+def test_a_stuck_main_loop_does_not_ping_the_watchdog(place: Workplace, systemd: Systemd) -> None:
     with broken(place, "hanging"):
         wait_until(lambda: pings(systemd) >= 2, SOON_S)
         publish(place)
@@ -164,7 +162,7 @@ def test_an_exception_in_any_thread_ends_the_daemon(place: Workplace) -> None:
     assert "ended (of a thread beside)" in place.run("sam-consume", "status").out
 
 
-def test_a_log_that_is_full_stops_no_delivery_and_its_lines_are_counted(place: Workplace) -> None:
+def test_a_full_log_does_not_stop_delivery_and_dropped_lines_are_counted(place: Workplace) -> None:
     command = [sys.executable, "-m", "sam_pipeline.consumer", "-v", "run"]
     with open("/dev/full", "wb") as full:
         daemon = subprocess.Popen(
@@ -183,7 +181,7 @@ def test_a_log_that_is_full_stops_no_delivery_and_its_lines_are_counted(place: W
         daemon.wait()
 
 
-def test_a_log_whose_reader_went_away_stops_no_delivery(place: Workplace) -> None:
+def test_a_closed_log_pipe_does_not_stop_delivery(place: Workplace) -> None:
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "sam_pipeline.consumer", "run"]
     daemon = subprocess.Popen(
@@ -202,7 +200,7 @@ def test_a_log_whose_reader_went_away_stops_no_delivery(place: Workplace) -> Non
         daemon.wait()
 
 
-def test_the_metrics_port_reports_the_same(place: Workplace) -> None:
+def test_the_metrics_port_reports_loaded_rows_and_health(place: Workplace) -> None:
     (port,) = free_ports(1)
     settings(place, f"metrics_port = {port}")
     with place.running("sam-consume", "run"):
@@ -275,7 +273,7 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
             postgres.restart()
 
 
-def test_examples_of_the_plugin_s_help_are_commands_that_it_understands(place: Workplace) -> None:
+def test_examples_in_the_help_of_the_plugin_are_valid_commands(place: Workplace) -> None:
     text = place.succeed("check_sam_consumer", "--help").out
     examples = [line.split() for line in text.splitlines() if line.startswith("  check_sam_")]
     assert examples

@@ -197,7 +197,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("source", ["variables", "files"])
-def test_a_bug_shows_where_it_is_and_no_secret(tmp_path: Path, source: str) -> None:
+def test_a_traceback_shows_no_secret(tmp_path: Path, source: str) -> None:
     with ProxyServer() as proxy:
         node = node_with(tmp_path, source, ["stomp://msg.invalid"], proxy, tmp_path)
         done = subprocess.run(
@@ -229,9 +229,7 @@ def test_a_bug_shows_where_it_is_and_no_secret(tmp_path: Path, source: str) -> N
         f'token = "{PASSWORD}"',
     ],
 )
-def test_a_password_that_stands_where_none_may_is_refused_and_not_repeated(
-    tmp_path: Path, line: str
-) -> None:
+def test_a_misplaced_password_is_refused_and_not_repeated(tmp_path: Path, line: str) -> None:
     (tmp_path / "sam.toml").write_text(f"[publisher]\n{line}\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
     node = Node(tmp_path, {**kept, "STATE_DIRECTORY": str(tmp_path / "state")})

@@ -58,7 +58,7 @@ def dead_url() -> str:
     return f"stomp://127.0.0.1:{closed_port()}"
 
 
-def test_a_result_is_published_and_told_in_one_line(sam_publish: Publish) -> None:
+def test_a_result_is_published_and_reported_in_one_line(sam_publish: Publish) -> None:
     with FakeBroker() as broker:
         done = sam_publish(*OK_RESULT, "--broker", broker.url)
 
@@ -70,7 +70,7 @@ def test_a_result_is_published_and_told_in_one_line(sam_publish: Publish) -> Non
     assert b"metricStatus: OK\n" in broker.taken[0].body
 
 
-def test_a_result_carries_what_the_options_say(sam_publish: Publish) -> None:
+def test_a_result_carries_the_values_of_its_options(sam_publish: Publish) -> None:
     options = "--site EXAMPLE --vo ops --summary fine --details - --gathered-at wn1.example.org"
     when = ("--timestamp", "2026-11-20 10:00:00", "--header", "nagios_host=n1")
     with FakeBroker() as broker:
@@ -86,7 +86,7 @@ def test_a_result_carries_what_the_options_say(sam_publish: Publish) -> None:
     assert broker.taken[0].headers["nagios_host"] == "n1"
 
 
-def test_what_no_broker_takes_is_spooled_with_exit_code_0(
+def test_a_message_that_no_broker_accepts_is_spooled_with_exit_code_0(
     sam_publish: Publish, spool: DirectoryQueue
 ) -> None:
     url = dead_url()
@@ -100,7 +100,7 @@ def test_what_no_broker_takes_is_spooled_with_exit_code_0(
     assert spool.count() == 1
 
 
-def test_a_required_broker_that_is_away_is_exit_code_75(
+def test_an_unavailable_required_broker_is_exit_code_75(
     sam_publish: Publish, spool: DirectoryQueue
 ) -> None:
     done = sam_publish(*OK_RESULT, "--broker", dead_url(), "--require-broker")
@@ -157,7 +157,7 @@ def test_send_refuses_a_bad_record_and_publishes_the_others(
     assert broker.taken[0].headers["recordCount"] == "2"
 
 
-def test_send_packs_100_records_a_message_unless_told_otherwise(sam_publish: Publish) -> None:
+def test_send_packs_100_records_per_message_by_default(sam_publish: Publish) -> None:
     records = "".join(write_wlcg(metric_result(hostName=f"h{at}")) for at in range(150))
 
     with FakeBroker() as packed, FakeBroker() as single:
@@ -192,7 +192,7 @@ def test_send_of_a_missing_file_sends_nothing(
     assert spool.count() == 0
 
 
-def test_send_raw_carries_the_bytes_unread(sam_publish: Publish, tmp_path: Path) -> None:
+def test_send_raw_publishes_the_bytes_unchanged(sam_publish: Publish, tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff no record\r\n")
 
     with FakeBroker() as broker:
@@ -221,9 +221,7 @@ def test_a_dry_run_prints_the_frame_that_would_be_sent_and_sends_nothing(
 
 
 @pytest.mark.parametrize("name", ["timestamp", "ack", "JMSXUserID", "messageClass", "a b", "a:b"])
-def test_a_header_that_is_not_ours_to_name_is_a_usage_error(
-    sam_publish: Publish, name: str
-) -> None:
+def test_a_reserved_or_invalid_header_is_a_usage_error(sam_publish: Publish, name: str) -> None:
     done = sam_publish(*OK_RESULT, "--header", f"{name}=1")
 
     assert done.returncode == 64
@@ -238,7 +236,9 @@ def test_a_bad_option_is_a_usage_error(sam_publish: Publish, arguments: tuple[st
     assert sam_publish(*OK_RESULT, *arguments).returncode == 64
 
 
-def test_the_json_document_tells_what_went_where(sam_publish: Publish) -> None:
+def test_the_json_document_lists_messages_refusals_and_unavailable_brokers(
+    sam_publish: Publish,
+) -> None:
     record = write_wlcg(metric_result())
     dead = dead_url()
     with FakeBroker() as broker:
@@ -282,7 +282,9 @@ def test_an_unknown_key_of_the_configuration_is_exit_code_78(
     assert "not -1" in done.stderr
 
 
-def test_spool_status_tells_how_much_waits(sam_publish: Publish, spool: DirectoryQueue) -> None:
+def test_spool_status_reports_number_size_and_age(
+    sam_publish: Publish, spool: DirectoryQueue
+) -> None:
     empty = json.loads(sam_publish("spool", "status", "--json").stdout)
     sam_publish(*OK_RESULT)
     sam_publish(*OK_RESULT)
@@ -297,7 +299,9 @@ def test_spool_status_tells_how_much_waits(sam_publish: Publish, spool: Director
     assert str(spool.path) in text
 
 
-def test_spool_drain_sends_what_waits(sam_publish: Publish, spool: DirectoryQueue) -> None:
+def test_spool_drain_sends_the_spooled_messages(
+    sam_publish: Publish, spool: DirectoryQueue
+) -> None:
     sam_publish(*OK_RESULT)
 
     with FakeBroker() as broker:
@@ -309,7 +313,7 @@ def test_spool_drain_sends_what_waits(sam_publish: Publish, spool: DirectoryQueu
     assert len(broker.taken) == 1
 
 
-def test_spool_drain_without_a_broker_that_answers_is_exit_code_69(
+def test_spool_drain_without_a_reachable_broker_is_exit_code_69(
     sam_publish: Publish, spool: DirectoryQueue
 ) -> None:
     sam_publish(*OK_RESULT)
@@ -346,7 +350,7 @@ def test_run_passes_output_and_exit_code_on_and_publishes_the_result(
 
 
 @pytest.mark.parametrize(("choice", "code"), [("keep", 1), ("unknown", 3)])
-def test_run_with_neither_broker_nor_spool_ends_as_chosen(
+def test_run_without_broker_or_spool_exits_as_configured(
     sam_publish: Publish, choice: str, code: int
 ) -> None:
     done = sam_publish("run", "--no-spool", "--publish-failure", choice, "--", "sh", "-c", "exit 1")
@@ -355,9 +359,7 @@ def test_run_with_neither_broker_nor_spool_ends_as_chosen(
     assert f"the result is lost: {LOST}" in done.stderr
 
 
-def test_run_that_is_terminated_takes_the_plugin_along(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_terminating_run_terminates_the_plugin(tmp_path: Path, environment: dict[str, str]) -> None:
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 60"
     process = subprocess.Popen(
@@ -373,7 +375,7 @@ def test_run_that_is_terminated_takes_the_plugin_along(
     wait_for(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
 
 
-def test_run_that_is_terminated_while_it_publishes_keeps_the_result(
+def test_terminating_run_while_it_publishes_spools_the_result(
     tmp_path: Path, environment: dict[str, str], spool: DirectoryQueue
 ) -> None:
     with FakeBroker(mute=True) as broker:
@@ -393,7 +395,9 @@ def test_run_that_is_terminated_while_it_publishes_keeps_the_result(
 
 
 @pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check"])
-def test_every_command_is_in_the_help_and_has_its_own(sam_publish: Publish, command: str) -> None:
+def test_every_command_is_listed_in_the_help_and_has_its_own(
+    sam_publish: Publish, command: str
+) -> None:
     overall, own = sam_publish("--help"), sam_publish(command, "--help")
 
     assert (overall.returncode, own.returncode) == (0, 0)
@@ -402,7 +406,7 @@ def test_every_command_is_in_the_help_and_has_its_own(sam_publish: Publish, comm
     assert own.stdout.count("--log-format") >= 1
 
 
-def test_common_options_stand_before_and_after_the_command(sam_publish: Publish) -> None:
+def test_common_options_work_before_and_after_the_command(sam_publish: Publish) -> None:
     before = sam_publish("--json", *OK_RESULT)
     after = sam_publish(*OK_RESULT, "--json")
 
@@ -410,7 +414,7 @@ def test_common_options_stand_before_and_after_the_command(sam_publish: Publish)
     assert json.loads(after.stdout)["messages"][0]["outcome"] == "spooled"
 
 
-def test_publishing_to_the_spool_imports_no_more_than_it_needs(
+def test_spooling_a_result_imports_no_slow_module(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     slow = {
@@ -470,7 +474,7 @@ def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker(
     ],
     ids=lambda job: "+".join(job),
 )
-def test_in_a_batch_job_no_default_spool_is_made_where_it_dies_with_the_job(
+def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
     sam_publish: Publish,
     environment: dict[str, str],
     tmp_path: Path,
@@ -494,7 +498,7 @@ def test_in_a_batch_job_no_default_spool_is_made_where_it_dies_with_the_job(
     assert not spool.path.exists()
 
 
-def test_in_a_batch_job_a_broker_is_as_good_as_ever(
+def test_a_batch_job_publishes_to_a_broker(
     sam_publish: Publish, environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment["_CONDOR_SCRATCH_DIR"] = str(tmp_path)
@@ -506,7 +510,7 @@ def test_in_a_batch_job_a_broker_is_as_good_as_ever(
     assert done.stdout.startswith("published ")
 
 
-def test_a_spool_that_is_configured_is_used_even_where_it_dies_with_the_job(
+def test_a_configured_spool_is_used_even_in_the_scratch_directory_of_a_job(
     sam_publish: Publish, environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment["_CONDOR_SCRATCH_DIR"] = str(tmp_path)
@@ -518,7 +522,7 @@ def test_a_spool_that_is_configured_is_used_even_where_it_dies_with_the_job(
     assert DirectoryQueue(tmp_path / "chosen").count() == 1
 
 
-def test_tmpdir_outside_a_job_is_a_directory_like_others(
+def test_tmpdir_outside_a_job_is_an_ordinary_directory(
     sam_publish: Publish, environment: dict[str, str], tmp_path: Path, spool: DirectoryQueue
 ) -> None:
     environment["TMPDIR"] = str(tmp_path)

@@ -90,7 +90,7 @@ def test_there_is_more_than_one_python_to_try() -> None:
 
 
 @each_python
-def test_the_file_says_its_version(node: WorkerNode) -> None:
+def test_the_file_prints_its_version(node: WorkerNode) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert succeeded(node.publish("--version")) == f"sam-publish {project['version']}\n"
@@ -110,7 +110,7 @@ def test_a_result_is_spooled_and_sent_by_the_next_call(node: WorkerNode) -> None
 
 
 @each_python
-def test_records_are_sent_as_a_configuration_says(node: WorkerNode) -> None:
+def test_records_are_sent_as_configured(node: WorkerNode) -> None:
     """The older ones read it with the parser that is in the file."""
     with FakeBroker() as broker:
         (node.directory / "sam.toml").write_text(f'[publisher]\nbrokers = ["{broker.url}"]\n')
@@ -162,7 +162,7 @@ def test_the_same_sources_give_the_same_bytes(pyz: Path, tmp_path: Path) -> None
     assert again.stat().st_size < MAX_BYTES
 
 
-def test_the_file_can_be_run_as_it_is_and_holds_nothing_of_this_machine(pyz: Path) -> None:
+def test_the_file_is_executable_and_contains_no_path_of_this_machine(pyz: Path) -> None:
     with ZipFile(pyz) as archive:
         content = b"".join(map(archive.read, archive.namelist()))
 
@@ -173,7 +173,7 @@ def test_the_file_can_be_run_as_it_is_and_holds_nothing_of_this_machine(pyz: Pat
 
 
 @pytest.mark.parametrize("version", TOO_OLD)
-def test_a_python_that_is_too_old_is_told_so_in_one_line(pyz: Path, version: str) -> None:
+def test_a_python_that_is_too_old_is_refused_in_one_line(pyz: Path, version: str) -> None:
     python = TOO_OLD[version]
 
     done = subprocess.run([str(python), str(pyz), *RESULT], capture_output=True, text=True)

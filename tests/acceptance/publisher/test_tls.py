@@ -41,7 +41,7 @@ def test_the_authorities_may_be_a_hashed_directory(files: TlsFiles) -> None:
 @pytest.mark.parametrize(
     "form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS#8", "traditional"]
 )
-def test_a_key_with_a_passphrase_is_told_and_nobody_is_asked_for_it(
+def test_a_key_with_a_passphrase_is_reported_without_a_prompt(
     files: TlsFiles, spool: DirectoryQueue, form: PrivateFormat
 ) -> None:
     client = files.client()

@@ -49,7 +49,7 @@ def test_a_published_message_arrives_unchanged(
         assert frame.headers[name] == message.headers[name]
 
 
-def test_bytes_that_are_no_text_arrive_unchanged(
+def test_a_binary_body_arrives_unchanged(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     message = Message({"destination": destination, "messageClass": "x"}, bytes(range(256)))
@@ -72,7 +72,7 @@ def test_many_messages_arrive_once(
     assert sorted(ids(frames)) == sorted(message.message_id for message in messages)
 
 
-def test_what_was_confirmed_survives_the_death_of_the_broker(
+def test_confirmed_messages_survive_a_broker_crash(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
@@ -90,7 +90,7 @@ def test_what_was_confirmed_survives_the_death_of_the_broker(
     assert set(ids(frames)) == {message.message_id for message in first + single + many}
 
 
-def test_a_message_the_broker_refuses_is_spooled_and_its_neighbours_arrive(
+def test_a_refused_message_is_spooled_and_the_others_arrive(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 30)
@@ -104,7 +104,7 @@ def test_a_message_the_broker_refuses_is_spooled_and_its_neighbours_arrive(
     assert [spool.read(name).message_id for name in spool.names()] == [refused.message_id]
 
 
-def test_a_login_is_used_and_a_wrong_one_makes_the_broker_unavailable(
+def test_a_wrong_password_makes_the_broker_unavailable_and_the_right_one_works(
     broker: StompServer, spool: DirectoryQueue, destination: str, tmp_path: Path
 ) -> None:
     right, wrong = tmp_path / "right", tmp_path / "wrong"

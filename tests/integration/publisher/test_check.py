@@ -62,7 +62,7 @@ def options(*urls: str, destination: str) -> list[str]:
     return ["--destination", destination, *(part for url in urls for part in ("--broker", url))]
 
 
-def test_each_way_to_a_broker_of_a_topic_is_proven_there_and_back(
+def test_every_broker_of_a_topic_passes_a_round_trip(
     check: Check, activemq5: ActiveMQ5Server, name: str
 ) -> None:
     urls = (activemq5.rest_url, activemq5.url)
@@ -76,7 +76,7 @@ def test_each_way_to_a_broker_of_a_topic_is_proven_there_and_back(
     assert all(0 < broker["seconds"] < 10 for broker in document["brokers"])
 
 
-def test_a_check_takes_no_message_that_waits_in_a_queue(
+def test_a_check_does_not_consume_messages_from_a_queue(
     check: Check, activemq5: ActiveMQ5Server, name: str
 ) -> None:
     given = options(activemq5.rest_url, destination=f"/queue/{name}")
@@ -87,7 +87,7 @@ def test_a_check_takes_no_message_that_waits_in_a_queue(
     assert document["brokers"][0]["proven"].startswith("confirmed; ")
 
 
-def test_the_api_of_rabbitmq_is_proven_where_somebody_listens(
+def test_the_rabbitmq_api_passes_a_round_trip_when_the_topic_has_a_subscriber(
     check: Check, rabbitmq: RabbitMQServer, name: str
 ) -> None:
     with subscribed(rabbitmq, f"/topic/{name}") as frames:
@@ -99,7 +99,7 @@ def test_the_api_of_rabbitmq_is_proven_where_somebody_listens(
     assert first.headers["messageClass"] == "sam-check"
 
 
-def test_a_topic_of_rabbitmq_that_nobody_listens_to_is_found(
+def test_a_rabbitmq_topic_without_a_subscriber_is_a_problem(
     check: Check, rabbitmq: RabbitMQServer, name: str
 ) -> None:
     code, document = check(*options(rabbitmq.api_url, destination=f"/topic/{name}"))
@@ -110,7 +110,7 @@ def test_a_topic_of_rabbitmq_that_nobody_listens_to_is_found(
     assert name in problem
 
 
-def test_a_destination_that_swallows_messages_is_found(
+def test_a_destination_that_drops_messages_is_a_problem(
     check: Check, rabbitmq: RabbitMQServer, name: str
 ) -> None:
     code, document = check(*options(rabbitmq.url, destination=f"/amq/queue/{name}"))
@@ -119,7 +119,7 @@ def test_a_destination_that_swallows_messages_is_found(
     assert document["brokers"][0]["proven"] is None
 
 
-def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
+def test_one_failing_broker_does_not_stop_the_check_of_the_others(
     check: Check, activemq5: ActiveMQ5Server, name: str
 ) -> None:
     dead = f"stomp://127.0.0.1:{closed_port()}"
@@ -132,7 +132,7 @@ def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
     assert problem.endswith(f"{dead}: connection refused")
 
 
-def test_a_wrong_password_is_a_problem_of_the_broker(
+def test_a_wrong_password_is_reported_for_each_broker(
     check: Check, activemq5: ActiveMQ5Server, rabbitmq: RabbitMQServer, name: str
 ) -> None:
     given = options(activemq5.rest_url, rabbitmq.api_url, destination=f"/topic/{name}")

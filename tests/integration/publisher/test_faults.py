@@ -71,7 +71,7 @@ def proven(server: StompServer, destination: str) -> str:
     return round_trip(address, config, message, Deadline.after(10))
 
 
-def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once(
+def test_the_only_reachable_broker_of_three_is_used_and_the_others_are_reported_once(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 3)
@@ -92,7 +92,7 @@ def test_of_three_brokers_the_one_that_lives_is_used_and_the_dead_are_named_once
     assert spool.count() == 0
 
 
-def test_a_mute_way_costs_its_share_and_the_next_broker_is_used(
+def test_a_silent_broker_gets_its_share_of_the_deadline_and_the_next_one_is_used(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     (message,) = messages_for(destination, 1)
@@ -108,7 +108,7 @@ def test_a_mute_way_costs_its_share_and_the_next_broker_is_used(
     assert ids(received(broker, destination, 1)) == [message.message_id]
 
 
-def test_a_broker_that_freezes_in_the_midst_costs_the_deadline_and_each_message_is_spooled_once(
+def test_unconfirmed_messages_are_spooled_once_when_a_broker_freezes(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = [
@@ -131,7 +131,7 @@ def test_a_broker_that_freezes_in_the_midst_costs_the_deadline_and_each_message_
 
 
 @pytest.mark.parametrize("count", [1, 700])
-def test_a_connection_cut_while_a_receipt_is_due_sends_again_with_the_same_ids(
+def test_messages_resent_after_a_reset_keep_their_ids(
     broker: StompServer, spool: DirectoryQueue, destination: str, count: int
 ) -> None:
     messages = messages_for(destination, count)
@@ -147,7 +147,7 @@ def test_a_connection_cut_while_a_receipt_is_due_sends_again_with_the_same_ids(
     assert spool.count() == 0
 
 
-def test_a_connection_cut_in_the_midst_of_a_frame_loses_nothing(
+def test_a_reset_in_the_middle_of_a_frame_loses_nothing(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 700)
@@ -160,7 +160,7 @@ def test_a_connection_cut_in_the_midst_of_a_frame_loses_nothing(
     assert set(arrived) == set(ids_of(messages))
 
 
-def test_a_message_whose_receipt_is_lost_is_sent_again_with_the_same_id(
+def test_a_message_whose_receipt_is_lost_is_resent_with_the_same_id(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     (message,) = messages_for(destination, 1)
@@ -175,7 +175,7 @@ def test_a_message_whose_receipt_is_lost_is_sent_again_with_the_same_id(
 
 
 @pytest.mark.parametrize("fault", [{"drip_s": 1.0}, {"halves": "RECEIPT"}, {"halves": "CONNECTED"}])
-def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
+def test_a_dripping_or_truncated_answer_ends_at_the_deadline(
     broker: StompServer, spool: DirectoryQueue, destination: str, fault: dict[str, object]
 ) -> None:
     (message,) = messages_for(destination, 1)
@@ -190,7 +190,7 @@ def test_answers_that_drip_or_end_in_the_midst_cost_the_deadline(
     assert spooled_ids(spool) == [message.message_id]
 
 
-def test_a_slow_way_is_no_trouble(
+def test_latency_alone_causes_no_failure(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     messages = messages_for(destination, 1200)
@@ -203,11 +203,11 @@ def test_a_slow_way_is_no_trouble(
 
 
 @pytest.mark.parametrize("kind", ["/topic/", "/queue/"])
-def test_a_round_trip_comes_back(broker: StompServer, kind: str) -> None:
+def test_a_round_trip_to_a_topic_or_queue_succeeds(broker: StompServer, kind: str) -> None:
     assert proven(broker, f"{kind}check-{uuid.uuid4().hex}") == "round trip"
 
 
-def test_round_trips_consume_nothing_of_a_queue_however_often(
+def test_repeated_round_trips_consume_nothing_from_a_queue(
     broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     standing = messages_for(destination, 2)
@@ -221,14 +221,14 @@ def test_round_trips_consume_nothing_of_a_queue_however_often(
 
 
 @pytest.mark.parametrize("missing", ["/amq/queue/nosuch", "/exchange/nosuch/key"])
-def test_a_destination_that_rabbitmq_does_not_have_fails_the_round_trip(
+def test_a_round_trip_to_a_missing_rabbitmq_destination_is_rejected(
     rabbitmq: RabbitMQServer, missing: str
 ) -> None:
     with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
         proven(rabbitmq, missing)
 
 
-def test_a_queue_that_the_operator_made_comes_back(
+def test_a_round_trip_to_an_existing_rabbitmq_queue_succeeds(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, destination: str
 ) -> None:
     proven(rabbitmq, destination)  # which makes the queue
@@ -244,7 +244,7 @@ def test_a_queue_that_the_operator_made_comes_back(
     ],
     indirect=["broker"],
 )
-def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
+def test_a_round_trip_without_the_right_to_subscribe_ends_with_the_receipt(
     broker: StompServer, stem: str
 ) -> None:
     proof = proven(broker, f"/topic/{SILENT}x")
@@ -261,7 +261,7 @@ def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us(
     ],
     indirect=["broker"],
 )
-def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
+def test_messages_for_a_forbidden_destination_are_spooled_and_the_others_sent(
     broker: StompServer, stem: str, spool: DirectoryQueue, destination: str
 ) -> None:
     forbidden, allowed = messages_for(f"/topic/{FORBIDDEN}x", 25), messages_for(destination, 25)
@@ -275,7 +275,7 @@ def test_a_destination_that_is_forbidden_keeps_its_messages_and_others_go_on(
     assert all(stem in rejection.reason for rejection in publication.rejections)
 
 
-def test_a_destination_that_rabbitmq_forbids_keeps_its_messages_and_others_go_on(
+def test_messages_for_a_topic_forbidden_by_rabbitmq_are_spooled_and_the_others_sent(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, destination: str, tmp_path: Path
 ) -> None:
     name = f"probe-{uuid.uuid4().hex}"

@@ -15,7 +15,7 @@ from tests.support.builders import metric_message
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_can_neither_use_nor_close_it(tmp_path: Path) -> None:
+def test_a_forked_child_cannot_use_or_close_the_publisher(tmp_path: Path) -> None:
     config = PublisherConfig(spool=tmp_path / "spool")
     with FakeBroker() as broker, Publisher(config._replace(brokers=(broker.url,))) as publisher:
         publisher.add_message(metric_message())
@@ -35,7 +35,7 @@ def test_a_forked_child_can_neither_use_nor_close_it(tmp_path: Path) -> None:
         assert (len(broker.taken), broker.connections) == (2, 1)
 
 
-def test_every_exported_name_is_there_and_importing_the_package_alone_loads_nothing() -> None:
+def test_every_exported_name_exists_and_importing_the_package_loads_no_module() -> None:
     script = (
         "import sys; from sam_pipeline import publisher;"
         "loaded = [n for n in sys.modules if n.startswith('sam_pipeline.publisher.')];"

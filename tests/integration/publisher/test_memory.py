@@ -13,7 +13,7 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 BROKER = parse_broker("stomp://msg.example.org")
 
 
-def test_many_processes_at_once_leave_a_whole_file(tmp_path: Path) -> None:
+def test_concurrent_writers_never_leave_a_partial_file(tmp_path: Path) -> None:
     children = {_writer(tmp_path, BrokerAddress(BROKER, f"192.0.2.{n}")) for n in range(6)}
 
     reads = 0

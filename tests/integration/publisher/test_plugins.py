@@ -66,7 +66,7 @@ ANSWERS = {
 @pytest.mark.parametrize(
     ("name", "arguments", "code"), [pytest.param(*case, id=" ".join(case[:2])) for case in PLUGINS]
 )
-def test_a_plugin_under_run_says_and_ends_as_it_does_alone(
+def test_a_plugin_has_the_same_output_and_exit_code_under_run(
     name: str, arguments: str, code: int, tmp_path: Path
 ) -> None:
     plugin = directory_of(name) / name
@@ -84,7 +84,7 @@ def test_a_plugin_under_run_says_and_ends_as_it_does_alone(
     assert_told(the_record_in(queue), name, code, wrapped.stdout.decode())
 
 
-def test_the_standard_input_of_run_is_the_plugins(tmp_path: Path) -> None:
+def test_a_plugin_reads_the_standard_input_of_run(tmp_path: Path) -> None:
     publish = [SAM_PUBLISH, "run", "--broker", f"spool://{tmp_path}/queue", "--", "cat"]
 
     done = run(publish, tmp_path, stdin=b"\0\xff no text\r\n")

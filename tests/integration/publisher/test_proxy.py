@@ -94,7 +94,7 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
     ],
     ids=["without login", "wrong login"],
 )
-def test_a_proxy_that_does_not_let_us_in_is_named(
+def test_a_proxy_that_refuses_the_login_is_named(
     broker: Server,
     proxy: TinyProxy,
     monkeypatch: pytest.MonkeyPatch,

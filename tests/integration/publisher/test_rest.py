@@ -56,7 +56,7 @@ def noted(destination: str, body: str | None = None) -> Message:
 
 
 @over_http
-def test_a_subscriber_reads_body_and_headers_as_they_were_published(
+def test_a_subscriber_receives_body_and_headers_as_published(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
     message = noted(f"/topic/{name}", "lines\r\n\tß€\U0001f600 a+b&c=d;%41\n\n")
@@ -72,7 +72,7 @@ def test_a_subscriber_reads_body_and_headers_as_they_were_published(
         assert frame.headers[header] == message.headers[header]
 
 
-def test_what_the_servlet_confirmed_outlives_the_broker(
+def test_messages_confirmed_by_the_servlet_survive_a_broker_crash(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     message = noted(f"/queue/{name}")
@@ -87,7 +87,7 @@ def test_what_the_servlet_confirmed_outlives_the_broker(
 
 
 @over_http
-def test_a_queue_is_reached_where_a_subscriber_made_it(
+def test_a_message_reaches_a_queue_that_a_subscriber_created(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
     message = noted(f"/queue/{name}")
@@ -114,7 +114,7 @@ def test_many_messages_arrive_once_over_one_connection(
 
 
 @over_http
-def test_a_wrong_password_is_told_and_the_message_is_spooled(
+def test_a_wrong_password_is_reported_and_the_message_is_spooled(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(broker, spool, password="canary")
@@ -128,7 +128,7 @@ def test_a_wrong_password_is_told_and_the_message_is_spooled(
     assert spool.count() == 1
 
 
-def test_a_frozen_servlet_costs_the_deadline_and_the_message_is_spooled_once(
+def test_a_message_for_a_frozen_servlet_is_spooled_once_at_the_deadline(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     message = metric_message(destination=f"/topic/{name}")
@@ -147,7 +147,7 @@ def test_a_frozen_servlet_costs_the_deadline_and_the_message_is_spooled_once(
     assert [spool.read(each).message_id for each in spool.names()] == [message.message_id]
 
 
-def test_a_form_above_the_limit_is_refused_before_the_servlet_refuses_it(
+def test_a_form_above_the_servlet_limit_is_rejected_without_being_sent(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(activemq5, spool)
@@ -162,7 +162,7 @@ def test_a_form_above_the_limit_is_refused_before_the_servlet_refuses_it(
     assert spool.count() == 1
 
 
-def test_a_servlet_that_is_not_there_makes_the_broker_unavailable(
+def test_a_missing_servlet_makes_the_broker_unavailable(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(activemq5, spool)
@@ -178,7 +178,7 @@ def test_a_servlet_that_is_not_there_makes_the_broker_unavailable(
     assert spool.count() == 1
 
 
-def test_what_rabbitmq_routes_nowhere_is_spooled_and_told(
+def test_messages_that_rabbitmq_cannot_route_are_spooled_with_a_reason(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
 ) -> None:
     messages = [metric_message(destination=f"/{kind}/{name}") for kind in ("topic", "queue")]
@@ -193,7 +193,7 @@ def test_what_rabbitmq_routes_nowhere_is_spooled_and_told(
     assert spool.count() == 2
 
 
-def test_bytes_that_are_no_text_reach_a_subscriber_of_rabbitmq(
+def test_a_binary_body_reaches_a_subscriber_of_rabbitmq(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
 ) -> None:
     message = metric_message(destination=f"/topic/{name}")
@@ -205,7 +205,7 @@ def test_bytes_that_are_no_text_reach_a_subscriber_of_rabbitmq(
         assert next(frames).body == bytes(range(256))
 
 
-def test_an_exchange_that_is_not_there_makes_rabbitmq_unavailable(
+def test_a_missing_exchange_makes_rabbitmq_unavailable(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(rabbitmq, spool)

@@ -64,7 +64,7 @@ def test_a_plugin_without_output_keeps_its_status() -> None:
         ("printf '\\377'", 0, "not UTF-8"),
     ],
 )
-def test_a_result_that_is_not_a_plugins_is_unknown_with_the_reason(
+def test_an_invalid_plugin_result_is_unknown_with_the_reason(
     script: str, exit_code: int, stem: str
 ) -> None:
     outcome, _ = run(script)
@@ -78,7 +78,7 @@ def test_a_result_that_is_not_a_plugins_is_unknown_with_the_reason(
 
 
 @pytest.mark.parametrize(("name", "code"), [("/no/such/plugin", 127), ("/", 126)])
-def test_a_plugin_that_cannot_be_run_ends_as_in_a_shell(name: str, code: int) -> None:
+def test_a_plugin_that_cannot_be_run_has_the_exit_code_of_a_shell(name: str, code: int) -> None:
     outcome = run_plugin([name], 1.0, lambda chunk: None)
 
     record = record_of(outcome, name)
@@ -88,7 +88,7 @@ def test_a_plugin_that_cannot_be_run_ends_as_in_a_shell(name: str, code: int) ->
     assert "cannot be run" in record["summaryData"]
 
 
-def test_huge_output_is_passed_on_whole_and_kept_in_part() -> None:
+def test_huge_output_is_passed_on_in_full_and_recorded_in_part() -> None:
     outcome, passed_on = run(f"head -c {3 * MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' x")
 
     record = record_of(outcome, "check_it")
@@ -115,7 +115,7 @@ def test_a_plugin_that_takes_too_long_is_killed_with_its_children(tmp_path: Path
     wait_for(lambda: not running(child))
 
 
-def test_a_plugin_that_writes_for_ever_ends_at_its_timeout() -> None:
+def test_a_plugin_with_endless_output_ends_at_its_timeout() -> None:
     started = time.monotonic()
 
     outcome = run_plugin(["yes"], 0.5, lambda chunk: None)
@@ -124,7 +124,7 @@ def test_a_plugin_that_writes_for_ever_ends_at_its_timeout() -> None:
     assert "took longer" in outcome.trouble
 
 
-def test_a_child_that_is_left_behind_with_the_output_open_is_not_waited_for() -> None:
+def test_run_does_not_wait_for_an_orphan_that_keeps_the_output_open() -> None:
     started = time.monotonic()
 
     outcome, _ = run("sleep 20 & echo fine")
@@ -133,7 +133,7 @@ def test_a_child_that_is_left_behind_with_the_output_open_is_not_waited_for() ->
     assert (outcome.exit_code, outcome.output) == (0, b"fine\n")
 
 
-def test_a_child_that_is_left_behind_and_writes_for_ever_is_not_listened_to() -> None:
+def test_run_does_not_wait_for_an_orphan_with_endless_output() -> None:
     started = time.monotonic()
 
     outcome, _ = run("(while echo x; do :; done) & echo fine")
@@ -143,7 +143,7 @@ def test_a_child_that_is_left_behind_and_writes_for_ever_is_not_listened_to() ->
     assert b"fine\n" in outcome.output
 
 
-def test_the_last_words_of_a_plugin_that_is_terminated_are_passed_on() -> None:
+def test_the_last_output_of_a_terminated_plugin_is_passed_on() -> None:
     outcome, passed_on = run("trap 'echo sorry; exit 2' TERM; sleep 20 & wait", timeout_s=0.2)
 
     assert (outcome.exit_code, outcome.output, passed_on) == (3, b"sorry\n", b"sorry\n")
@@ -167,7 +167,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_a_signal_that_comes_while_the_plugin_starts_still_ends_it(
+def test_a_signal_during_start_up_terminates_the_plugin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []

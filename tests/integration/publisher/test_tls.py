@@ -74,7 +74,7 @@ def test_many_messages_arrive_once(
     ]
 
 
-def test_a_client_without_a_certificate_is_told_what_is_wanted(
+def test_a_missing_client_certificate_is_reported_with_the_key_to_set(
     tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
     reason = refusal(config)
@@ -82,7 +82,7 @@ def test_a_client_without_a_certificate_is_told_what_is_wanted(
     assert "client certificate (certificate_file): " in reason
 
 
-def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
+def test_a_client_certificate_from_another_authority_is_reported_as_refused(
     tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
     config = known_as(config, tls_broker, tls_broker.files.foreign_client())
@@ -92,7 +92,7 @@ def test_a_client_with_a_certificate_of_another_authority_is_told_that_it_is_ref
     assert f"certificate {config.certificate_file}: " in reason
 
 
-def test_a_broker_of_an_authority_that_is_not_trusted_gets_nothing(
+def test_nothing_is_sent_to_a_broker_with_an_untrusted_certificate(
     tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
     other = tls_broker.files.file("other-ca.pem", tls_broker.files.other.cert_pem.bytes())

@@ -96,7 +96,7 @@ def told(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("call", ["fsync", "linkat", "unlinkat", "mkdir", "write"])
-def test_a_publisher_killed_at_any_call_loses_nothing_that_was_accepted(
+def test_a_publisher_killed_at_any_system_call_loses_no_accepted_message(
     site: Site, call: str
 ) -> None:
     accepted, killed = [], 0
@@ -120,7 +120,7 @@ def test_a_publisher_killed_at_any_call_loses_nothing_that_was_accepted(
 
 
 @pytest.mark.parametrize("call", ["sendto", "linkat", "unlinkat", "recvfrom"])
-def test_a_drain_killed_at_any_call_delivers_every_message_with_its_id(
+def test_a_drain_killed_at_any_system_call_delivers_every_message_with_its_id(
     tmp_path: Path, call: str
 ) -> None:
     killed = 0
@@ -157,7 +157,7 @@ def test_a_drain_killed_at_any_call_delivers_every_message_with_its_id(
         ("write", "EIO", "file server failed"),
     ],
 )
-def test_a_disk_that_is_full_refuses_whole_messages_and_recovers_alone(
+def test_a_failing_disk_refuses_whole_messages_and_recovers_by_itself(
     site: Site, call: str, error: str, stem: str
 ) -> None:
     always = "1..2" if call == "write" else "1+"  # it must still be able to tell
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_refuses_whole_messages_and_recovers_alone(
     conserved(told(later), (), site.queue)
 
 
-def test_a_sync_that_fails_is_never_reported_as_stored(site: Site) -> None:
+def test_a_message_whose_sync_fails_is_never_reported_as_stored(site: Site) -> None:
     accepted = site.fill(1)
 
     refused = site.publish_with("fsync", "error=EIO", "1+")
@@ -189,7 +189,7 @@ def test_a_sync_that_fails_is_never_reported_as_stored(site: Site) -> None:
 
 
 @pytest.mark.parametrize("when", [1, 2, 3])
-def test_what_one_failed_sync_may_have_spoiled_is_written_anew(site: Site, when: int) -> None:
+def test_a_message_is_rewritten_after_one_failed_sync(site: Site, when: int) -> None:
     """Of a new queue, of the file, of its directory."""
     done = site.publish_with("fsync", "error=EIO", when)
 
@@ -199,7 +199,7 @@ def test_what_one_failed_sync_may_have_spoiled_is_written_anew(site: Site, when:
     conserved(told(done), (), site.queue)
 
 
-def test_a_full_disk_tells_the_bytes_it_needs_and_works_again_when_there_is_room(
+def test_a_full_disk_is_reported_with_the_bytes_needed_and_works_again_once_freed(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", "size=64k") as disk:
@@ -220,7 +220,7 @@ def test_a_full_disk_tells_the_bytes_it_needs_and_works_again_when_there_is_room
         conserved([*accepted, *told(later)], (), site.queue)
 
 
-def test_a_disk_without_inodes_refuses_and_works_again_when_there_are_some(tmp_path: Path) -> None:
+def test_a_disk_without_free_inodes_refuses_and_works_again_once_freed(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "nr_inodes=12") as disk:
         site = Site(tmp_path, disk / "spool")
         accepted = site.fill(2)
@@ -258,7 +258,7 @@ def _use_up_the_inodes(disk: Path) -> list[Path]:
     return made
 
 
-def test_a_spool_at_its_limit_refuses_with_the_figures(site: Site) -> None:
+def test_a_spool_at_its_limit_refuses_with_its_counts(site: Site) -> None:
     site.environment["SAM_PUBLISHER_SPOOL_MAX_MESSAGES"] = "1"
     accepted = told(site.publish())
 
@@ -299,7 +299,7 @@ def script(text: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-def test_twenty_publishers_share_a_spool_though_one_is_killed_holding_a_lock(
+def test_twenty_publishers_share_a_spool_with_the_lock_of_a_killed_process(
     site: Site, tmp_path: Path
 ) -> None:
     accepted, names = set(site.fill(1)), []

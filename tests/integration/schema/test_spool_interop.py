@@ -35,7 +35,7 @@ def theirs(ours: DirectoryQueue) -> DQS:
     ["", "plain", "caf\u00e9", LONG, b"", b"plain", b"\xff\x00\xfe", LONG.encode("latin-1")],
 )
 @pytest.mark.parametrize("compression", [None, "zlib"])
-def test_what_they_write_we_read(
+def test_we_read_elements_written_by_the_dqs_library(
     ours: DirectoryQueue, body: str | bytes, compression: str | None
 ) -> None:
     header = {"destination": "/topic/x", "subject": "caf\u00e9"}
@@ -57,7 +57,9 @@ def test_what_they_write_we_read(
     ],
     ids=["metric", "empty", "text", "bytes"],
 )
-def test_what_we_write_they_read(ours: DirectoryQueue, theirs: DQS, message: Message) -> None:
+def test_the_dqs_library_reads_our_elements(
+    ours: DirectoryQueue, theirs: DQS, message: Message
+) -> None:
     name = ours.add(message)
 
     (found,) = theirs
@@ -92,7 +94,7 @@ def test_each_respects_the_locks_of_the_other(ours: DirectoryQueue, theirs: DQS)
     assert theirs.count() == ours.count() == 0
 
 
-def test_each_takes_the_old_lock_of_the_other_for_dead_and_a_young_one_for_alive(
+def test_each_purges_old_locks_of_the_other_and_keeps_recent_ones(
     ours: DirectoryQueue, theirs: DQS
 ) -> None:
     names = [ours.add(metric_message()) for _ in range(4)]
@@ -116,7 +118,7 @@ def test_each_takes_the_old_lock_of_the_other_for_dead_and_a_young_one_for_alive
     assert ours.lock(names[3])
 
 
-def test_a_spool_that_others_feed_is_drained_and_one_that_others_drain_is_fed(
+def test_a_spool_filled_by_the_dqs_library_is_drained_into_a_queue_of_dirq(
     ours: DirectoryQueue, theirs: DQS, tmp_path: Path
 ) -> None:
     target = QueueSimple(str(tmp_path / "target"))

@@ -131,13 +131,13 @@ EDGES: dict[str, Callable[[World], bool]] = {
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_some_worlds_have(edge: str, batches: list[Batch]) -> None:
+def test_some_worlds_have_the_edge_case(edge: str, batches: list[Batch]) -> None:
     found = [world for batch in batches for world in batch.worlds if EDGES[edge](world)]
 
     assert found
 
 
-def test_every_status_is_some_sites(batches: list[Batch]) -> None:
+def test_every_status_occurs_at_some_site(batches: list[Batch]) -> None:
     found = {
         span[2]
         for batch in batches
@@ -150,7 +150,7 @@ def test_every_status_is_some_sites(batches: list[Batch]) -> None:
     assert found >= set(STATUSES) - {"EXCLUDED"}
 
 
-def test_profiles_use_everything_that_a_profile_may_say() -> None:
+def test_profiles_use_every_kind_of_setting() -> None:
     found = [drawn(profiles(), 3, number)[-1] for number in range(24)]
 
     assert {profile.vo for profile in found} == {None, "", "ops"}
@@ -164,7 +164,7 @@ def test_profiles_use_everything_that_a_profile_may_say() -> None:
     assert all({a for a, _, _ in table} == set(AND) == set(OR) for table in operations)
 
 
-def test_two_worlds_of_a_batch_share_no_name(batches: list[Batch]) -> None:
+def test_two_worlds_of_a_batch_share_no_names(batches: list[Batch]) -> None:
     def names(world: World) -> set[str]:
         rows = [*world.endpoints, *world.downtimes, *world.results, *world.exclusions]
         found = {
@@ -178,7 +178,7 @@ def test_two_worlds_of_a_batch_share_no_name(batches: list[Batch]) -> None:
     assert names(named(world, "w1")).isdisjoint(names(named(world, "w2")))
 
 
-def test_a_wrong_world_is_told_with_nothing_but_what_makes_it_wrong(batches: list[Batch]) -> None:
+def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) -> None:
     def wrong(worlds: Sequence[World]) -> list[bool]:
         """A downtime and a critical result are not understood together."""
         return [

@@ -21,7 +21,7 @@ LONGEST_S = 4.0
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_but_the_documented_comes_of_good_inputs_with_something_wrong(name: str) -> None:
+def test_damaged_inputs_cause_only_documented_errors(name: str) -> None:
     figures = fuzz(name, INPUTS, seed=6)
 
     assert figures.inputs == INPUTS
@@ -57,7 +57,7 @@ LONG: dict[str, tuple[bytes, bytes, bytes, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("start", "piece", "end", "headers"), LONG.values(), ids=LONG)
-def test_no_body_takes_the_square_of_its_length(
+def test_no_body_takes_quadratic_time(
     start: bytes, piece: bytes, end: bytes, headers: dict[str, str]
 ) -> None:
     body = start + piece * (LONG_BYTES // len(piece)) + end

@@ -102,7 +102,7 @@ def test_the_day_starts_missing_and_the_last_state_runs_to_midnight() -> None:
     assert figures.reliability == Decimal("66.66667")
 
 
-def test_a_state_is_looked_up_in_the_previous_day_and_not_before() -> None:
+def test_the_state_at_midnight_comes_from_the_previous_day_at_most() -> None:
     just_inside = report(result("OK", START - timedelta(days=1)))
     just_outside = report(result("OK", START - timedelta(days=1, seconds=1)))
 
@@ -116,7 +116,7 @@ def test_a_result_at_midnight_belongs_to_the_new_day() -> None:
     assert site_seconds(day) == {"OK": DAY_S}
 
 
-def test_of_two_results_of_one_moment_the_worse_counts_in_either_order() -> None:
+def test_the_worse_of_two_simultaneous_results_counts_in_either_order() -> None:
     good, bad = result("OK", at(1)), result("UNKNOWN", at(1))
 
     assert site_seconds(report(good, bad)) == site_seconds(report(bad, good))
@@ -147,7 +147,7 @@ def test_endpoints_of_another_vo_are_not_expected() -> None:
     assert set(day.endpoints) == {("ALFA", "CE", "ce01.alfa")}
 
 
-def test_topology_is_that_of_the_days_first_moment() -> None:
+def test_the_topology_of_a_day_is_that_of_its_first_moment() -> None:
     begins_now = Endpoint("A", "h", "CE", START)
     begins_later = Endpoint("B", "h", "CE", START + timedelta(seconds=1))
     ends_now = Endpoint("C", "h", "CE", LONG_AGO, START)
@@ -159,13 +159,13 @@ def test_topology_is_that_of_the_days_first_moment() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"monitored": "N"}, {"production": "N"}])
-def test_what_nobody_monitors_is_not_expected(changes: dict[str, Any]) -> None:
+def test_unmonitored_endpoints_are_not_expected(changes: dict[str, Any]) -> None:
     day = report(endpoints=(replace(ENDPOINT, **changes),))
 
     assert day.endpoints == {}
 
 
-def test_a_downtime_overwrites_every_state_and_spares_reliability() -> None:
+def test_a_downtime_overrides_every_state_and_does_not_affect_reliability() -> None:
     downtime = Downtime("1", at(6), at(12), LONG_AGO, site="ALFA")
 
     day = report(result("CRITICAL", START), result("OK", at(9)), downtimes=(downtime,))
@@ -193,7 +193,7 @@ def test_the_newest_announcement_of_a_downtime_counts() -> None:
     assert site_seconds(report(steady, downtimes=(cancelled, first, shorter))) == {"OK": DAY_S}
 
 
-def test_a_downtime_names_a_site_a_host_or_a_flavour() -> None:
+def test_a_downtime_covers_a_site_a_host_or_a_flavour() -> None:
     other = Endpoint("ALFA", "ce02.alfa", "CE", LONG_AGO)
     downtime = Downtime("1", at(0), at(1), LONG_AGO, host="ce02.alfa")
 
@@ -242,7 +242,7 @@ def test_flavours_of_one_function_stand_in_for_each_other() -> None:
     assert set(day.functions) == {("ALFA", "compute")}
 
 
-def test_a_result_is_believed_as_long_as_it_is_valid_and_no_second_longer() -> None:
+def test_a_result_counts_until_its_validity_ends_and_not_a_second_longer() -> None:
     profile = replace(PROFILE, validity_s=3600)
     last = [(4, 5, "OK"), (5, 24, "MISSING")]
 
@@ -251,7 +251,7 @@ def test_a_result_is_believed_as_long_as_it_is_valid_and_no_second_longer() -> N
     assert spans(day) == [(0, 1, "MISSING"), (1, 3, "OK"), (3, 4, "MISSING"), *last]
 
 
-def test_validity_runs_on_over_midnight_and_may_end_with_it() -> None:
+def test_validity_continues_past_midnight_and_may_end_at_midnight() -> None:
     late = result("OK", START - timedelta(hours=1))
 
     runs_on = report(late, profile=replace(PROFILE, validity_s=3601))
@@ -261,7 +261,7 @@ def test_validity_runs_on_over_midnight_and_may_end_with_it() -> None:
     assert site_seconds(ends) == {"MISSING": DAY_S}
 
 
-def test_the_validity_of_a_metric_beats_that_of_the_profile() -> None:
+def test_the_validity_of_a_metric_overrides_that_of_the_profile() -> None:
     longer = replace(PROFILE, validity_s=1, validity_of={"ping": 7200})
     off = replace(PROFILE, validity_s=1, validity_of={"ping": None})
     other = replace(PROFILE, validity_s=None, validity_of={"put": 1})
@@ -271,7 +271,7 @@ def test_the_validity_of_a_metric_beats_that_of_the_profile() -> None:
     assert site_seconds(report(result("OK", START), profile=other)) == {"OK": DAY_S}
 
 
-def test_an_expired_result_is_not_followed_by_an_older_one() -> None:
+def test_an_expired_result_is_not_replaced_by_an_older_one() -> None:
     """Rule 3 asks the newest result only, whatever an older one would still be worth."""
     profile = replace(PROFILE, validity_s=3600)
     older, newer = result("OK", at(0, 30)), result("CRITICAL", at(0, 40))
@@ -349,7 +349,7 @@ def test_a_threshold_replaces_the_status_where_it_triggers(
         ),
     ],
 )
-def test_of_several_thresholds_the_most_specific_speaks(
+def test_the_most_specific_of_several_thresholds_applies(
     rules: list[Threshold], judgement: str
 ) -> None:
     one = result("OK", START, performance_data="time=70")
@@ -357,7 +357,7 @@ def test_of_several_thresholds_the_most_specific_speaks(
     assert judged(one, replace(PROFILE, thresholds=tuple(rules))) == judgement
 
 
-def test_thresholds_come_before_the_worse_of_a_moment() -> None:
+def test_thresholds_apply_before_the_worse_of_simultaneous_results_is_chosen() -> None:
     bad = result("CRITICAL", START, gathered_at="wn1", performance_data="time=31")
     good = result("OK", START, gathered_at="wn2", performance_data="time=1")
 
@@ -366,7 +366,7 @@ def test_thresholds_come_before_the_worse_of_a_moment() -> None:
     assert site_seconds(day) == {"WARNING": DAY_S}
 
 
-def test_of_two_copies_of_one_result_the_worse_is_judged_whole() -> None:
+def test_the_worse_of_two_copies_of_a_result_is_judged_as_a_whole() -> None:
     bad = result("CRITICAL", START, performance_data="time=31")
     slow = result("OK", START, performance_data="time=99")
 
@@ -375,7 +375,7 @@ def test_of_two_copies_of_one_result_the_worse_is_judged_whole() -> None:
         assert site_seconds(day) == {"WARNING": DAY_S}
 
 
-def test_an_excluded_monitoring_host_measured_nothing_in_the_window_both_ends_included() -> None:
+def test_results_of_an_excluded_monitoring_host_are_ignored_including_both_ends() -> None:
     exclusion = Exclusion("monitoring-host", at(6), at(12), monitoring_host="bad.mon")
     results = [result("CRITICAL", at(hour), monitoring_host="bad.mon") for hour in (6, 12)]
     trusted = [result("OK", START), result("WARNING", at(9), monitoring_host="good.mon")]
@@ -386,7 +386,7 @@ def test_an_excluded_monitoring_host_measured_nothing_in_the_window_both_ends_in
     assert spans(day)[:2] == [(0, 9, "OK"), (9, 12 + 1 / 3600, "WARNING")]
 
 
-def test_an_excluded_monitoring_host_measured_nothing_on_the_day_before_either() -> None:
+def test_results_of_an_excluded_monitoring_host_are_ignored_on_the_previous_day_too() -> None:
     """Then an older result of another host is the newest (ARGO, older versions: MISSING)."""
     start = START - timedelta(hours=5)
     exclusion = Exclusion("monitoring-host", start, at(12), monitoring_host="bad.mon")
@@ -418,7 +418,7 @@ def test_an_excluded_metric_is_skipped_by_the_fold() -> None:
     )
 
 
-def test_where_all_is_excluded_nothing_is_known() -> None:
+def test_a_fully_excluded_period_has_no_known_time() -> None:
     """ARGO counts it as down: 50 and 50 where this is 100 and 100."""
     exclusion = Exclusion("metric", START, at(12), metric="ping")
 
@@ -472,7 +472,7 @@ def test_an_excluded_group_is_unknown_while_its_services_keep_their_states() -> 
 DISAGREE = tuple((a, b, a if a == b else "UNKNOWN") for a in AND for b in AND if a <= b)
 
 
-def test_an_own_operation_may_answer_what_no_child_says() -> None:
+def test_a_custom_operation_may_return_a_status_that_no_child_has() -> None:
     assert folded(DISAGREE, "OK", "CRITICAL") == "UNKNOWN"
     assert folded(DISAGREE, "CRITICAL", "OK", "CRITICAL") == "UNKNOWN"
     assert folded(DISAGREE, "CRITICAL", "CRITICAL") == "CRITICAL"
@@ -480,7 +480,7 @@ def test_an_own_operation_may_answer_what_no_child_says() -> None:
     assert folded(DISAGREE, "EXCLUDED", "EXCLUDED") == "EXCLUDED"
 
 
-def test_an_own_operation_serves_any_fold() -> None:
+def test_a_custom_operation_works_in_every_fold() -> None:
     other = Endpoint("ALFA", "ce02.alfa", "CE", LONG_AGO)
     profile = replace(
         PROFILE,
@@ -520,7 +520,7 @@ def test_a_flavour_may_take_part_in_several_functions_or_in_none() -> None:
     assert site_seconds(day) == {"WARNING": DAY_S}
 
 
-def test_a_site_whose_flavours_serve_no_function_is_not_there() -> None:
+def test_a_site_whose_flavours_serve_no_function_is_not_reported() -> None:
     profile = replace(PROFILE, functions={"storage": Function(("SRM",))})
 
     day = report(result("OK", START), profile=profile)
@@ -537,7 +537,7 @@ def test_only_results_of_the_profiles_fqan_count() -> None:
     assert site_seconds(day) == {"OK": DAY_S}
 
 
-def test_a_profile_for_results_without_a_vo_leaves_out_those_of_one() -> None:
+def test_a_profile_for_results_without_a_vo_ignores_results_with_one() -> None:
     of_a_vo = Endpoint("BETA", "ce01.beta", "CE", LONG_AGO, vo="ops")
 
     day = report(
@@ -551,13 +551,13 @@ def test_a_profile_for_results_without_a_vo_leaves_out_those_of_one() -> None:
     assert set(day.sites) == {("ALFA",)}
 
 
-def test_a_profile_that_names_no_vo_expects_the_endpoints_of_all() -> None:
+def test_a_profile_without_a_vo_expects_the_endpoints_of_all_vos() -> None:
     of_a_vo = Endpoint("BETA", "ce01.beta", "CE", LONG_AGO, vo="ops")
 
     assert set(report(endpoints=(ENDPOINT, of_a_vo)).sites) == {("ALFA",), ("BETA",)}
 
 
-def test_an_endpoint_of_two_sites_counts_in_both_and_a_downtime_of_one_in_one() -> None:
+def test_an_endpoint_of_two_sites_counts_in_both_and_a_downtime_only_at_its_own_site() -> None:
     twin = replace(ENDPOINT, site="BETA")
     downtime = Downtime("1", at(0), at(24), LONG_AGO, site="BETA")
 
@@ -577,7 +577,7 @@ def test_trends_count_the_changes_of_the_merged_segments() -> None:
     assert trend(steady.timelines("sites")["ALFA",]) == Trend(0, None, None)
 
 
-def test_a_change_at_midnight_is_none() -> None:
+def test_a_change_at_midnight_is_not_counted() -> None:
     before, midnight_one = result("OK", START - timedelta(hours=1)), result("CRITICAL", START)
 
     [site] = report(before, midnight_one).timelines("sites").values()
@@ -585,7 +585,7 @@ def test_a_change_at_midnight_is_none() -> None:
     assert trend(site).changes == 0
 
 
-def test_defects_of_the_original_are_not_ours() -> None:
+def test_known_defects_of_argo_are_not_reproduced() -> None:
     """The exact figures of cases where ARGO's engines are known to be wrong."""
     first, second = (
         Downtime(name, at(start), at(end), LONG_AGO, site="ALFA")
@@ -626,7 +626,7 @@ def test_unknown_and_downtime_all_day_leave_no_reliability() -> None:
     ("state", "availability", "reliability"),
     [("CRITICAL", "50", "100"), ("OK", "50", "100")],
 )
-def test_what_happens_in_a_downtime_costs_availability_alone(
+def test_failures_during_a_downtime_affect_availability_only(
     state: str, availability: str, reliability: str
 ) -> None:
     downtime = Downtime("1", at(12), at(24), LONG_AGO, site="ALFA")
@@ -695,7 +695,7 @@ def test_an_open_day_ends_at_the_time_of_the_run() -> None:
     assert day.timelines("sites")[("ALFA",)][-1].end == at(3)
 
 
-def test_segments_touch_and_no_neighbours_are_equal() -> None:
+def test_adjacent_segments_touch_and_differ() -> None:
     results = [result("OK", at(1)), result("OK", at(2)), result("CRITICAL", at(3))]
 
     assert report(*results).timelines("sites")[("ALFA",)] == (

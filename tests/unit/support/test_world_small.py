@@ -91,7 +91,7 @@ def test_two_downtimes_are_announced_and_one_of_them_twice(world: World) -> None
     assert sorted(announcements.values()) == [1, 2]
 
 
-def test_batches_hold_everything_once_and_have_names_of_their_own(world: World) -> None:
+def test_batches_hold_every_record_once_and_have_unique_names(world: World) -> None:
     batches = [*topology_batches(world), *result_batches(world.results, "results")]
 
     records = sum(len(batch.records) for batch in batches if batch.message_class == "metricOutput")

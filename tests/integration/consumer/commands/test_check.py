@@ -23,7 +23,7 @@ def name() -> str:
     return f"grid.probe.{uuid.uuid4().hex}"
 
 
-def test_each_topic_of_each_broker_is_proven_beside_the_running_consumer(
+def test_every_topic_passes_a_round_trip_beside_a_running_consumer(
     tmp_path: Path, broker: StompServer, name: str
 ) -> None:
     """Its subscription stays as it is; it counts what the check sent, and loads nothing of it."""
@@ -48,7 +48,7 @@ def test_each_topic_of_each_broker_is_proven_beside_the_running_consumer(
     assert len(row_keys(site)) == 5
 
 
-def test_a_check_takes_no_message_that_waits_in_a_queue(
+def test_a_check_does_not_consume_messages_from_a_queue(
     tmp_path: Path, broker: StompServer, name: str
 ) -> None:
     standing = numbered("standing", range(3))
@@ -68,7 +68,7 @@ def test_a_check_takes_no_message_that_waits_in_a_queue(
         ("/exchange/nosuch/key", "NOT_FOUND - no exchange 'nosuch'"),
     ],
 )
-def test_a_destination_that_rabbitmq_does_not_have_is_a_problem(
+def test_a_missing_rabbitmq_destination_is_a_problem(
     tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, stem: str
 ) -> None:
     site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
@@ -81,7 +81,7 @@ def test_a_destination_that_rabbitmq_does_not_have_is_a_problem(
     assert stem in problem
 
 
-def test_every_problem_of_brokers_classes_and_files_is_told_at_once(
+def test_every_problem_of_brokers_classes_and_files_is_reported_at_once(
     tmp_path: Path, activemq: ActiveMQServer, name: str
 ) -> None:
     dead, key = f"stomp://127.0.0.1:{closed_port()}", own_key(tmp_path)
@@ -106,7 +106,9 @@ def own_key(directory: Path) -> Path:
     return files.key_file(files.client())
 
 
-def test_a_broker_that_confirms_and_delivers_nothing_is_found(tmp_path: Path, name: str) -> None:
+def test_a_broker_that_confirms_but_does_not_deliver_is_a_problem(
+    tmp_path: Path, name: str
+) -> None:
     with FakeBroker(server="ActiveMQ/6", loses=True) as broker:
         site = site_of(tmp_path, [broker.url], Wanted(f"/topic/{name}"))
 

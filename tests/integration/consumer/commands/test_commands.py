@@ -78,7 +78,7 @@ def test_a_dead_letter_is_shown_with_its_bytes_and_headers(
     assert shown["record_number"] == 2
 
 
-def test_a_replayed_dead_letter_that_fails_again_stays(
+def test_a_dead_letter_whose_replay_fails_stays_open(
     with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = sam_consume(with_dead_letters, "dead-letter", "replay", "--all", "--json")
@@ -88,7 +88,7 @@ def test_a_replayed_dead_letter_that_fails_again_stays(
     assert [outcome["state"] for outcome in outcomes] == ["open", "open"]
 
 
-def test_a_replayed_dead_letter_of_a_class_that_came_later_is_loaded(
+def test_a_replay_loads_a_dead_letter_once_its_class_exists(
     with_dead_letters: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_dead_letters.execute("CREATE TABLE drill (host text)")
@@ -124,7 +124,7 @@ def test_a_replayed_dead_letter_of_a_class_that_came_later_is_loaded(
         ("edit 4711 --body -", "no dead letter 4711"),
     ],
 )
-def test_an_unclear_selection_is_refused(
+def test_an_invalid_selection_is_refused(
     site: Site, typed: str, stem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -136,7 +136,7 @@ def test_an_unclear_selection_is_refused(
     assert stem in capsys.readouterr().err
 
 
-def test_check_is_content_with_a_good_configuration(
+def test_check_accepts_a_valid_configuration(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sam_consume(site, "check") == 0

@@ -36,7 +36,7 @@ def poison() -> Message:
     return new_message("metricOutput", "KILLER", record_count=1)
 
 
-def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_flow(
+def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_rows(
     site: Site, tmp_path: Path
 ) -> None:
     messages = results(100)
@@ -72,7 +72,7 @@ def test_sighup_reads_the_configuration_again(site: Site, tmp_path: Path) -> Non
     assert "stopped: 7 messages" in log.read_text()
 
 
-def test_a_configuration_that_is_no_good_is_told_and_not_taken(site: Site, tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_reported_and_not_applied(site: Site, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with site.daemon(log=log) as process:
         eventually(lambda: "starting with" in log.read_text())
@@ -87,7 +87,7 @@ def test_a_configuration_that_is_no_good_is_told_and_not_taken(site: Site, tmp_p
     assert "unknown key nonsense" in log.read_text()
 
 
-def test_a_second_process_of_one_name_is_refused_with_words(site: Site, tmp_path: Path) -> None:
+def test_a_second_process_with_the_same_name_is_refused(site: Site, tmp_path: Path) -> None:
     with site.daemon(log=tmp_path / "log") as process:
         eventually(lambda: "starting with" in (tmp_path / "log").read_text())
         second = site.run("run", "--drain")

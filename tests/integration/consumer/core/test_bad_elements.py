@@ -95,7 +95,7 @@ def fill(path: Path, contents: list[bytes]) -> None:
         queue.store(content)
 
 
-def test_a_file_that_holds_no_message_is_put_aside_and_the_next_one_is_loaded(
+def test_a_file_without_a_valid_message_is_moved_aside_and_the_next_one_is_loaded(
     tmp_path: Path, database: str
 ) -> None:
     spool = tmp_path / "spool"
@@ -118,7 +118,7 @@ def test_a_file_that_holds_no_message_is_put_aside_and_the_next_one_is_loaded(
     assert DirectoryQueue(spool).count() == 0
 
 
-def test_an_odd_element_is_a_row_or_a_dead_letter_with_its_reason(
+def test_an_unusual_element_is_a_row_or_a_dead_letter_with_its_reason(
     tmp_path: Path, database: str
 ) -> None:
     spool = tmp_path / "spool"
@@ -139,9 +139,7 @@ def test_an_odd_element_is_a_row_or_a_dead_letter_with_its_reason(
     assert outcome == expected, drained.log
 
 
-def test_a_message_that_was_packed_to_a_thousandth_is_too_large(
-    tmp_path: Path, database: str
-) -> None:
+def test_a_message_compressed_a_thousandfold_is_too_large(tmp_path: Path, database: str) -> None:
     spool = tmp_path / "spool"
     fill(spool, [packed(100 * MIB), *map(serialise, numbered("after", [0]))])
     site = site_of(tmp_path, [f"spool://{spool}"], Wanted("/topic/none"), database=database)

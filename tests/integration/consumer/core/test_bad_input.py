@@ -66,19 +66,21 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("given", BAD, ids=lambda given: given.name)
-def test_it_is_a_dead_letter_with_its_reason_and_no_row(outcome: Outcome, given: Input) -> None:
+def test_a_bad_input_is_a_dead_letter_with_its_reason_and_not_a_row(
+    outcome: Outcome, given: Input
+) -> None:
     assert outcome.reasons.get(given.message_id) == [given.reason]
     assert given.message_id not in outcome.row_ids
 
 
 @pytest.mark.parametrize("given", GOOD, ids=lambda given: given.name)
-def test_what_only_looks_bad_is_a_row(outcome: Outcome, given: Input) -> None:
+def test_a_valid_input_that_looks_bad_is_a_row(outcome: Outcome, given: Input) -> None:
     assert given.message_id not in outcome.reasons
     assert given.message_id in outcome.row_ids
 
 
 @pytest.mark.parametrize("number", range(len(INPUTS)), ids=[each.name for each in INPUTS])
-def test_the_message_after_it_is_loaded(outcome: Outcome, number: int) -> None:
+def test_the_next_message_is_loaded(outcome: Outcome, number: int) -> None:
     assert f"{NEXT}-{number}" in outcome.keys
 
 

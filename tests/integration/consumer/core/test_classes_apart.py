@@ -43,10 +43,10 @@ def waiting_rows(site: Site) -> int:
     return int(site.scalar("SELECT count(*) FROM waiting"))
 
 
-def test_of_a_thousand_rows_one_that_breaks_a_constraint_is_a_dead_letter_and_the_others_rows(
+def test_the_only_row_of_a_thousand_that_violates_a_constraint_is_a_dead_letter(
     spool: SpoolSite,
 ) -> None:
-    load_a_thousand_with_one_that_is_negative(spool)
+    load_a_thousand_rows_of_which_one_is_negative(spool)
 
     assert waiting_rows(spool.site) == ROWS - 1
     error = str(spool.site.scalar("SELECT error FROM dead_letter"))
@@ -55,7 +55,7 @@ def test_of_a_thousand_rows_one_that_breaks_a_constraint_is_a_dead_letter_and_th
 
 
 @pytest.mark.parametrize("spool", ["postgresql"], indirect=True)
-def test_a_row_that_breaks_a_constraint_only_at_the_commit_is_found_all_the_same(
+def test_a_row_that_violates_a_deferred_constraint_is_a_dead_letter(
     spool: SpoolSite,
 ) -> None:
     spool.site.execute("""
@@ -71,14 +71,14 @@ def test_a_row_that_breaks_a_constraint_only_at_the_commit_is_found_all_the_same
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION not_negative();
     """)
 
-    load_a_thousand_with_one_that_is_negative(spool)
+    load_a_thousand_rows_of_which_one_is_negative(spool)
 
     assert waiting_rows(spool.site) == ROWS - 1
     error = spool.site.scalar("SELECT error FROM dead_letter")
     assert str(error).startswith("waiting: 23514: minutes is -1")
 
 
-def load_a_thousand_with_one_that_is_negative(spool: SpoolSite) -> None:
+def load_a_thousand_rows_of_which_one_is_negative(spool: SpoolSite) -> None:
     numbers = [number if number != BAD_ONE else -1 for number in range(ROWS)]
     spool.fill([waiting(numbers[at : at + A_MESSAGE]) for at in range(0, ROWS, A_MESSAGE)])
     with spool.daemon():
@@ -100,9 +100,7 @@ DAMAGES = {
 @pytest.mark.parametrize(
     ("spool", "statement"), DAMAGES.values(), ids=DAMAGES.keys(), indirect=["spool"]
 )
-def test_a_class_that_breaks_while_the_daemon_runs_is_parked_alone(
-    spool: SpoolSite, statement: str
-) -> None:
+def test_only_the_messages_of_a_broken_class_are_parked(spool: SpoolSite, statement: str) -> None:
     with spool.daemon():
         spool.fill([waiting(range(10)), site_group("before")])
         spool.wait_until_loaded(rows=0)
@@ -140,7 +138,7 @@ BROKEN = {
     ids=BROKEN.keys(),
     indirect=["spool"],
 )
-def test_a_check_refuses_a_database_that_cannot_take_what_comes(
+def test_check_reports_a_database_that_cannot_store_messages(
     spool: SpoolSite, statement: str, stem: str
 ) -> None:
     spool.site.execute(statement.format(database=parse_url(spool.site.database).database))

@@ -70,9 +70,7 @@ def nstream_enqueue(spool: Path, result: Mapping[str, Any], destination: str | N
     DQS(path=str(spool)).add_message(message)
 
 
-def test_results_that_nstream_left_in_its_spool_are_loaded(
-    tmp_path: Path, places: list[Place]
-) -> None:
+def test_results_in_an_nstream_spool_are_loaded(tmp_path: Path, places: list[Place]) -> None:
     place = Place(tmp_path, 'format = "nstream"\nrename = { experiment = "voName" }')
     places.append(place)
     nstream_enqueue(place.spool, nstream_result(experiment="atlas"), None)
@@ -118,9 +116,7 @@ def test_an_nstream_result_without_flavour_is_a_dead_letter_that_can_be_replayed
     assert [one["reason"] for one in json.loads(replayed.stdout)] == ["missing-key"]
 
 
-def test_a_class_of_a_sites_own_takes_keys_of_other_names(
-    tmp_path: Path, places: list[Place]
-) -> None:
+def test_keys_are_renamed_for_a_custom_class(tmp_path: Path, places: list[Place]) -> None:
     place = Place(
         tmp_path, 'class = "diskUsage"\nrename = { node = "machine", "used %" = "percent" }'
     )
@@ -137,7 +133,7 @@ def test_a_class_of_a_sites_own_takes_keys_of_other_names(
     assert rows == [("a.example.org", "91"), ("b.example.org", "7")]
 
 
-def test_what_is_above_a_limit_is_kept_whole_and_loaded_when_the_limit_is_raised(
+def test_a_message_above_a_limit_is_stored_whole_and_loaded_once_the_limit_is_raised(
     tmp_path: Path, places: list[Place]
 ) -> None:
     limits = "max_message_bytes = 20000\nmax_records = 3\nmax_age_days = 365\nmax_future_s = 60"
@@ -162,7 +158,7 @@ def test_what_is_above_a_limit_is_kept_whole_and_loaded_when_the_limit_is_raised
     assert place.site.rows() == 6
 
 
-def test_check_tells_what_is_wrong_with_foreign_names(tmp_path: Path, places: list[Place]) -> None:
+def test_check_reports_invalid_formats_and_renames(tmp_path: Path, places: list[Place]) -> None:
     place = Place(tmp_path, 'format = "etf"\nrename = { a = "b", c = "B" }')
     places.append(place)
 

@@ -10,7 +10,7 @@ from sam_pipeline.consumer.monitoring.state_file import is_alive, process_start
 from tests.support.consumer.snapshot import snapshot
 
 
-def test_a_process_that_is_gone_or_waits_to_be_buried_is_dead() -> None:
+def test_a_zombie_and_a_reaped_process_are_not_alive() -> None:
     child = subprocess.Popen(["sleep", "60"])
     start = process_start(child.pid)
     said = snapshot(pid=child.pid, process_start=start)

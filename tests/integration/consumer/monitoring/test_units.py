@@ -17,7 +17,7 @@ UNITS = ("sam-consume.service", "sam-consume@.service")
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_tells_systemd_what_the_daemon_does(name: str) -> None:
+def test_a_unit_declares_how_the_daemon_is_run(name: str) -> None:
     unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#")
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / name)
@@ -34,7 +34,7 @@ def test_a_unit_tells_systemd_what_the_daemon_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_is_one_for_systemd(name: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         missing("systemd-analyze", "apt-get install systemd")
     text = (DEPLOY / name).read_text().replace("/opt/sam/bin/sam-consume", sys.executable)

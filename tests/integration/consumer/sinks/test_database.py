@@ -14,7 +14,7 @@ def spool_site(directory: Path, database: str) -> tuple[Site, Path]:
     return make_site(directory, database, [f"spool://{spool}"]), spool
 
 
-def test_a_database_that_was_killed_is_waited_for(
+def test_the_daemon_waits_for_a_killed_database(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
     site, spool = spool_site(tmp_path, mortal_url)
@@ -31,7 +31,7 @@ def test_a_database_that_was_killed_is_waited_for(
         assert process.poll() is None
 
 
-def test_a_database_that_is_away_at_the_start_is_waited_for(
+def test_the_daemon_waits_for_a_database_that_is_down_at_start_up(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
     site, spool = spool_site(tmp_path, mortal_url)
@@ -48,7 +48,7 @@ def test_a_database_that_is_away_at_the_start_is_waited_for(
         mortal_postgres.restart()
 
 
-def test_a_drain_gives_up_a_database_that_stays_away_and_loses_nothing(
+def test_a_drain_gives_up_on_an_unavailable_database_and_loses_nothing(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
     site, spool = spool_site(tmp_path, mortal_url)

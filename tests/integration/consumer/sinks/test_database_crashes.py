@@ -91,7 +91,7 @@ def ids(site: Site, query: str) -> Counter[str]:
     return counts
 
 
-def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(
+def test_messages_stay_at_the_broker_until_a_stopped_server_is_back(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str, activemq: ActiveMQServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
@@ -112,7 +112,7 @@ def test_a_stopped_server_leaves_the_messages_at_the_broker_until_it_is_back(
     assert site.rows() == 50
 
 
-def test_a_database_that_comes_back_with_another_schema_ends_the_daemon(
+def test_a_database_that_returns_with_another_schema_ends_the_daemon(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str
 ) -> None:
     spool = spool_site(tmp_path, mortal_url)
@@ -129,7 +129,7 @@ def test_a_database_that_comes_back_with_another_schema_ends_the_daemon(
     assert "schema version 9999 is newer" in daemon.said
 
 
-def test_a_server_killed_ten_times_under_load_loses_nothing_and_doubles_nothing(
+def test_ten_server_kills_under_load_lose_and_duplicate_nothing(
     tmp_path: Path, mortal_postgres: PostgresServer, mortal_url: str, activemq: ActiveMQServer
 ) -> None:
     moments = random.Random(SEED)
@@ -154,7 +154,7 @@ def test_a_server_killed_ten_times_under_load_loses_nothing_and_doubles_nothing(
     assert left_at_the_broker == 0
 
 
-def test_a_full_disk_under_the_database_is_waited_for_until_there_is_room(
+def test_the_daemon_waits_while_the_database_disk_is_full(
     tmp_path: Path, mortal_postgres: PostgresServer
 ) -> None:
     name = f"small_{uuid.uuid4().hex[:8]}"

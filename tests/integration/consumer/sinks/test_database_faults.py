@@ -49,7 +49,7 @@ PHASES = {
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_backend_terminated_in_any_phase_costs_no_message_and_doubles_none(
+def test_a_backend_terminated_in_any_phase_loses_and_duplicates_nothing(
     spool: SpoolSite, postgres: PostgresServer, phase: str
 ) -> None:
     ended: list[int] = []
@@ -65,7 +65,7 @@ def test_a_backend_terminated_in_any_phase_costs_no_message_and_doubles_none(
     assert ended == [1]
 
 
-def test_a_backend_terminated_during_the_load_costs_no_message_and_doubles_none(
+def test_a_backend_terminated_during_the_load_loses_and_duplicates_nothing(
     spool: SpoolSite,
 ) -> None:
     point(spool.site, LOCK_TIMEOUT, "60s")
@@ -79,7 +79,7 @@ def test_a_backend_terminated_during_the_load_costs_no_message_and_doubles_none(
         spool.wait_until_loaded(rows=20, dead_letters=1)
 
 
-def test_a_commit_whose_answer_is_lost_is_made_once(
+def test_a_commit_whose_confirmation_is_lost_is_applied_once(
     spool: SpoolSite, postgres: PostgresServer
 ) -> None:
     with StatementProxy(postgres.port, PHASES["at the commit"], eats_answer=True) as proxy:
@@ -95,7 +95,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
     assert committed == (20, 1)
 
 
-def test_a_server_that_is_read_only_after_a_failover_is_waited_for_and_left(
+def test_the_daemon_waits_and_reconnects_while_a_server_is_read_only_after_a_failover(
     spool: SpoolSite, postgres: PostgresServer
 ) -> None:
     database = parse_url(spool.site.database).database
@@ -112,7 +112,7 @@ def test_a_server_that_is_read_only_after_a_failover_is_waited_for_and_left(
         spool.wait_until_loaded(rows=20)
 
 
-def test_a_table_locked_for_longer_than_we_wait_is_tried_again_and_the_broker_kept_company(
+def test_a_load_blocked_by_a_lock_is_retried_and_heart_beats_continue(
     tmp_path: Path, postgres_url: str, activemq: ActiveMQServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
@@ -134,7 +134,7 @@ def test_a_table_locked_for_longer_than_we_wait_is_tried_again_and_the_broker_ke
         assert proxy.connections == 1
 
 
-def test_a_wrong_password_is_told_without_it_and_recovered_from_when_it_is_right(
+def test_a_wrong_password_is_reported_without_its_value_and_loading_resumes_once_it_is_right(
     spool: SpoolSite, postgres: PostgresServer
 ) -> None:
     user = f"guest_loader_{uuid.uuid4().hex[:8]}"
@@ -151,9 +151,7 @@ def test_a_wrong_password_is_told_without_it_and_recovered_from_when_it_is_right
     assert CANARY not in daemon.said
 
 
-def test_a_server_without_a_free_connection_is_waited_for(
-    spool: SpoolSite, postgres: PostgresServer
-) -> None:
+def test_the_daemon_waits_for_a_free_connection(spool: SpoolSite, postgres: PostgresServer) -> None:
     spool.fill(results(10))
     with all_connections_taken(postgres), spool.daemon() as daemon:
         daemon.wait_for_words("too many clients", WAITING)
@@ -162,7 +160,7 @@ def test_a_server_without_a_free_connection_is_waited_for(
 
 
 @pytest.mark.parametrize("rights", ["INSERT", "SELECT"])
-def test_dead_letters_that_cannot_be_written_stop_everything_until_they_can(
+def test_nothing_is_loaded_while_dead_letters_cannot_be_written(
     spool: SpoolSite, rights: str
 ) -> None:
     spool.site.execute(f"REVOKE {rights} ON dead_letter FROM sam_loader")

@@ -22,7 +22,7 @@ def held(queue: DirectoryQueue) -> dict[str, Message]:
     return {message.message_id: message for message in messages}
 
 
-def test_messages_of_a_broker_reach_the_database_by_way_of_a_spool(
+def test_messages_reach_the_database_through_a_relay(
     tmp_path: Path, postgres_url: str, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
@@ -72,7 +72,7 @@ sys.exit(main(sys.argv[1:]) or any(name.startswith("sam_pipeline.sql") for name 
 """
 
 
-def test_a_relay_runs_where_sqlalchemy_is_not_installed(tmp_path: Path) -> None:
+def test_a_relay_runs_without_sqlalchemy(tmp_path: Path) -> None:
     fill_spool(tmp_path / "in", results(5))
     config = tmp_path / "sam.toml"
     config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
@@ -89,7 +89,7 @@ def test_a_relay_runs_where_sqlalchemy_is_not_installed(tmp_path: Path) -> None:
     assert "stopped: 5 messages" in log
 
 
-def test_other_readers_of_directory_queues_find_what_was_relayed(tmp_path: Path) -> None:
+def test_a_relayed_queue_is_readable_with_dirq(tmp_path: Path) -> None:
     fill_spool(tmp_path / "in", results(5))
     config = tmp_path / "sam.toml"
     config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
@@ -110,7 +110,7 @@ def test_a_queue_is_not_relayed_into_itself(tmp_path: Path) -> None:
     assert f"spool://{tmp_path}/in" in refused.stderr
 
 
-def test_a_relay_waits_for_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_relay_waits_while_its_directory_cannot_be_written(tmp_path: Path) -> None:
     fill_spool(tmp_path / "in", results(5))
     config = tmp_path / "sam.toml"
     config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')

@@ -34,7 +34,7 @@ def written_by_another(file: Path) -> Iterator[None]:
         other.close()
 
 
-def test_a_file_that_another_writer_holds_for_longer_than_we_wait_is_tried_again(
+def test_a_load_is_retried_while_another_writer_holds_the_file(
     spool: SpoolSite, tmp_path: Path
 ) -> None:
     with spool.daemon() as daemon:
@@ -47,7 +47,7 @@ def test_a_file_that_another_writer_holds_for_longer_than_we_wait_is_tried_again
     assert kept == 11
 
 
-def test_a_reader_of_the_file_stops_nobody(spool: SpoolSite, tmp_path: Path) -> None:
+def test_a_reader_of_the_file_does_not_block_loading(spool: SpoolSite, tmp_path: Path) -> None:
     reader = sqlite3.connect(tmp_path / "sam.db", isolation_level=None)
     reader.execute("BEGIN")
     seen = reader.execute("SELECT count(*) FROM metricOutput").fetchone()
@@ -60,7 +60,7 @@ def test_a_reader_of_the_file_stops_nobody(spool: SpoolSite, tmp_path: Path) -> 
     reader.close()
 
 
-def test_a_file_that_becomes_read_only_is_told_and_loaded_into_when_it_is_not(
+def test_a_file_that_becomes_read_only_is_reported_and_loading_resumes_once_it_is_writable(
     spool: SpoolSite, tmp_path: Path
 ) -> None:
     file = tmp_path / "sam.db"
@@ -91,7 +91,7 @@ def test_a_file_that_is_read_only_from_the_start_is_refused(
     assert len(spool.left()) == 1
 
 
-def test_a_full_disk_under_the_file_is_told_and_loaded_to_when_there_is_room(
+def test_a_full_disk_is_reported_and_loading_resumes_once_there_is_space(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", "size=4m") as disk:

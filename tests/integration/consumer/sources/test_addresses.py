@@ -19,7 +19,7 @@ NAME = "brokers.example.org"
 FIRST, SECOND, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
-def test_all_brokers_behind_a_name_are_read_and_they_come_and_go(
+def test_all_brokers_behind_a_name_are_consumed_as_its_addresses_change(
     tmp_path: Path, activemq: ActiveMQServer, artemis: ArtemisServer, rabbitmq: RabbitMQServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"

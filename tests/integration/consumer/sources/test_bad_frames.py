@@ -51,7 +51,7 @@ def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirme
     assert site.column("SELECT summaryData FROM metricOutput") == ["after-0"]
 
 
-def test_of_a_repeated_header_the_first_counts(tmp_path: Path, broker: StompServer) -> None:
+def test_the_first_of_repeated_headers_counts(tmp_path: Path, broker: StompServer) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     site = site_of(tmp_path, [broker.url], Wanted(destination))
     subscribe(broker, site.name, destination)
@@ -64,7 +64,7 @@ def test_of_a_repeated_header_the_first_counts(tmp_path: Path, broker: StompServ
     assert site.column("SELECT messageId FROM metricOutput") == ["first"]
 
 
-def test_a_broker_whose_frames_are_wrong_is_left_with_words_and_the_others_go_on(
+def test_a_broker_that_sends_malformed_frames_is_disconnected_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
     with ExitStack() as stack:

@@ -34,7 +34,7 @@ def destination() -> str:
 
 
 @pytest.mark.parametrize("fault", [{"eats": "ACK"}, {"resets_at": "ACK"}])
-def test_messages_whose_acks_were_lost_come_again_and_change_nothing(
+def test_messages_redelivered_after_lost_acks_change_nothing(
     tmp_path: Path, broker: StompServer, destination: str, fault: dict[str, str]
 ) -> None:
     messages, later = numbered("first", range(40)), numbered("later", range(1))
@@ -54,7 +54,7 @@ def test_messages_whose_acks_were_lost_come_again_and_change_nothing(
     assert (stopped.code, stopped.messages) == (0, 81)
 
 
-def test_a_message_that_came_three_times_on_three_connections_is_one_row(
+def test_a_message_delivered_on_three_connections_is_one_row(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     """On a durable topic ActiveMQ does not even say that it was delivered before."""
@@ -76,7 +76,7 @@ def test_a_message_that_came_three_times_on_three_connections_is_one_row(
     assert stopped.messages == 4, "counted as often as it was delivered"
 
 
-def test_a_broker_without_heart_beats_is_left_after_two_and_a_half_of_them_with_one_line(
+def test_a_broker_without_heart_beats_is_disconnected_and_logged_once(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port, eats=HEART_BEATS, spoils=1) as proxy:
@@ -90,7 +90,7 @@ def test_a_broker_without_heart_beats_is_left_after_two_and_a_half_of_them_with_
             assert proxy.connections == 2
 
 
-def test_heart_beats_that_are_late_are_waited_for(
+def test_a_late_heart_beat_does_not_end_the_connection(
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     with FaultProxy(activemq.port) as proxy:
@@ -108,7 +108,7 @@ def test_heart_beats_that_are_late_are_waited_for(
             assert proxy.connections == 1
 
 
-def test_a_frozen_broker_is_left_and_used_again_when_it_goes_on(
+def test_a_frozen_broker_is_disconnected_and_used_again_once_it_responds(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
@@ -125,7 +125,7 @@ def test_a_frozen_broker_is_left_and_used_again_when_it_goes_on(
     consumed([f"{name}-{n}" for name in ("before", "after") for n in range(50)], row_keys(site))
 
 
-def test_a_slow_database_costs_no_connection(
+def test_a_slow_database_does_not_end_the_connection(
     tmp_path: Path, postgres_url: str, broker: StompServer, destination: str
 ) -> None:
     """More comes than there is room for, and heart-beats are answered all the same."""
@@ -150,7 +150,7 @@ def test_a_slow_database_costs_no_connection(
             assert proxy.connections == 1
 
 
-def test_after_a_partition_everything_is_caught_up(
+def test_after_a_network_partition_the_backlog_is_loaded(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port) as proxy:

@@ -27,7 +27,7 @@ from tests.support.consumer.load import Load, offering
 BACK_WITHIN_S = 10.0
 
 
-def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_used_again_soon(
+def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_soon_reconnected(
     tmp_path: Path, activemq: ActiveMQServer, artemis: ArtemisServer, rabbitmq: RabbitMQServer
 ) -> None:
     loads, took_s = kill_in_turn(tmp_path, [activemq, artemis, rabbitmq], rounds=1)

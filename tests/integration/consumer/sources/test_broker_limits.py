@@ -33,20 +33,20 @@ def destination() -> str:
 
 
 @pytest.mark.parametrize("when_full", ["blocks", "fails"])
-def test_a_full_activemq_is_drained_and_takes_again(
+def test_a_full_activemq_is_drained_and_accepts_messages_again(
     tmp_path: Path, destination: str, when_full: Literal["blocks", "fails"]
 ) -> None:
     with needed(running_activemq(ActiveMQRules(when_full=when_full))) as broker:
         drained_when_full(tmp_path, broker, destination)
 
 
-def test_a_full_address_of_artemis_is_drained_and_takes_again(
+def test_a_full_artemis_address_is_drained_and_accepts_messages_again(
     tmp_path: Path, artemis: ArtemisServer
 ) -> None:
     drained_when_full(tmp_path, artemis, f"/topic/{SMALL}{uuid.uuid4().hex}")
 
 
-def test_a_rabbitmq_whose_disk_is_full_is_drained_and_takes_again(
+def test_a_rabbitmq_with_a_full_disk_is_drained_and_accepts_messages_again(
     tmp_path: Path, rabbitmq: RabbitMQServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
@@ -67,7 +67,7 @@ def test_a_rabbitmq_whose_disk_is_full_is_drained_and_takes_again(
     consumed(accepted, row_keys(site), perhaps=[key_of(message.body) for message in refused])
 
 
-def test_a_consumer_that_rabbitmq_dismisses_for_late_acks_comes_back_and_loses_nothing(
+def test_a_consumer_disconnected_by_rabbitmq_for_late_acks_reconnects_and_loses_nothing(
     tmp_path: Path, postgres_url: str, destination: str
 ) -> None:
     with needed(running_rabbitmq(RabbitMQRules(ack_timeout_s=ACK_TIMEOUT_S))) as broker:
@@ -98,7 +98,7 @@ def drained_when_full(directory: Path, broker: StompServer, destination: str) ->
     accepted, refused = filled(broker, destination)
     with running(site) as daemon:
         site.wait_for_rows(len(accepted))
-        eventually(lambda: taken_again(broker, destination))
+        eventually(lambda: accepts_again(broker, destination))
         accepted += [key_of(message.body) for message in numbered("again", range(CHUNK))]
         eventually(lambda: set(accepted) <= set(row_keys(site)))
         assert daemon.stop().code == 0
@@ -125,7 +125,7 @@ def filled(broker: StompServer, destination: str) -> tuple[list[str], list[str]]
     raise AssertionError("never")
 
 
-def taken_again(broker: StompServer, destination: str) -> bool:
+def accepts_again(broker: StompServer, destination: str) -> bool:
     try:
         send(broker, destination, numbered("again", range(CHUNK)))
     except OSError:

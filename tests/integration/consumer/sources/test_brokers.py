@@ -38,7 +38,7 @@ def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: st
     return site
 
 
-def test_what_was_sent_while_the_consumer_was_away_is_loaded_once(
+def test_messages_sent_while_the_consumer_is_stopped_are_loaded_once(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     publish(broker.host, broker.port, destination, results(2500))
@@ -50,7 +50,7 @@ def test_what_was_sent_while_the_consumer_was_away_is_loaded_once(
     assert site.rows() == 2500
 
 
-def test_the_same_messages_again_change_nothing(
+def test_duplicate_messages_change_nothing(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     messages = results(50)
@@ -62,7 +62,7 @@ def test_the_same_messages_again_change_nothing(
     assert site.rows() == 50
 
 
-def test_a_bad_record_becomes_a_dead_letter_and_its_neighbours_are_loaded(
+def test_a_bad_record_becomes_a_dead_letter_and_the_others_are_loaded(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     records = [metric_result(), metric_result(metricStatus="MAYBE"), metric_result(voName="cms")]
@@ -87,7 +87,7 @@ def test_a_message_without_a_class_gets_that_of_its_subscription(
     assert site.rows() == 1
 
 
-def test_sigterm_commits_and_acks_what_was_taken(
+def test_sigterm_commits_and_acks_the_messages_in_memory(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     with site.daemon() as process:
@@ -103,7 +103,7 @@ def test_sigterm_commits_and_acks_what_was_taken(
     assert rest.summary["messages"] == 3000 - loaded
 
 
-def test_a_consumer_killed_again_and_again_loses_nothing(
+def test_a_consumer_killed_repeatedly_loses_nothing(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     publish(broker.host, broker.port, destination, results(3000))
@@ -117,7 +117,7 @@ def test_a_consumer_killed_again_and_again_loses_nothing(
     assert site.rows() == 3000
 
 
-def test_a_broker_that_was_restarted_is_found_again(
+def test_the_consumer_reconnects_to_a_restarted_broker(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     with site.daemon() as process:
@@ -149,7 +149,7 @@ def test_two_brokers_and_a_spool_are_consumed_at_once(
     assert site.rows() == 600
 
 
-def test_a_broker_that_is_away_is_named_after_the_others_were_loaded(tmp_path: Path) -> None:
+def test_an_unreachable_broker_is_reported_after_the_others_are_drained(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     fill_spool(spool, results(10))
     urls = ["stomp://127.0.0.1:1", f"spool://{spool}"]
@@ -162,7 +162,7 @@ def test_a_broker_that_is_away_is_named_after_the_others_were_loaded(tmp_path: P
     assert drained.summary["rows"] == site.rows() == 10
 
 
-def test_a_killed_reader_of_a_spool_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_messages_locked_by_a_killed_reader_of_a_spool_are_loaded(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     site = make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{spool}"])
     fill_spool(spool, results(500))

@@ -26,7 +26,7 @@ def destination() -> str:
     return f"/topic/grid.probe.{uuid.uuid4().hex}"
 
 
-def test_a_second_consumer_of_one_name_on_one_machine_is_refused_with_words(
+def test_a_second_consumer_with_the_same_name_on_one_machine_is_refused(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(destination))
@@ -42,7 +42,7 @@ def test_a_second_consumer_of_one_name_on_one_machine_is_refused_with_words(
         assert first.lines(LOST) == []
 
 
-def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_activemq(
+def test_a_second_consumer_on_another_machine_waits_until_activemq_frees_the_name(
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     site = site_of(tmp_path, [activemq.url], Wanted(destination))
@@ -59,7 +59,7 @@ def test_a_second_consumer_of_one_name_on_another_machine_waits_with_words_of_ac
 
 
 @on_brokers("artemis", "rabbitmq")
-def test_consumers_of_one_name_on_two_machines_share_silently_where_the_broker_lets_them(
+def test_consumers_with_the_same_name_on_two_machines_share_messages_if_the_broker_allows_it(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     """They can't be told apart; no record is lost, and none is there twice."""
@@ -75,7 +75,7 @@ def test_consumers_of_one_name_on_two_machines_share_silently_where_the_broker_l
     consumed([key_of(message.body) for message in messages], row_keys(site))
 
 
-def test_a_client_id_that_a_frozen_consumer_holds_is_taken_over_when_its_heart_beats_end(
+def test_the_client_id_of_a_frozen_consumer_is_taken_over_once_its_heart_beats_stop(
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     messages = numbered("over", range(50))

@@ -38,27 +38,27 @@ def silent() -> str:
     return f"/topic/{SILENT}{uuid.uuid4().hex}"
 
 
-def test_activemq_refuses_one_destination_and_the_other_goes_on(
+def test_activemq_refuses_one_destination_and_the_other_is_consumed(
     tmp_path: Path, strict_activemq: ActiveMQServer, destination: str, silent: str
 ) -> None:
     site = site_of(tmp_path, [strict_activemq.url], Wanted(silent), Wanted(destination))
 
-    text = refused_and_others_go_on(site, strict_activemq, destination)
+    text = logged_refusal(site, strict_activemq, destination)
 
     assert f"{silent}: User anonymous" in text
 
 
-def test_artemis_refuses_one_destination_and_the_other_goes_on(
+def test_artemis_refuses_one_destination_and_the_other_is_consumed(
     tmp_path: Path, artemis: ArtemisServer, destination: str, silent: str
 ) -> None:
     site = site_of(tmp_path, [artemis.url], Wanted(silent), Wanted(destination))
 
-    text = refused_and_others_go_on(site, artemis, destination)
+    text = logged_refusal(site, artemis, destination)
 
     assert f"{silent}: " in text
 
 
-def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
+def test_rabbitmq_refuses_one_destination_and_the_other_is_consumed(
     tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, silent: str
 ) -> None:
     user, secret = f"site-{uuid.uuid4().hex}", "canary"
@@ -71,14 +71,14 @@ def test_rabbitmq_refuses_one_destination_and_the_other_goes_on(
         tmp_path, [url], Wanted(silent), Wanted(destination), user=user, password_file=password
     )
 
-    text = refused_and_others_go_on(site, rabbitmq, destination)
+    text = logged_refusal(site, rabbitmq, destination)
 
     assert f"{silent}: " in text
     assert f"access to topic '{silent.removeprefix('/topic/')}'" in text
     assert secret not in text
 
 
-def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_sent_to(
+def test_check_reports_an_unreadable_destination_but_not_an_unwritable_one(
     tmp_path: Path, strict_activemq: ActiveMQServer, silent: str
 ) -> None:
     wanted = [Wanted(silent), Wanted(f"/topic/{FORBIDDEN}{uuid.uuid4().hex}")]
@@ -93,7 +93,7 @@ def test_a_check_finds_what_may_not_be_read_and_does_not_mind_what_may_not_be_se
     assert unsent["proven"].startswith("subscribed; may not send")
 
 
-def refused_and_others_go_on(site: Site, broker: StompServer, allowed: str) -> str:
+def logged_refusal(site: Site, broker: StompServer, allowed: str) -> str:
     """The message, logged once."""
     messages = numbered("allowed", range(50))
     with running(site) as daemon:
@@ -106,7 +106,7 @@ def refused_and_others_go_on(site: Site, broker: StompServer, allowed: str) -> s
     return line
 
 
-def test_a_broker_that_wants_a_login_says_so_and_gets_it_when_the_password_is_there(
+def test_a_wrong_password_is_reported_and_the_corrected_one_used_at_the_next_attempt(
     tmp_path: Path, locked_activemq: ActiveMQServer, destination: str
 ) -> None:
     broker, password = locked_activemq, tmp_path / "password"
@@ -124,7 +124,7 @@ def test_a_broker_that_wants_a_login_says_so_and_gets_it_when_the_password_is_th
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_broker_that_speaks_only_an_older_stomp_is_left_with_its_version(
+def test_a_broker_with_an_older_stomp_is_refused_and_its_version_reported(
     tmp_path: Path, destination: str, version: str
 ) -> None:
     with FakeBroker(server="ActiveMQ/5.0", version=version) as broker:
@@ -134,7 +134,7 @@ def test_a_broker_that_speaks_only_an_older_stomp_is_left_with_its_version(
     assert broker.subscriptions == []
 
 
-def test_a_broker_that_refuses_our_version_is_told_with_those_it_speaks(
+def test_a_broker_that_refuses_our_version_is_reported_with_its_own_versions(
     tmp_path: Path, destination: str
 ) -> None:
     with FakeBroker(refuses_login="Supported protocol versions are 1.0") as broker:
@@ -143,7 +143,7 @@ def test_a_broker_that_refuses_our_version_is_told_with_those_it_speaks(
     assert "Supported protocol versions are 1.0" in text
 
 
-def test_a_port_of_something_else_is_left_with_what_it_said(
+def test_a_port_that_does_not_speak_stomp_is_reported_with_its_answer(
     tmp_path: Path, destination: str
 ) -> None:
     with FakeBroker(greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:

@@ -62,7 +62,7 @@ def test_two_processes_share_the_messages_without_overlap(
     assert set(messages_by_loader) == {f"{both.name}@1", f"{both.name}@2"}
 
 
-def test_what_one_of_them_leaves_the_other_takes(
+def test_pending_messages_of_a_killed_process_go_to_the_other(
     site: Site, broker: StompServer, destination: str
 ) -> None:
     with site.daemon("--instance", "1", log=site.config.with_name("log-1")):
@@ -77,16 +77,14 @@ def test_what_one_of_them_leaves_the_other_takes(
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x"])
-def test_processes_are_numbered_from_one_on(tmp_path: Path, number: str) -> None:
+def test_instance_numbers_start_at_one(tmp_path: Path, number: str) -> None:
     refused = Site(tmp_path / "sam.toml", "", "").run("run", f"--instance={number}")
 
     assert refused.returncode == 64
     assert "is not a whole number" in refused.stderr
 
 
-def test_an_ordinary_subscription_is_not_for_several_processes(
-    site: Site, destination: str
-) -> None:
+def test_several_processes_need_a_shared_subscription(site: Site, destination: str) -> None:
     site.config.write_text(site.config.read_text().replace("shared = true", "shared = false"))
 
     refused = site.run("run", "--instance", "2")

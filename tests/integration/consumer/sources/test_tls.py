@@ -42,7 +42,7 @@ def refusal(site: Site, broker: str) -> str:
     return line
 
 
-def test_a_consumer_with_a_certificate_loads_what_comes_over_tls(
+def test_a_consumer_with_a_certificate_loads_messages_over_tls(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
@@ -60,7 +60,7 @@ def test_a_consumer_with_a_certificate_loads_what_comes_over_tls(
     assert (stopped.code, stopped.messages) == (0, 1500)
 
 
-def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
+def test_a_missing_client_certificate_is_reported_with_the_key_to_set(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
@@ -71,7 +71,7 @@ def test_a_consumer_without_a_certificate_is_told_what_is_wanted(
     assert "client certificate (certificate_file): " in logged
 
 
-def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_refused(
+def test_a_client_certificate_from_another_authority_is_reported_as_refused(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
@@ -83,7 +83,7 @@ def test_a_consumer_with_a_certificate_of_another_authority_is_told_that_it_is_r
     assert f"certificate {keys['certificate_file']}: " in logged
 
 
-def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
+def test_a_broker_with_an_untrusted_certificate_is_not_used(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
@@ -95,7 +95,7 @@ def test_a_broker_of_an_authority_that_is_not_trusted_is_left_alone(
     assert "untrusted CA (ca_file): " in logged
 
 
-def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
+def test_a_broker_whose_certificate_is_for_another_host_is_not_used(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
@@ -107,7 +107,7 @@ def test_a_broker_whose_certificate_is_for_another_host_is_left_alone(
     assert "not for localhost: " in logged
 
 
-def test_a_broker_whose_certificate_has_expired_is_left_alone(
+def test_a_broker_with_an_expired_certificate_is_not_used(
     tmp_path: Path, files: TlsFiles, destination: str
 ) -> None:
     with FakeBroker(tls=files.server(files.expired_host())) as broker:
@@ -119,7 +119,7 @@ def test_a_broker_whose_certificate_has_expired_is_left_alone(
     assert broker.logins == []
 
 
-def test_a_consumer_whose_certificate_was_revoked_is_told_so(
+def test_a_revoked_client_certificate_is_reported(
     tmp_path: Path, files: TlsFiles, destination: str
 ) -> None:
     ours = files.client()
@@ -132,7 +132,7 @@ def test_a_consumer_whose_certificate_was_revoked_is_told_so(
     assert broker.logins == []
 
 
-def test_a_broker_without_tls_is_not_spoken_to_in_plain_text(
+def test_nothing_is_sent_in_plain_text_to_a_broker_without_tls(
     tmp_path: Path, files: TlsFiles, destination: str
 ) -> None:
     with FakeBroker() as broker:
@@ -144,7 +144,7 @@ def test_a_broker_without_tls_is_not_spoken_to_in_plain_text(
     assert broker.logins == broker.taken == []
 
 
-def test_a_certificate_that_was_renewed_is_used_at_the_next_connection(
+def test_a_renewed_certificate_is_used_at_the_next_connection(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker

@@ -39,7 +39,7 @@ def without_class(prefix: str, numbers: range, **changes: str) -> list[Message]:
     ]
 
 
-def test_a_wildcard_keeps_what_came_while_the_consumer_was_away(
+def test_a_wildcard_keeps_messages_that_arrive_while_the_consumer_is_stopped(
     tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{ONE_LEVEL}"))
@@ -58,7 +58,7 @@ def test_a_wildcard_keeps_what_came_while_the_consumer_was_away(
     consumed([f"{name}-{n}" for name in ("one", "two") for n in range(30)], row_keys(site))
 
 
-def test_a_wildcard_for_the_rest_reaches_every_level(
+def test_a_trailing_wildcard_matches_every_level(
     tmp_path: Path, broker: StompServer, prefix: str, the_rest: str
 ) -> None:
     site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{the_rest}"))
@@ -72,7 +72,7 @@ def test_a_wildcard_for_the_rest_reaches_every_level(
     consumed([f"{name}-{n}" for name in ("one", "two") for n in range(10)], row_keys(site))
 
 
-def test_a_dead_letter_of_a_wildcard_names_the_destination_it_was_sent_to(
+def test_a_dead_letter_of_a_wildcard_names_its_own_destination(
     tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
     bad = without_class("bad", range(1), metricStatus="MAYBE")
