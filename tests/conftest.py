@@ -1,4 +1,4 @@
-"""Fixtures of all tests: real servers and Spark, each started once and only if a test asks."""
+"""Fixtures for all tests: real servers and Spark, each started once and only when needed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.services.postgres import PostgresServer, fresh_database, running_post
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.support.reports.spark_session import spark as spark  # a fixture
 
-# `pytest --hypothesis-profile=soak …` looks long for what the usual hundred examples miss.
+# `pytest --hypothesis-profile=soak …` looks for what the default hundred examples miss.
 hypothesis.settings.register_profile("soak", max_examples=20_000, deadline=None)
 
-# Far from UTC, half an hour off: a statement that leans on the server's zone shows at once.
+# Far from UTC and off by half an hour: reveals statements that depend on the server's zone.
 ODD_TIME_ZONE = {"timezone": "Asia/Kolkata"}
 
 

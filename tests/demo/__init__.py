@@ -1,1 +1,1 @@
-"""`make demo`: the whole road on this machine, driven by the commands a person types."""
+"""`make demo`: the whole pipeline on this machine, driven by the commands a person would type."""

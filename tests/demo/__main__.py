@@ -1,9 +1,9 @@
-"""The whole road on this machine.
+"""The whole pipeline on this machine.
 
     python -m tests.demo           spool, SQLite, Spark: no server
-    python -m tests.demo --full    ActiveMQ, PostgreSQL, Spark: private servers, gone at the end
+    python -m tests.demo --full    ActiveMQ, PostgreSQL, Spark: private servers, stopped at the end
 
-Everything is kept under `demo/` of the current directory.
+All files are below `demo/` in the current directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIRECTORY = Path("demo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.demo", description="The whole road.")
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description="The whole pipeline.")
     parser.add_argument("--full", action="store_true", help="through ActiveMQ and PostgreSQL")
     try:
         full_demo() if parser.parse_args(argv).full else embedded_demo()
@@ -34,17 +34,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def embedded_demo() -> None:
-    """No server: a directory is the broker, a file the database."""
-    here = DIRECTORY.resolve()
+    """Run without servers: a directory is the broker, a file the database."""
+    directory = DIRECTORY.resolve()
     demo = road.prepare(
-        DIRECTORY, broker=f"spool://{here / 'spool'}", database=f"sqlite:///{here / 'sam.db'}"
+        DIRECTORY,
+        broker=f"spool://{directory / 'spool'}",
+        database=f"sqlite:///{directory / 'sam.db'}",
     )
     print("From probes to a report: a directory as the broker, SQLite, Spark on this machine.")
     _walk(demo, logins={})
 
 
 def full_demo() -> None:
-    """The same through real servers. Their data end with them, so every run is a first one."""
+    """Run with real servers, whose data is lost at the end, so that every run is a first one."""
     from tests.services.activemq import running_activemq
     from tests.services.postgres import as_role, fresh_database, running_postgres
 
@@ -82,7 +84,7 @@ def _walk(demo: road.Demo, logins: Mapping[str, str], subscribe_first: bool = Fa
     road.explain(demo, shell)
     road.draw_pages(demo, shell)
     print_summary(demo, shell)
-    print(f"\n{time.monotonic() - began:.0f} s in all")
+    print(f"\n{time.monotonic() - began:.0f} s in total")
 
 
 if __name__ == "__main__":

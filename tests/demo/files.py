@@ -1,4 +1,4 @@
-"""What stands in the demo's directory before the first command: configuration, profile, input."""
+"""The files of the demo before the first command: configuration, profile, input."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def demo_world(first: date) -> World:
 
 
 def write_configuration(directory: Path, broker: str, database: str) -> None:
-    """`sam.toml`; a spool is a source as it is, other brokers must be subscribed to."""
+    """Write `sam.toml`; a spool is read without a subscription, other brokers need one."""
     names = () if broker.startswith("spool:") else CLASSES
     subscriptions = "".join(SUBSCRIPTION.format(name=name) for name in names)
     text = CONFIGURATION.format(broker=broker, database=database, subscriptions=subscriptions)
@@ -67,7 +67,7 @@ def write_profile(directory: Path, plugins: Sequence[Plugin]) -> None:
 
 
 def demo_profile(plugins: Sequence[Plugin]) -> Profile:
-    """The small world's, and the plugins that are installed here."""
+    """The profile of the small world, extended by the plugins that are installed here."""
     if not plugins:
         return PROFILE
     metrics = tuple(plugin.metric for plugin in plugins)
@@ -79,18 +79,18 @@ def demo_profile(plugins: Sequence[Plugin]) -> Profile:
 
 
 def write_topology(directory: Path, world: World, this_host: str) -> list[tuple[str, Path]]:
-    """(class, file) of the world's topology and, from the eighth day on, of this machine."""
+    """(class, file) for the topology of the world and, from the eighth day on, of this machine."""
     eighth = midnight(world.last_day) + timedelta(days=1)
     this_machine = Endpoint(THIS_SITE, this_host, THIS_FLAVOUR, valid_from=eighth)
-    here = Batch("this-machine", "serviceEndpoint", (endpoint_record(this_machine),))
+    own_batch = Batch("this-machine", "serviceEndpoint", (endpoint_record(this_machine),))
     return [
         (batch.message_class, _write(directory / f"{batch.name}.txt", batch.records))
-        for batch in [*topology_batches(world), here]
+        for batch in [*topology_batches(world), own_batch]
     ]
 
 
 def write_results(directory: Path, world: World) -> list[Path]:
-    """A file per day of sending; what was measured earlier and sent late is in a later one."""
+    """Write a file per day of sending; a result sent late is in the file of a later day."""
     by_day: dict[date, list[Result]] = {}
     newest = datetime.min.replace(tzinfo=midnight(world.first_day).tzinfo)
     for result in world.results:

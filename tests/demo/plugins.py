@@ -1,4 +1,4 @@
-"""The monitoring plugins that are installed here, with limits that a busy laptop keeps."""
+"""The monitoring plugins that are installed here, with limits for a busy laptop."""
 
 from __future__ import annotations
 

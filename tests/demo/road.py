@@ -1,4 +1,4 @@
-"""The steps of the demo, each one or a few commands."""
+"""The steps of the demo, with one or a few commands each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.demo.plugins import HOW_TO_GET_THEM, Plugin, installed_plugins
 from tests.demo.shell import Shell
 from tests.worlds.model import World
 
-BAD_DATA = 65  # exit code: some input was bad, the rest was done
+BAD_DATA = 65  # exit code: some input was bad, the rest was processed
 PLUGIN_CODES = range(4)
 SITE_TO_EXPLAIN = "DAHLIA-HPC"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Where the demo lives and which days it is about."""
+    """The directory of the demo and the days it covers."""
 
     directory: Path
     world: World
@@ -36,7 +36,7 @@ class Demo:
 
     @property
     def days_to_compute(self) -> list[str]:
-        """The seven, and today; in one go where today follows them."""
+        """The options for the seven days and today, in one range where today follows them."""
         if self.today == self.world.last_day + timedelta(days=1):
             return [f"--from {self.world.first_day} --to {self.today}"]
         return [self.seven_days, f"--day {self.today}"]
@@ -47,7 +47,7 @@ class Demo:
 
     @property
     def week(self) -> Path:
-        """The messages as they were published first, to be delivered again under their ids."""
+        """The messages of the first run, to be delivered again with the same ids."""
         return self.directory / "week"
 
     @property
@@ -56,16 +56,16 @@ class Demo:
 
 
 def prepare(directory: Path, broker: str, database: str) -> Demo:
-    """Write configuration and profile; the first run decides for ever which week it is."""
+    """Write configuration and profile; the first run fixes the week."""
     today = datetime.now(UTC).date()
-    memory = _memory(directory)
-    is_first_run = not memory.exists()
-    if is_first_run:  # or one was interrupted: its messages had other ids
+    first_day_file = _first_day_file(directory)
+    is_first_run = not first_day_file.exists()
+    if is_first_run:  # or the first run was interrupted; its messages had other ids
         shutil.rmtree(directory, ignore_errors=True)
         (directory / "input").mkdir(parents=True)
         first = today - timedelta(days=files.DAYS)
     else:
-        first = date.fromisoformat(memory.read_text().strip())
+        first = date.fromisoformat(first_day_file.read_text().strip())
     plugins = installed_plugins()
     files.write_configuration(directory, broker, database)
     files.write_profile(directory, plugins)
@@ -73,8 +73,8 @@ def prepare(directory: Path, broker: str, database: str) -> Demo:
 
 
 def forget(directory: Path) -> None:
-    """Make the next run a first one."""
-    _memory(directory).unlink(missing_ok=True)
+    """Make the next run a first run again."""
+    _first_day_file(directory).unlink(missing_ok=True)
 
 
 def apply_schema(shell: Shell) -> None:
@@ -88,12 +88,12 @@ def subscribe(shell: Shell) -> None:
 
 
 def publish_week(demo: Demo, shell: Shell) -> None:
-    """Make the messages once; deliver them, under the same ids, in every run."""
+    """Create the messages in the first run; deliver them, with the same ids, in every run."""
     if demo.is_first_run:
         _make_messages(demo, shell)
         shell.heading("To the broker, from the outbox where they waited for it")
     else:
-        shell.heading("The messages of the first run once more, under the same ids")
+        shell.heading("The messages of the first run again, with the same ids")
     _deliver(demo, shell)
 
 
@@ -116,13 +116,13 @@ def load(demo: Demo, shell: Shell) -> None:
         shell.heading("Into the database, where only the live results are new")
         shell.run("sam-consume run --drain")
     shell.run("sam-consume dead-letter list")
-    _memory(demo.directory).write_text(f"{demo.world.first_day}\n")
+    _first_day_file(demo.directory).write_text(f"{demo.world.first_day}\n")
 
 
 def load_again(demo: Demo, shell: Shell) -> None:
-    """Only in the first run: a later one repeats everything anyway."""
+    """Deliver and load everything again, in the first run only: later runs do so anyway."""
     if demo.is_first_run:
-        shell.heading("Brokers repeat messages: all of them once more, and nothing changes")
+        shell.heading("Brokers may redeliver messages: all of them again, and nothing changes")
         _deliver(demo, shell)
         shell.run("sam-consume run --drain")
 
@@ -154,7 +154,7 @@ def this_host() -> str:
 
 
 def _make_messages(demo: Demo, shell: Shell) -> None:
-    """Into a directory of their own, so that every run can deliver the same ones."""
+    """Write the messages to their own directory, so that every run can deliver the same ones."""
     publish = f'sam-publish send --broker "spool://$PWD/{demo.week}"'
     shell.heading("Topology and downtimes, as messages")
     for message_class, path in files.write_topology(demo.input, demo.world, this_host()):
@@ -171,6 +171,6 @@ def _deliver(demo: Demo, shell: Shell) -> None:
     shell.run("sam-publish spool drain --timeout 60")
 
 
-def _memory(directory: Path) -> Path:
-    """Holds the first of the seven days; there as soon as they are loaded."""
+def _first_day_file(directory: Path) -> Path:
+    """The file with the first of the seven days; it exists once they are loaded."""
     return directory / "first-day"

@@ -1,4 +1,4 @@
-"""Runs commands as a person types them, and shows what was typed and how long it took."""
+"""Runs commands as a person would type them, and prints each with the time it took."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TIMEOUT_S = 600
 
 
 class StepFailed(Exception):
-    """A command ended with a code that the demo does not expect."""
+    """A command ended with an unexpected exit code."""
 
 
 class Shell:
-    """One terminal: what is exported in it, and what was typed.
+    """One terminal with its exported variables.
 
-    `databases`: by the first words of a command, the database as its program's login sees it.
+    `databases`: the database URL with the program's login, by the prefix of a command.
     """
 
     def __init__(self, exports: Mapping[str, str], databases: Mapping[str, str]) -> None:
@@ -34,7 +34,7 @@ class Shell:
         print(f"\n{self._step}. {text}", flush=True)
 
     def exports(self) -> str:
-        """The line that makes any other terminal like this one."""
+        """The line that sets the same variables in another terminal."""
         values = " ".join(f"{name}={value}" for name, value in self._exports.items())
         return f"export PATH={Path(sys.executable).parent}:$PATH {values}"
 
@@ -50,7 +50,7 @@ class Shell:
             raise StepFailed(f"exit code {done.returncode} of: {line}")
 
     def ask(self, line: str) -> str:
-        """What a command says, without a trace on the screen."""
+        """The output of a command, without printing anything."""
         done = self._call(line)
         if done.returncode:
             raise StepFailed(f"exit code {done.returncode} of: {line}")
@@ -68,7 +68,9 @@ class Shell:
         )
 
     def _login(self, line: str) -> dict[str, str]:
-        url = next((url for words, url in self._databases.items() if line.startswith(words)), None)
+        url = next(
+            (url for prefix, url in self._databases.items() if line.startswith(prefix)), None
+        )
         return {"SAM_DATABASE_URL": url} if url else {}
 
 
@@ -80,7 +82,7 @@ def _show(lines: list[str], show_lines: int | None) -> None:
 
 
 def _clean_environment(exports: Mapping[str, str]) -> dict[str, str]:
-    """This process's, without settings of another installation, with ours."""
+    """The environment of this process without SAM_* variables, with the exported ones."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
     return {**kept, **exports, "PATH": path}

@@ -1,4 +1,4 @@
-"""What the demo ends with: the figures, the one dead letter, and the page to open."""
+"""The summary at the end of the demo: the figures, the only dead letter, and the page to open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def print_summary(demo: Demo, shell: Shell) -> None:
 
 
 def site_figures(demo: Demo, shell: Shell) -> list[dict[str, Any]]:
-    """The sites' figures of the seven days, as the stored report has them."""
+    """The figures of the sites over the seven days, from the stored report."""
     answer = shell.ask(f"sam-report show --level site {demo.seven_days} --json")
     rows: list[dict[str, Any]] = json.loads(answer)
     return rows

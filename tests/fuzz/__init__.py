@@ -1,1 +1,1 @@
-"""Good inputs with something wrong in them, by the million, for whoever reads others' bytes."""
+"""Damaged inputs, by the million, for everything that parses foreign bytes."""

@@ -3,7 +3,7 @@
     python -m tests.fuzz --inputs 1000000
     python -m tests.fuzz --seed 7 --target frames     the same inputs again
 
-Exit 1 at the first input that raises something not documented, takes too long or too much memory.
+Exit 1 at the first input that raises an undocumented error or takes too much time or memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.fuzz.targets import TARGETS
 
 PORTION = 10_000
 HANG_S = 300.0
-"""A portion that takes so long hangs: then its stack is told."""
-MOST_GROWTH_MB = 100.0
-"""Above what it takes after the first portions: caches are full by then."""
+"""A portion that takes longer counts as hanging, and its stack is printed."""
+MAX_GROWTH_MB = 100.0
+"""Measured from the end of the first portion, when the caches are full."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = list(TARGETS) if args.target is None else [args.target]
     try:
         for name in names:
-            print(_told(name, args.inputs // len(names), seed), flush=True)
+            print(_summary(name, args.inputs // len(names), seed), flush=True)
     except Defect as defect:
         print(defect, file=sys.stderr)
         return 1
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _told(name: str, inputs: int, seed: int) -> str:
+def _summary(name: str, inputs: int, seed: int) -> str:
     done, seconds, slowest_s, longest, before_mb = 0, 0.0, 0.0, 0, 0.0
     while done < inputs:
         faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -50,7 +50,7 @@ def _told(name: str, inputs: int, seed: int) -> str:
         seconds += figures.seconds
         slowest_s = max(slowest_s, figures.slowest_s)
         longest = max(longest, figures.longest_bytes)
-        if _peak_mb() - before_mb > MOST_GROWTH_MB:
+        if _peak_mb() - before_mb > MAX_GROWTH_MB:
             raise Defect(f"{name}, seed {seed}: grew from {before_mb:.0f} to {_peak_mb():.0f} MB")
     return (
         f"{name:9} {done} inputs of up to {longest} bytes in {seconds:.0f} s, "
@@ -66,10 +66,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--inputs", type=int, default=1_000_000, help="in all (default %(default)s)"
+        "--inputs", type=int, default=1_000_000, help="in total (default %(default)s)"
     )
-    parser.add_argument("--target", choices=TARGETS, help="one alone (default: all)")
-    parser.add_argument("--seed", type=int, help="which inputs (default: by chance)")
+    parser.add_argument("--target", choices=TARGETS, help="only this target (default: all)")
+    parser.add_argument("--seed", type=int, help="the inputs to generate (default: random)")
     return parser.parse_args(argv)
 
 

@@ -1,20 +1,20 @@
-"""Bytes made from good ones: bits flipped, pieces cut, repeated, or put in from elsewhere."""
+"""Mutations of valid bytes: bits flipped, parts removed, repeated or inserted."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
 
-MOST_CHANGES = 5
+MAX_CHANGES = 5
 LONG_EVERY = 300
-"""One of so many gets something very long: what takes the square of its length shows there."""
+"""One input in this many gets a very long part, which reveals quadratic running times."""
 LONG = 30_000
 
 
 def mutated(seeds: Sequence[bytes], tokens: Sequence[bytes], chance: random.Random) -> bytes:
-    """One of the seeds with a few changes; `tokens` mean something to who reads it."""
+    """One of the seeds with a few changes; `tokens` have a meaning in its format."""
     data = chance.choice(seeds)
-    for _ in range(chance.randint(0, MOST_CHANGES)):
+    for _ in range(chance.randint(0, MAX_CHANGES)):
         data = chance.choice(_CHANGES)(data, seeds, tokens, chance)
     if not chance.randrange(LONG_EVERY):
         data = _long(data, seeds, tokens, chance)
@@ -64,9 +64,9 @@ def _splice(data: bytes, seeds: Sequence[bytes], tokens: object, chance: random.
 
 def _long(data: bytes, seeds: object, tokens: Sequence[bytes], chance: random.Random) -> bytes:
     start, end = _slice(data, chance)
-    piece = chance.choice([data[start:end], chance.choice(tokens)]) or b"x"
+    unit = chance.choice([data[start:end], chance.choice(tokens)]) or b"x"
     at = chance.randint(0, len(data))
-    return data[:at] + piece * (LONG // len(piece)) + data[at:]
+    return data[:at] + unit * (LONG // len(unit)) + data[at:]
 
 
 def _slice(data: bytes, chance: random.Random) -> tuple[int, int]:

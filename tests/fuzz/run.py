@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tests.fuzz.targets import TARGETS
 
 SLOWEST_S = 1.0
-"""Of the processor's time, for one input of at most some ten thousand bytes."""
+"""The CPU time allowed for one input of at most some ten thousand bytes."""
 
 
 class Defect(Exception):
-    """What an input did that it may not; the words say how to do it again."""
+    """An input caused an undocumented error or took too long; the message says how to repeat it."""
 
 
 @dataclass
@@ -25,10 +25,10 @@ class Figures:
 
 
 def fuzz(name: str, inputs: int, seed: int) -> Figures:
-    """Let the target of that name read so many inputs; the same ones for the same seed.
+    """Feed this many inputs to the named target; the same seed gives the same inputs.
 
     Raises:
-        Defect: something was raised that is not documented, or took too long.
+        Defect: an input caused an undocumented error or took too long.
     """
     target, figures = TARGETS[name], Figures()
     for number in range(inputs):

@@ -1,4 +1,4 @@
-"""The readers of foreign bytes: they may only do what they document."""
+"""The parsers of foreign bytes, with checks that they do only what they document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.support.builders import NOW, metric_message, metric_result
 
 MAX_HEAD_BYTES = 4096
 MAX_BODY_BYTES = 16_384
-COLUMNS = {name: each.keys for name, each in BUILT_IN.items()} | {"own": ("colour", "startTime")}
+COLUMNS = {name: built_in.keys for name, built_in in BUILT_IN.items()}
+COLUMNS["own"] = ("colour", "startTime")
 
 RECORDS = (
     metric_result(),
@@ -132,14 +133,14 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class Target:
-    """`read` raises AssertionError, or anything else that is not documented, for a defect."""
+    """`read` raises AssertionError or an undocumented error if the parser has a defect."""
 
     seeds: Sequence[bytes]
     tokens: Sequence[bytes]
     read: Callable[[bytes, random.Random], None]
 
     def run(self, chance: random.Random) -> bytes:
-        """Let it read something; what it was."""
+        """Read a mutated input and return it."""
         data = mutated(self.seeds, self.tokens, chance)
         self.read(data, chance)
         return data
@@ -180,9 +181,9 @@ def _read_frames(data: bytes, chance: random.Random) -> None:
         pass
 
 
-def _headers(chance: random.Random, given: Mapping[str, str]) -> dict[str, str]:
-    """Of some class; now and then one of them is odd."""
-    headers = {"messageClass": chance.choice(["metricOutput"] * 6 + list(COLUMNS)), **given}
+def _headers(chance: random.Random, required: Mapping[str, str]) -> dict[str, str]:
+    """Headers with a random class, sometimes with an invalid value."""
+    headers = {"messageClass": chance.choice(["metricOutput"] * 6 + list(COLUMNS)), **required}
     if not chance.randrange(4):
         count = chance.randint(0, 3)
         value = "".join(chance.choices(HEADER_TOKENS, k=count))
@@ -200,7 +201,7 @@ def _decode(message: Message) -> None:
         for column, value in row.values.items():
             assert column in columns
             assert value and "\0" not in value, "a database takes no NUL"
-            value.encode()  # nor half a character
+            value.encode()  # a lone surrogate raises
 
 
 def _frames() -> list[bytes]:
@@ -217,18 +218,18 @@ def _elements() -> list[bytes]:
     body = base64.b64encode(zlib.compress(metric_message().body)).decode()
     packed = json.dumps({"header": {}, "body": body, "encoding": "base64+zlib+utf8"}).encode()
     binary = serialise(new_message("own", "x")._replace(body=b"\xff\xfe"))
-    return [serialise(metric_message(each)) for each in RECORDS[:3]] + [packed, binary]
+    return [serialise(metric_message(record)) for record in RECORDS[:3]] + [packed, binary]
 
 
 TARGETS: Mapping[str, Target] = {
     "text": Target(
-        [write_wlcg(each).encode() for each in RECORDS]
+        [write_wlcg(record).encode() for record in RECORDS]
         + ["".join(map(write_wlcg, RECORDS)).encode()],
         TEXT_TOKENS,
         _read_text,
     ),
     "json": Target(
-        [write_json([each]).encode() for each in RECORDS] + [write_json(RECORDS).encode()],
+        [write_json([record]).encode() for record in RECORDS] + [write_json(RECORDS).encode()],
         JSON_TOKENS,
         _read_json,
     ),

@@ -23,7 +23,7 @@ from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 
 DIALECTS = ("sqlite", "postgresql")
 
-# Without foreign keys and triggers, so that the order does not matter.
+# With foreign keys and triggers off, so that the order does not matter.
 EMPTY_ALL_TABLES = text("""
     SET LOCAL session_replication_role = replica;
     DO $$
@@ -45,7 +45,7 @@ EMPTY_ALL_TABLES = text("""
 
 @pytest.fixture(scope="session")
 def shared_postgres_url(postgres: PostgresServer) -> str:
-    """A database with the present schema, which every test finds empty."""
+    """A database with the current schema, empty at the start of every test."""
     url = fresh_database(postgres)
     engine = make_engine(url)
     upgrade(engine)
@@ -55,7 +55,7 @@ def shared_postgres_url(postgres: PostgresServer) -> str:
 
 @pytest.fixture(scope="module")
 def mortal_postgres() -> Iterator[PostgresServer]:
-    """A server that tests may kill. After a crash all files are synced: here they are few."""
+    """A server that tests may kill; with few files, so that recovery syncs them quickly."""
     with needed(running_postgres()) as server:
         yield server
 
@@ -68,7 +68,7 @@ def mortal_url(mortal_postgres: PostgresServer) -> str:
 
 @pytest.fixture(scope="module")
 def strict_activemq() -> Iterator[ActiveMQServer]:
-    """It wants no login, and keeps everybody from some topics (`AUTHORIZATION`)."""
+    """An ActiveMQ without a login that restricts access to some topics (`AUTHORIZATION`)."""
     with needed(running_activemq(ActiveMQRules(authorization=True))) as server:
         yield server
 
@@ -85,7 +85,7 @@ def tls_broker(
 
 @pytest.fixture(params=DIALECTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """An empty database with the present schema; the schema itself must be left as it is."""
+    """An empty database with the current schema, which tests must not change."""
     if request.param == "sqlite":
         engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
         upgrade(engine)
@@ -111,7 +111,7 @@ def bare_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engi
 
 @pytest.fixture
 def own_engine(bare_engine: Engine) -> Engine:
-    """A database of the test's own, with the present schema, which it may change."""
+    """A database of the test's own, with the current schema, which it may change."""
     upgrade(bare_engine)
     return bare_engine
 

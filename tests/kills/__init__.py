@@ -1,1 +1,1 @@
-"""Consumer, broker and database killed at random under load, and what must be true afterwards."""
+"""Kills consumer, broker and database at random under load and checks that nothing is lost."""

@@ -4,7 +4,7 @@
     python -m tests.kills --minutes 60 --broker artemis
     python -m tests.kills --seed 7                          the same kills in the same order again
 
-Exit 1 when anything was lost or is there twice; the logs of the consumer are kept then.
+Exit 1 if a message was lost or duplicated; the logs of the consumer are kept in that case.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def soak(name: str, postgres: PostgresServer, duration_s: float, seed: int) -> bool:
-    """Whether everything was conserved; its figures are printed."""
+    """Print the figures; True if nothing was lost or duplicated."""
     print(f"{name}, seed {seed}, {duration_s / 60:g} minutes", flush=True)
     directory = Path(tempfile.mkdtemp(prefix=f"sam-soak-{name}-"))
     with BROKERS[name]() as broker:
@@ -65,9 +65,9 @@ def _for_a_while(kills: Iterator[Kill], duration_s: float) -> Iterator[Kill]:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--minutes", type=float, default=10, help="in all (default %(default)g)")
+    parser.add_argument("--minutes", type=float, default=10, help="in total (default %(default)g)")
     parser.add_argument("--broker", choices=[*BROKERS, ALL], default=ALL)
-    parser.add_argument("--seed", type=int, help="which kills, and when (default: by chance)")
+    parser.add_argument("--seed", type=int, help="the kills to repeat (default: random)")
     return parser.parse_args(argv)
 
 

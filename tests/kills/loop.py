@@ -1,9 +1,9 @@
-"""A load that goes on while the consumer, its broker and its database are killed, again and again.
+"""A continuous load while the consumer, its broker and its database are killed repeatedly.
 
     figures = kill_again_and_again(directory, broker, postgres, take(chosen_kills(SEED), 5))
 
-In the end each message that the broker confirmed is a row or a dead letter, once, and nothing is
-left at the broker.
+At the end each message that the broker confirmed is one row or dead letter, and the broker has
+none left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.conservation import consumed, numbered
 from tests.support.consumer.daemon import (
     Daemon,
-    Wanted,
+    Subscription,
     dead_letter_keys,
     row_keys,
     running,
@@ -40,12 +40,12 @@ WEIGHTS = {CONSUMER: 4, BROKER: 1, DATABASE: 1, ALL: 1}
 """The consumer dies most often: it starts soonest."""
 
 LATEST_S = 0.6
-"""A kill falls at most so long after something was committed."""
+"""The longest time from a commit to the next kill."""
 BACK_S = 90.0
 STOP_S = 10.0
 POLL_S = 0.02
 BATCH_SIZE = 10
-"""So small that many kills fall into a batch, or between two."""
+"""Small enough that many kills hit a batch, or the time between two."""
 BAD_EVERY = 40
 """Every n-th record has a status that does not exist."""
 PAUSE_S = 0.03
@@ -53,12 +53,12 @@ PAUSE_S = 0.03
 
 QUIET_S = 30.0
 
-_THERE = "SELECT (SELECT count(*) FROM metric_result) + (SELECT count(*) FROM dead_letter)"
+_LOADED = "SELECT (SELECT count(*) FROM metric_result) + (SELECT count(*) FROM dead_letter)"
 _COMMITTED = "SELECT coalesce(sum(messages), 0) FROM loaded_batch"
 
 
 class Kill(NamedTuple):
-    """SIGKILL to `victims`, which are started again in this order, `after_s` after a commit."""
+    """SIGKILL to `victims` `after_s` after a commit; they are restarted in this order."""
 
     victims: tuple[str, ...]
     after_s: float
@@ -70,16 +70,16 @@ class Kill(NamedTuple):
 
 @dataclass
 class Figures:
-    """What a loop did; messages hold one record each."""
+    """The results of a loop; each message has one record."""
 
     offered: int = 0
     rows: int = 0
     dead_letters: int = 0
     refused: int = 0
-    """Duplicates: messages that were loaded when they had been loaded before."""
+    """Duplicates: redelivered messages that had been loaded before."""
     kills: Counter[str] = field(default_factory=Counter)
     first_row_s: dict[str, list[float]] = field(default_factory=dict)
-    """From the moment when all ports were open again to the next commit, by the killed process."""
+    """Seconds from the moment all ports were open again to the next commit, by victim."""
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {n}" for name, n in self.kills.items())
@@ -98,7 +98,7 @@ class Figures:
 
 
 def chosen_kills(seed: int) -> Iterator[Kill]:
-    """Without end; the same for the same seed."""
+    """An endless sequence, the same for the same seed."""
     chance = random.Random(seed)
     while True:
         [name] = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
@@ -107,7 +107,7 @@ def chosen_kills(seed: int) -> Iterator[Kill]:
 
 
 def few_kills(seed: int) -> list[Kill]:
-    """The consumer, the database and all three at once, in an order and at moments of chance."""
+    """The consumer, the database and all three at once, in random order and at random moments."""
     chance = random.Random(seed)
     chosen = [(CONSUMER,), (DATABASE,), tuple(chance.sample(VICTIMS, len(VICTIMS)))]
     chance.shuffle(chosen)
@@ -117,11 +117,11 @@ def few_kills(seed: int) -> list[Kill]:
 def kill_again_and_again(
     directory: Path, broker: StompServer, postgres: PostgresServer, kills: Iterable[Kill]
 ) -> Figures:
-    """Fails unless everything is conserved, the consumer came back each time and stops in time."""
+    """Fail if a message is lost or duplicated, or the consumer does not recover or stop in time."""
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     database = fresh_database(postgres)
     site = site_of(
-        directory, [broker.url], Wanted(destination), database=database, batch_size=BATCH_SIZE
+        directory, [broker.url], Subscription(destination), database=database, batch_size=BATCH_SIZE
     )
     figures = Figures()
     with Scene(site, broker, postgres) as scene:
@@ -133,12 +133,12 @@ def kill_again_and_again(
                 figures.first_row_s.setdefault(kill.name, []).append(took_s)
         scene.catch_up(len(load.accepted))
         scene.stop()
-    _find_nothing(site)
-    return _judged(site, load, figures)
+    _check_broker_is_empty(site)
+    return _with_totals(site, load, figures)
 
 
 def with_bad_ones(prefix: str, numbers: Iterable[int]) -> list[Message]:
-    """Records, each with a key of its own, of which some can never be rows."""
+    """Records with unique keys, some of which can never become rows."""
     return [
         message
         for number in numbers
@@ -151,7 +151,7 @@ def is_bad(key: str) -> bool:
 
 
 class Scene:
-    """A running consumer of one broker and one database, each of which may be killed."""
+    """A running consumer with one broker and one database, each of which can be killed."""
 
     def __init__(self, site: Site, broker: StompServer, postgres: PostgresServer) -> None:
         self._site = site
@@ -168,7 +168,7 @@ class Scene:
         self._consumer.close()
 
     def kill(self, kill: Kill) -> float:
-        """Kill amid the load and start again; how many seconds later something was committed."""
+        """Kill under load and restart; the seconds until the next commit."""
         self._wait_for_commit()
         time.sleep(kill.after_s)
         self._check_alive()
@@ -179,9 +179,9 @@ class Scene:
         return self._wait_for_commit()
 
     def catch_up(self, count: int) -> None:
-        """Wait for that many rows and dead letters, or until no more come: then some are lost."""
+        """Wait for this many rows and dead letters, or until nothing was committed for QUIET_S."""
         committed, since = -1, time.monotonic()
-        while int(self._site.scalar(_THERE)) < count and time.monotonic() - since < QUIET_S:
+        while int(self._site.scalar(_LOADED)) < count and time.monotonic() - since < QUIET_S:
             if committed != (committed := self._committed()):
                 since = time.monotonic()
             time.sleep(POLL_S)
@@ -193,7 +193,7 @@ class Scene:
         assert time.monotonic() - began < STOP_S
 
     def _wait_for_commit(self) -> float:
-        """How many seconds it took."""
+        """Wait for the next commit; the seconds it took."""
         began, before = time.monotonic(), self._committed()
         while self._committed() == before:
             self._check_alive()
@@ -228,13 +228,13 @@ def _status(number: int) -> str:
     return "SPLENDID" if number % BAD_EVERY == BAD_EVERY - 1 else "OK"
 
 
-def _find_nothing(site: Site) -> None:
-    """Nothing is left at the broker."""
+def _check_broker_is_empty(site: Site) -> None:
+    """Check that the broker has no messages left."""
     drained = site.drain()
     assert (drained.code, drained.summary["messages"]) == (0, 0), drained.log
 
 
-def _judged(site: Site, load: Load, figures: Figures) -> Figures:
+def _with_totals(site: Site, load: Load, figures: Figures) -> Figures:
     rows, dead_letters = row_keys(site), dead_letter_keys(site)
     consumed(load.accepted, rows, dead_letters)
     assert set(dead_letters) == {key for key in load.accepted if is_bad(key)}

@@ -1,4 +1,4 @@
-"""Real servers for tests and demo: private copies on free ports, gone when their owner is."""
+"""Real servers for tests and demo: private copies on free ports, which end with their owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Server = TypeVar("Server")
 
 
 class ServiceMissing(Exception):
-    """A server is not installed here; the text says how to get it."""
+    """A server is not installed here; the message says how to install it."""
 
     def __init__(self, name: str, how_to_get_it: str) -> None:
         super().__init__(f"{name} is not installed: {how_to_get_it}")
@@ -20,8 +20,8 @@ class ServiceMissing(Exception):
 
 
 def missing(name: str, how_to_get_it: str) -> NoReturn:
-    """Skip the test on a laptop, fail it in CI, where a skipped road would look green."""
-    import pytest  # the demo starts servers too, and has no pytest
+    """Skip the test on a laptop; fail it in CI, where a skipped service would go unnoticed."""
+    import pytest  # the demo starts servers too, without pytest
 
     text = f"{name} is not installed: {how_to_get_it}"
     if os.environ.get("CI"):
@@ -31,7 +31,7 @@ def missing(name: str, how_to_get_it: str) -> NoReturn:
 
 @contextmanager
 def needed(service: AbstractContextManager[Server]) -> Iterator[Server]:
-    """The running service; where it is not installed, the test is skipped or fails (`missing`)."""
+    """The running service; if it is not installed, the test is skipped or fails (`missing`)."""
     try:
         with service as server:
             yield server

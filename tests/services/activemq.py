@@ -3,7 +3,7 @@
     with running_activemq() as broker:
         publish_to(broker.url)
 
-With `ActiveMQRules` it has a small store that is soon full, or keeps clients from some topics.
+With `ActiveMQRules` it has a small store that fills up soon, or restricts access to some topics.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ TLS_CONNECTOR = """\
                           uri="stomp+ssl://{host}:{port}?transport.needClientAuth=true"/>
 """
 
-# All entries that match a destination count together: there can't be a rule for the others.
+# All entries that match a destination apply together, so there is no rule for "the others".
 AUTHORIZATION = """\
       <authorizationPlugin><map><authorizationMap><authorizationEntries>
         <authorizationEntry queue=">" read="anonymous" write="anonymous" admin="anonymous"/>
@@ -85,7 +85,7 @@ AUTHORIZATION = """\
       </authorizationEntries></authorizationMap></map></authorizationPlugin>
 """
 SMALL_STORE = "8 mb"
-# Files that are given back soon: a store has room again when a whole file is of no use.
+# Small files, because the store frees space only in whole files.
 SMALL_JOURNAL = 'journalMaxFileLength="1mb" cleanupInterval="500" checkpointInterval="500"'
 
 
@@ -97,7 +97,7 @@ class ActiveMQServer(StompServer):
 
 @dataclass(frozen=True)
 class ActiveMQRules(Rules):
-    """What can be changed of this broker alone."""
+    """The settings that only this broker has."""
 
     when_full: Literal["", "blocks", "fails"] = ""
     """With a store of SMALL_STORE: what happens to a SEND then."""

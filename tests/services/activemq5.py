@@ -3,7 +3,7 @@
     with running_activemq5() as broker:
         publish_to(broker.rest_url, broker.user, broker.password)
 
-It is the last line whose servlet is on by default; `tests.services.activemq` has the newest broker.
+The last version whose servlet is on by default; `tests.services.activemq` has the newest broker.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ActiveMQ5Server(StompServer):
 
     @property
     def rest_url(self) -> str:
-        """The message servlet, which wants the login."""
+        """The message servlet, which requires the login."""
         return f"activemq-rest+http://{self.user}@{self.host}:{self.rest_port}/api/message"
 
 
@@ -78,7 +78,7 @@ def _server(directory: Path) -> ActiveMQ5Server:
     (conf / "activemq.xml").write_text(BROKER_XML.format(**settings))
     (conf / "jetty.xml").write_text(_jetty_xml(home, conf, rest_port))
     (conf / "jetty-realm.properties").write_text(f"{USER}: {PASSWORD}, user\n")
-    (conf / "credentials.properties").touch()  # jetty wants one
+    (conf / "credentials.properties").touch()  # Jetty needs one
     (conf / "log4j2.properties").write_text(LOG4J)
     shutil.copy(home / "conf" / "jolokia-access.xml", conf)
     process = ServerProcess(
@@ -106,14 +106,14 @@ def _server(directory: Path) -> ActiveMQ5Server:
 
 
 def _jetty_xml(home: Path, conf: Path, rest_port: int) -> str:
-    """The distribution's own, which needs a login, on our port."""
+    """The jetty.xml of the distribution, which requires a login, on our port."""
     text = (home / "conf" / "jetty.xml").read_text()
     text = text.replace('value="8161"', f'value="{rest_port}"')
     return text.replace("${activemq.conf}", str(conf)).replace("${activemq.home}", str(home))
 
 
 def _servlet_answers(rest_port: int) -> bool:
-    """True when the servlet could say that a queue is empty."""
+    """True when the servlet reports that a queue is empty."""
     login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     url = f"http://{HOST}:{rest_port}/api/message/ready?type=queue&readTimeout=1&oneShot=true"
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {login}"})

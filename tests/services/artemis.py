@@ -120,7 +120,7 @@ logger.audit.level = OFF
 
 @dataclass(frozen=True, kw_only=True)
 class ArtemisServer(StompServer):
-    """Nothing of its own."""
+    """An Artemis broker."""
 
 
 def running_artemis(rules: Rules = AS_USUAL) -> AbstractContextManager[ArtemisServer]:

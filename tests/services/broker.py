@@ -1,6 +1,6 @@
-"""What the private brokers have in common: a STOMP port, a login, a process to kill.
+"""The common part of the private brokers: a STOMP port, a login, a process to kill.
 
-Those in Java are fetched by Maven, which needs the network once: `python -m tests.services`.
+Maven fetches the brokers in Java, which needs the network once: `python -m tests.services`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True)
 class HostCertificate:
-    """The certificate of a broker, and its authority: as files, and as stores for Java."""
+    """The certificate of a broker and its authority, as files and as stores for Java."""
 
     ca_file: Path
     certificate_file: Path
@@ -49,7 +49,7 @@ class HostCertificate:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a broker differs from the usual one."""
+    """How a broker differs from the default one."""
 
     certificate: HostCertificate | None = None
     """It has a second STOMP port, over TLS, for clients with a certificate."""
@@ -72,12 +72,12 @@ class StompServer:
 
     @property
     def processes(self) -> Sequence[ServerProcess]:
-        """In the order in which they are started."""
+        """All processes, in the order in which they are started."""
         return (self.process,)
 
     @property
     def url(self) -> str:
-        """STOMP without a login: anonymous clients may do everything."""
+        """STOMP without a login; anonymous clients may do everything."""
         return f"stomp://{self.host}:{self.port}"
 
     @property
@@ -89,17 +89,17 @@ class StompServer:
         return f"stomp+ssl://{self.host}:{self.tls_port}"
 
     def kill(self) -> None:
-        """SIGKILL; stored messages stay."""
+        """Send SIGKILL; stored messages survive."""
         self.process.kill()
 
     def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and ports."""
+        """Kill it, if it runs, and start it again on the same data and ports."""
         self.process.kill()
         self.process.start()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stopped by SIGSTOP, with its ports open, until the block is left."""
+        """Freeze the broker with SIGSTOP, its ports open, until the end of the block."""
         family = [self.process.pid, *descendants(self.process.pid)]
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
@@ -112,7 +112,7 @@ class StompServer:
 
 @contextmanager
 def running(name: str, set_up: Callable[[Path], Server]) -> Iterator[Server]:
-    """A broker in a new directory; everything it wrote is gone on leaving the block."""
+    """A broker in a new directory, which is removed on leaving the block."""
     with (
         tempfile.TemporaryDirectory(prefix=f"sam-{name}-") as directory,
         ExitStack() as stack,
@@ -137,21 +137,21 @@ def java_for(broker: str) -> str:
 
 
 def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str = ".") -> Path:
-    """A directory that a goal of Maven's dependency plugin fills the first time it is needed.
+    """A directory that a goal of Maven's dependency plugin fills when it is first needed.
 
     Args:
-        unpacked: what is wanted of the goal's output.
+        unpacked: the part of the goal's output to keep.
     """
     target = CACHE / f"{broker}-{version}"
     if not target.is_dir():
         maven = [_program("mvn", broker), "-q", "-B", "-Dstyle.color=never"]
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{broker}-", dir=CACHE) as name:
-            # Under its own name only when complete: an interrupted fetch is repeated.
+            # Renamed only when complete, so that an interrupted fetch is repeated.
             output = Path(name) / "output"
             command = [*maven, f"{MAVEN_PLUGIN}:{goal}", f"-DoutputDirectory={output}", *options]
-            subprocess.run(command, check=True, cwd=name)  # it leaves a marker in its directory
-            with suppress(OSError):  # another process was first
+            subprocess.run(command, check=True, cwd=name)  # Maven leaves a marker file in cwd
+            with suppress(OSError):  # another process was faster
                 (output / unpacked).resolve().rename(target)
     return target
 

@@ -1,4 +1,4 @@
-"""The brokers that take STOMP from everybody, by name."""
+"""The brokers that accept STOMP from anonymous clients, by name."""
 
 from __future__ import annotations
 

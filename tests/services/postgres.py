@@ -1,4 +1,4 @@
-"""A private PostgreSQL: new cluster, free port, superuser `sam`, a login for each role of ours.
+"""A private PostgreSQL: new cluster, free port, superuser `sam`, a login for each of our roles.
 
 with running_postgres() as server:
     url = fresh_database(server)
@@ -29,7 +29,7 @@ USER = "sam"
 PASSWORD = "sam-secret"
 ROLES = ("owner", "loader", "reporter", "reader")
 DEBIAN = Path("/usr/lib/postgresql")
-# Commits are as durable as in production; only sizes fit a laptop.
+# Commits are as durable as in production; only the sizes suit a laptop.
 SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -69,11 +69,11 @@ class PostgresServer:
                 cursor.execute(statement)
 
     def kill(self) -> None:
-        """SIGKILL to the server and every backend: a crash of the machine, seen from outside."""
+        """Send SIGKILL to the server and every backend, like a crash of the machine."""
         self.process.kill()
 
     def restart(self) -> None:
-        """Stop hard, if running, and start again on the same data and port."""
+        """Kill it, if it runs, and start it again on the same data and port."""
         self.process.kill()
         (self.directory / "data" / "postmaster.pid").unlink(missing_ok=True)
         self.process.start()
@@ -81,10 +81,10 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """A running server; everything it wrote is gone on leaving the block."""
+    """A running server in a new directory, which is removed on leaving the block."""
     programs = find_programs()
     account = server_account()
-    # Not pytest's directory: that is closed to the account PostgreSQL must run as.
+    # Not pytest's directory, which the account of PostgreSQL cannot enter.
     with tempfile.TemporaryDirectory(prefix="sam-postgres-") as name:
         directory = Path(name)
         if account:
@@ -101,7 +101,7 @@ def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[Post
 
 @contextlib.contextmanager
 def running_copy(directory: Path) -> Iterator[PostgresServer]:
-    """A server on a copy of another one's files, in `directory`/data; it ends with the block."""
+    """A server on a copy of another server's files, in `directory`/data, until the block ends."""
     server = _server(find_programs(), directory, server_account(), SETTINGS)
     try:
         server.process.start()
@@ -127,7 +127,7 @@ def as_role(database: str, role: str) -> str:
 
 
 def find_programs() -> Path:
-    """The newest installed server's directory of programs."""
+    """The directory of the programs of the newest installed server."""
     newest = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda path: int(path.parent.parent.name))
     if newest:
         return newest[-1].parent
@@ -138,7 +138,7 @@ def find_programs() -> Path:
 
 
 def server_account() -> str | None:
-    """The account to run as: PostgreSQL refuses root."""
+    """The account to run as, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
-# Below the kernel's ephemeral range: there an outgoing connection could take the port of a
-# server while it is being restarted.
+# Below the kernel's ephemeral range, from which an outgoing connection could take the port of a
+# server that is being restarted.
 PORTS = range(20_000, 30_000)
-# Reads until the owner of its standard input is gone, however that one died.
+# Reads until the owner of its standard input ends, even by SIGKILL.
 GUARD = 'cat >/dev/null; kill -s KILL -- "-$1"'
 
 
 class ServerDied(Exception):
-    """A server did not come up; the text ends with the last lines of its log."""
+    """A server did not start; the message ends with the last lines of its log."""
 
 
 @dataclass
 class ServerProcess:
-    """One command, started again and again on the same data and port.
+    """One command that can be restarted on the same data and port.
 
-    It leads a process group of its own; a guard kills that group when this process ends in any
-    way, SIGKILL included.
+    It leads its own process group; a guard kills that group when this process ends in any way,
+    including SIGKILL.
     """
 
     command: Sequence[str]
@@ -84,7 +84,7 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the server and all it started; returns when they are gone."""
+        """Send SIGKILL to the server and its descendants and wait until they are gone."""
         if self._process is None or self._guard is None:
             return
         family = [self._process.pid, *descendants(self._process.pid)]
@@ -98,7 +98,7 @@ class ServerProcess:
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:
-            self._guard.communicate()  # end of input: it kills what may be left of the group
+            self._guard.communicate()  # at the end of input it kills the rest of the group
             self._guard = None
 
     def _wait_until_ready(self) -> None:
@@ -114,14 +114,14 @@ class ServerProcess:
 
 
 def as_account(account: str | None) -> dict[str, Any]:
-    """The arguments of subprocess that run a command as another account (only root may)."""
+    """The subprocess arguments that run a command as another account (as root only)."""
     if account is None or os.geteuid() != 0:
         return {}
     return {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports without a listener, all different."""
+    """Different ports on which nothing listens."""
     with contextlib.ExitStack() as stack:
         return [stack.enter_context(_free_socket()).getsockname()[1] for _ in range(count)]
 
@@ -139,7 +139,7 @@ def _free_socket() -> socket.socket:
 
 
 def stomp_answers(port: int, user: str = "", password: str = "") -> bool:
-    """True when a broker answers CONNECT: an open port alone may still refuse logins."""
+    """True when a broker answers CONNECT; with the port open it may still refuse logins."""
     login = f"login:{user}\npasscode:{password}\n" if user else ""
     try:
         with socket.create_connection((HOST, port), timeout=2) as connection:
@@ -158,7 +158,7 @@ def port_is_open(port: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Return when the condition holds; TimeoutError when it never did."""
+    """Wait for the condition; raise TimeoutError if it does not become true."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -167,12 +167,12 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
 
 
 def alive(pid: int) -> bool:
-    """True while the process runs (a zombie does not)."""
+    """True while the process runs; a zombie does not run."""
     return _status_field(pid, 0) not in ("", "Z", "X")
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and their children, from /proc: PostgreSQL's leave the process group."""
+    """All descendants, from /proc, because PostgreSQL's children leave the process group."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := _status_field(int(entry.name), 1)):
@@ -187,7 +187,7 @@ def _walk(children: Mapping[int, Sequence[int]], pid: int) -> Iterator[int]:
 
 
 def _status_field(pid: int, position: int) -> str:
-    """A field of /proc/PID/stat after the command's name; '' when the process is gone."""
+    """A field of /proc/PID/stat after the command name; '' when the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""psql, as a DBA uses it: on a script, in a transaction only where the script says so."""
+"""Runs psql as a DBA would: on a script, in transactions only where the script begins them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.services.postgres import find_programs
 
 
 def run_psql(database: str, script: str) -> str:
-    """What psql says on stdout; no statement may fail."""
+    """The output of psql on a script in which every statement succeeds."""
     url = make_url(database).set(drivername="postgresql")
     done = subprocess.run(
         [

@@ -35,7 +35,7 @@ from tests.services.broker import (
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
 
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
-# Not the one on PATH: Debian's wrapper changes the account and the directory.
+# Not the program on PATH: Debian's wrapper changes the account and the directory.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = SERVER.with_name("rabbitmqctl")
 
@@ -66,13 +66,13 @@ ssl_options.keyfile = {key_file}
 ssl_options.verify = verify_peer
 ssl_options.fail_if_no_peer_cert = true
 """
-# It looks for such consumers once a tick, which usually is a minute.
+# RabbitMQ checks acknowledgement timeouts once per tick, by default every minute.
 ACK_TIMEOUT = "[{{rabbit, [{{consumer_timeout, {ms}}}, {{channel_tick_interval, 500}}]}}].\n"
 
 
 @dataclass(frozen=True)
 class RabbitMQRules(Rules):
-    """What can be changed of this broker alone."""
+    """The settings that only this broker has."""
 
     ack_timeout_s: float = 0.0
     """A consumer that has a message for so long without an ack is dismissed; 0: after 30 min."""
@@ -94,12 +94,12 @@ class RabbitMQServer(StompServer):
 
     @property
     def api_url(self) -> str:
-        """Of the publisher's REST way to the virtual host `/`; destinations choose exchanges."""
+        """The publisher's REST URL for the virtual host `/`."""
         return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
-        """Its disk seems full inside the block: it takes no SEND."""
+        """Inside the block the disk alarm is set, so that it accepts no SEND."""
         self._control("set_disk_free_limit", HUGE)
         try:
             yield
@@ -107,7 +107,7 @@ class RabbitMQServer(StompServer):
             self._control("set_disk_free_limit", FREE_LIMIT)
 
     def add_user(self, name: str, password: str, *, topics_read: str, topics_written: str) -> None:
-        """A user who may do everything, except for topics: two patterns limit those."""
+        """A user with all rights, except on topics, which the two patterns limit."""
         host = quote(self.virtual_host, safe="")
         rule = {"exchange": "amq.topic", "write": topics_written, "read": topics_read}
         self._put(f"users/{name}", {"password": password, "tags": ""})
@@ -160,7 +160,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
             env=environment,
             cwd=directory,
         ),
-        # The node would start one too, but as a daemon that nobody stops.
+        # The node would start epmd too, but as a daemon that nothing stops.
         epmd=ServerProcess(
             command=["epmd", "-port", str(epmd_port), "-address", HOST],
             log=directory / "epmd.log",
@@ -182,7 +182,7 @@ def _config(rules: Rules, ports: Mapping[str, int]) -> str:
 
 
 def _advanced_config(rules: Rules) -> str:
-    """Erlang terms for what the other file has no key for."""
+    """Erlang terms for the settings that rabbitmq.conf does not have."""
     if isinstance(rules, RabbitMQRules) and rules.ack_timeout_s:
         return ACK_TIMEOUT.format(ms=int(rules.ack_timeout_s * 1000))
     return "[].\n"
@@ -204,6 +204,6 @@ def _environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, s
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq"),
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
         "RABBITMQ_CONF_ENV_FILE": str(directory / "no-such-file"),
-        # Schedulers that wait busily would take both cores from the tests.
+        # Busy-waiting schedulers would take both cores from the tests.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
     }

@@ -32,16 +32,19 @@ class Cluster:
 
 @contextlib.contextmanager
 def running_cluster(workers: int) -> Iterator[Cluster]:
-    """All of it ends with the block, executors included."""
+    """A cluster that ends with the block, executors included."""
     port, web_port = free_ports(2)
     url = f"spark://{HOST}:{port}"
-    with tempfile.TemporaryDirectory(prefix="sam-spark-") as name, contextlib.ExitStack() as stack:
-        directory = Path(name)
+    with (
+        tempfile.TemporaryDirectory(prefix="sam-spark-") as temporary,
+        contextlib.ExitStack() as stack,
+    ):
+        directory = Path(temporary)
 
-        def start(what: str, *command: str, registered: int) -> None:
+        def start(name: str, *command: str, registered: int) -> None:
             process = ServerProcess(
                 command=[str(SPARK_CLASS), *command],
-                log=directory / f"{what}.log",
+                log=directory / f"{name}.log",
                 ready=lambda: _alive_workers(web_port) >= registered,
                 env=_environment(),
                 cwd=directory,
@@ -49,18 +52,18 @@ def running_cluster(workers: int) -> Iterator[Cluster]:
             stack.callback(process.kill)
             process.start()
 
-        where = ("--host", HOST, "--port")
-        start("master", MASTER, *where, str(port), "--webui-port", str(web_port), registered=0)
+        address = ("--host", HOST, "--port")
+        start("master", MASTER, *address, str(port), "--webui-port", str(web_port), registered=0)
         for number in range(1, workers + 1):
-            room = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"w{number}"))
-            command = (WORKER, *where, "0", "--webui-port", "0", *room, url)
-            # They come up side by side: the last one waits for all.
+            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"w{number}"))
+            command = (WORKER, *address, "0", "--webui-port", "0", *limits, url)
+            # The workers start in parallel; only the last start waits for all of them.
             start(f"worker{number}", *command, registered=workers if number == workers else 0)
         yield Cluster(url, directory)
 
 
 def _alive_workers(web_port: int) -> int:
-    """According to the master; -1 while it does not answer."""
+    """The number of workers according to the master; -1 while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{web_port}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
@@ -69,7 +72,7 @@ def _alive_workers(web_port: int) -> int:
 
 
 def _environment() -> Mapping[str, str]:
-    """Small daemons that listen on this machine only; executors run this Python."""
+    """Settings for small daemons that listen only on this machine and run this Python."""
     ours = {
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "128m",

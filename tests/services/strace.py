@@ -1,4 +1,4 @@
-"""Faults at a chosen system call of a chosen process: strace replaces or interrupts it."""
+"""Injects faults at a chosen system call of a process with strace."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def strace(
     when: int | str,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command with this fault at call number `when` of that kind ("1+": at all).
+    """Run the command with a fault at the `when`-th such system call ("1+": at every one).
 
-    `fault` is strace's word for it: `signal=SIGKILL` on entry, `error=EIO` instead of the call.
+    `fault` is in strace's syntax: `signal=SIGKILL` on entry, `error=EIO` instead of the call.
 
     Raises:
-        ServiceMissing: there is no strace, or processes may not be traced here.
+        ServiceMissing: strace is not installed, or tracing is not permitted here.
     """
     if which("strace") is None:
         raise ServiceMissing("strace", "apt-get install strace")

@@ -1,4 +1,4 @@
-"""The end of sd_notify that listens."""
+"""The receiving end of sd_notify."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Systemd:
         self.socket.close()
 
     def heard(self) -> list[str]:
-        """The messages since the last look, each as it came."""
+        """The messages received since the last call."""
         before = len(self.messages)
         with suppress(BlockingIOError):
             while True:
@@ -31,6 +31,6 @@ class Systemd:
         return self.messages[before:]
 
     def all_heard(self) -> list[str]:
-        """All messages until now."""
+        """All messages received so far."""
         self.heard()
         return self.messages

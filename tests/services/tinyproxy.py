@@ -53,7 +53,7 @@ class TinyProxy:
 
 @contextlib.contextmanager
 def running_tinyproxy(user: str = "", password: str = "") -> Iterator[TinyProxy]:
-    """A running proxy; everything it wrote is gone on leaving the block."""
+    """A running proxy in a new directory, which is removed on leaving the block."""
     program = shutil.which("tinyproxy")
     if program is None:
         raise ServiceMissing("tinyproxy", HOW_TO_GET_IT)

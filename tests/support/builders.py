@@ -28,7 +28,7 @@ def metric_result(**changes: str | None) -> Record:
 
 
 def metric_message(*records: Record, **headers: str) -> Message:
-    """A message of such records; one default record if none is given."""
+    """A message with these records, or with one default record."""
     chosen = records or (metric_result(),)
     body = "".join(write_wlcg(record) for record in chosen)
     return new_message("metricOutput", body, record_count=len(chosen), headers=headers)

@@ -26,7 +26,7 @@ ROLES = (
     ("sam-report seal", "reporter"),
     ("sam-report", "reader"),
 )
-"""The role of a command, by how it begins; all others are run as administrator."""
+"""The role of a command, by its prefix; all other commands run as administrator."""
 
 
 @dataclass(frozen=True)
@@ -75,28 +75,28 @@ brokers = ["{self.broker}"]
         return self
 
     def run(self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
-        """Run one of the four programs, to its end."""
-        words = [str(word) for word in command]
+        """Run one of the four programs and wait for its end."""
+        arguments = [str(argument) for argument in command]
         done = subprocess.run(
-            [str(PROGRAMS / words[0]), *words[1:]],
+            [str(PROGRAMS / arguments[0]), *arguments[1:]],
             input=stdin,
             cwd=self.directory,
-            env=self.clean_environment(words),
+            env=self.clean_environment(arguments),
             capture_output=True,
             text=True,
             timeout=timeout_s,
         )
-        return Answer(words, done.returncode, done.stdout, done.stderr)
+        return Answer(arguments, done.returncode, done.stdout, done.stderr)
 
     def succeed(self, *command: str | Path, stdin: str = "") -> Answer:
-        """Like `run`, but it must succeed."""
+        """Like `run`, but fail unless the exit code is 0."""
         answer = self.run(*command, stdin=stdin)
         assert answer.code == 0, str(answer)
         return answer
 
     @contextmanager
     def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A command in the background; killed on leaving the block, with its children."""
+        """A command in the background, killed with its children on leaving the block."""
         log = self.directory / "running.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -122,20 +122,20 @@ brokers = ["{self.broker}"]
         return path
 
     def spooled(self, name: str) -> int:
-        """How many messages a directory queue of this workplace holds."""
+        """The number of messages in a directory queue of this workplace."""
         return DirectoryQueue(self.directory / name).count()
 
     def clean_environment(self, command: Sequence[str] = ()) -> dict[str, str]:
-        """This process's, without settings of another installation; the command's own database."""
+        """The environment of this process without SAM_* variables, with the command's login."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
         kept["PATH"] = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', os.defpath)}"
         state = {"XDG_STATE_HOME": str(self.directory / "state")}
         return {**kept, **state, **self._login(command), **self.environment}
 
     def _login(self, command: Sequence[str]) -> dict[str, str]:
-        """On PostgreSQL each program has its own login."""
+        """The variable with the login of the command's role; only PostgreSQL has roles."""
         line = " ".join(command)
-        role = next((role for words, role in ROLES if line.startswith(words)), None)
+        role = next((role for prefix, role in ROLES if line.startswith(prefix)), None)
         if role is None or self.database.startswith("sqlite"):
             return {}
         return {"SAM_DATABASE_URL": as_role(self.database, role)}
@@ -149,10 +149,10 @@ brokers = ["{self.broker}"]
 
 
 def embedded(directory: Path) -> Workplace:
-    """Spool and SQLite, with the schema applied."""
-    place = embedded_workplace(directory)
-    place.succeed("sam-db", "upgrade")
-    return place
+    """A workplace with a spool and SQLite, with the schema applied."""
+    workplace = embedded_workplace(directory)
+    workplace.succeed("sam-db", "upgrade")
+    return workplace
 
 
 def embedded_workplace(directory: Path) -> Workplace:

@@ -1,7 +1,7 @@
-"""The oracles of publishing and of consuming: nothing is lost, and nothing is there twice.
+"""Oracles for publishing and consuming: nothing is lost, nothing is duplicated.
 
-conserved(accepted=ids_told, delivered=broker.ids, spool=queue)
-consumed(accepted=keys_told, rows=site.keys(), dead_letters=site.dead_letter_keys())
+conserved(accepted=ids, delivered=broker.ids, spool=queue)
+consumed(accepted=keys, rows=row_keys(site), dead_letters=dead_letter_keys(site))
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.builders import metric_message, metric_result
 
 FIRST_TIMESTAMP = 1_795_000_000
 DAY_S = 86_400
-"""Records of one host, a second apart: none of them lies in the future."""
+"""Records of one host are a second apart, so that none of them lies in the future."""
 _SUMMARY = re.compile(rb"summaryData: (\S+)")
 
 
@@ -27,27 +27,27 @@ def conserved(
     accepted: Collection[str],
     delivered: Collection[str],
     spool: DirectoryQueue,
-    perhaps: Collection[str] = (),
+    uncertain: Collection[str] = (),
 ) -> None:
     """Fail if a message is lost, damaged or was never sent.
 
-    `accepted` are the ids that somebody was told are safe, `perhaps` those of whoever was killed
-    before it could tell.
+    `accepted` are the ids reported as stored, `uncertain` those of a publisher that was killed
+    before it could report.
     """
-    spooled = {spool.read(name).message_id for name in spool.names()}  # a damaged one raises
+    spooled = {spool.read(name).message_id for name in spool.names()}  # a damaged element raises
     present = spooled | set(delivered)
     assert set(accepted) - present == set(), "accepted and lost"
-    assert present - set(accepted) - set(perhaps) == set(), "never published"
+    assert present - set(accepted) - set(uncertain) == set(), "never published"
 
 
 def grow_old(spool: DirectoryQueue) -> None:
-    """As if the locks and temporary files of whoever was killed were eleven minutes old."""
-    for found in spool.walk([LOCK, TEMPORARY]):
-        os.utime(spool.path / found.name, (0, time.time() - LOCK_AGE_S - 60))
+    """Make the locks and temporary files of killed processes look eleven minutes old."""
+    for entry in spool.walk([LOCK, TEMPORARY]):
+        os.utime(spool.path / entry.name, (0, time.time() - LOCK_AGE_S - 60))
 
 
 def leftovers(spool: DirectoryQueue) -> list[str]:
-    return [found.name for found in spool.walk([LOCK, TEMPORARY])]
+    return [entry.name for entry in spool.walk([LOCK, TEMPORARY])]
 
 
 def consumed(
@@ -56,24 +56,25 @@ def consumed(
     dead_letters: Sequence[str] = (),
     spool: Sequence[str] = (),
     backlog: Sequence[str] = (),
-    perhaps: Collection[str] = (),
+    uncertain: Collection[str] = (),
 ) -> None:
-    """Fail unless each accepted record is a row, a dead letter, in a spool or at a broker, once.
+    """Fail unless each accepted record exists once: as a row, dead letter, in a spool or a broker.
 
-    All are keys of records (`key_of`). `perhaps` are those of a publisher that was not told.
+    All arguments are keys of records (`key_of`); `uncertain` are those of records that were sent
+    without a confirmation.
     """
-    places = {"rows": rows, "dead letters": dead_letters, "spool": spool, "backlog": backlog}
-    for place, keys in places.items():
+    keys_by_place = {"rows": rows, "dead letters": dead_letters, "spool": spool, "backlog": backlog}
+    for place, keys in keys_by_place.items():
         assert len(keys) == len(set(keys)), f"twice among the {place}"
-    for (one, ours), (other, theirs) in combinations(places.items(), 2):
-        assert not set(ours) & set(theirs), f"among the {one} and the {other}"
-    present = set(chain.from_iterable(places.values()))
+    for (first, first_keys), (second, second_keys) in combinations(keys_by_place.items(), 2):
+        assert not set(first_keys) & set(second_keys), f"among the {first} and the {second}"
+    present = set(chain.from_iterable(keys_by_place.values()))
     assert set(accepted) - present == set(), "accepted and lost"
-    assert present - set(accepted) - set(perhaps) == set(), "never published"
+    assert present - set(accepted) - set(uncertain) == set(), "never published"
 
 
 def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Message]:
-    """Messages of one result each; no two have the same natural key, or the same `key_of`."""
+    """Messages of one result each, all with different natural keys and a different `key_of`."""
     return [
         metric_message(
             metric_result(
@@ -91,7 +92,7 @@ def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Messag
 
 
 def key_of(body: bytes) -> str:
-    """The key of the only record of this body, loadable or not."""
-    found = _SUMMARY.search(body)
-    assert found, f"no record of ours: {body!r}"
-    return found[1].decode()
+    """The key of the only record of this body, whether it can be loaded or not."""
+    match = _SUMMARY.search(body)
+    assert match, f"not a numbered record: {body!r}"
+    return match[1].decode()

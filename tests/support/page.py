@@ -1,4 +1,4 @@
-"""Pages of docs/: their blocks of code, run as if typed."""
+"""The code blocks of the pages in docs/, run as a reader would type them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Block:
 
 
 class Page:
-    """The blocks of code of a page, and which of them the tests use."""
+    """The code blocks of a page, and which of them the tests use."""
 
     def __init__(self, name: str) -> None:
         page = (ROOT / name).read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ class Page:
         self._used: set[Block] = set()
 
     def texts(self, language: str, section: str = "") -> list[str]:
-        """The blocks of a language, in order; of sections whose headings have these words."""
+        """The blocks in a language, in order, of the sections whose headings contain `section`."""
         blocks = [
             block
             for block in self.blocks
@@ -53,7 +53,7 @@ class Page:
         return [block.text for block in blocks]
 
     def examples(self, section: str) -> list[list[str]]:
-        """The cells of the table of a section, without its head."""
+        """The cells of the table in a section, without the table head."""
         rows = re.findall(r"^\| (.*) \|$", self._sections[section], re.MULTILINE)
         return [row.split(" | ") for row in rows[1:]]
 
@@ -66,12 +66,12 @@ class Page:
         ]
 
 
-def shell(place: Workplace, *scripts: str) -> Answer:
-    """One shell in the workplace for all of them, stopped by its first failure."""
+def shell(workplace: Workplace, *scripts: str) -> Answer:
+    """Run the scripts in one shell in the workplace, which stops at the first failure."""
     done = subprocess.run(
         ["bash", "-c", "\n".join(["set -euo pipefail", *scripts])],
-        cwd=place.directory,
-        env=place.clean_environment(),
+        cwd=workplace.directory,
+        env=workplace.clean_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -81,23 +81,23 @@ def shell(place: Workplace, *scripts: str) -> Answer:
 
 
 def on_sqlite(directory: Path) -> Workplace:
-    """A spool and `sam.db`, with its schema; for pages that use the sqlite3 command."""
+    """A workplace with a spool and `sam.db`, for pages that use the sqlite3 command."""
     if not shutil.which("sqlite3"):
         missing("sqlite3", "apt-get install sqlite3")
-    place = Workplace(
+    workplace = Workplace(
         directory,
         broker=f"spool://{directory / 'spool'}",
         database=f"sqlite:///{directory / 'sam.db'}",
     ).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    return place
+    workplace.succeed("sam-db", "upgrade")
+    return workplace
 
 
 @contextmanager
 def on_postgresql(directory: Path, server: PostgresServer) -> Iterator[Workplace]:
-    """A spool and the database `sam`, with its schema; psql finds the server by itself."""
+    """A workplace with a spool and the database `sam`; the environment points psql to it."""
     server.execute("CREATE DATABASE sam")
-    place = Workplace(
+    workplace = Workplace(
         directory,
         broker=f"spool://{directory / 'spool'}",
         database=server.url("sam"),
@@ -109,12 +109,12 @@ def on_postgresql(directory: Path, server: PostgresServer) -> Iterator[Workplace
         },
     ).write_configuration()
     try:
-        place.succeed("sam-db", "upgrade")
-        yield place
+        workplace.succeed("sam-db", "upgrade")
+        yield workplace
     finally:
         server.execute("DROP DATABASE sam WITH (FORCE)")
 
 
-def with_database(place: Workplace, url: str) -> Workplace:
+def with_database(workplace: Workplace, url: str) -> Workplace:
     """The same workplace with another URL of the database."""
-    return replace(place, environment={**place.environment, "SAM_DATABASE_URL": url})
+    return replace(workplace, environment={**workplace.environment, "SAM_DATABASE_URL": url})

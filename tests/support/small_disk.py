@@ -1,4 +1,4 @@
-"""A file system of its own, of little room."""
+"""A small file system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(directory: Path, options: str) -> Iterator[Path]:
-    """A tmpfs mounted on a new directory, with options as `size=4m` or `nr_inodes=12`."""
+    """A tmpfs mounted on a new directory, with options such as `size=4m` or `nr_inodes=12`."""
     directory.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
     if subprocess.run(mount, capture_output=True).returncode:

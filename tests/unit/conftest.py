@@ -1,4 +1,4 @@
-"""A unit test starts no process: tests that do are integration or acceptance tests."""
+"""Unit tests start no processes; tests that do are integration or acceptance tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 @pytest.fixture(autouse=True)
 def no_processes() -> Iterator[None]:
     def refuse(*arguments: object, **settings: object) -> NoReturn:
-        pytest.fail("a unit test starts no process: move it to tests/integration or acceptance")
+        pytest.fail(
+            "a unit test may not start a process: move it to tests/integration or acceptance"
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "__init__", refuse)

@@ -14,15 +14,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "sam_pipeline."
-MOST_ENTRIES = 14
+MAX_ENTRIES = 14
 SPARK = "pyspark py4j"  # py4j comes with pyspark and raises its errors
 
 
 class Wall(NamedTuple):
     """What the modules of a folder may import, besides each other and the standard library.
 
-    `rooms` are names of folders or modules, a room for all that is in it; `libraries` are import
-    names. A further library is a word here and three lines in docs/decisions.md.
+    `rooms` has names of folders, for everything in them, or of modules; `libraries` has import
+    names. Every new library needs an entry in docs/decisions.md too.
     """
 
     rooms: str = ""
@@ -156,7 +156,7 @@ WALLS: Mapping[str, Wall] = {
     "spark_jobs.cli": Wall(f"{REPORTS} spark_jobs.commands"),
     "spark_jobs.__main__": Wall("spark_jobs.cli"),
 }
-"""The nearest row rules: a module's own, else its folder's, else the folder's above."""
+"""The nearest row applies: the module's own, else its folder's, else the parent folder's."""
 
 ROOMS = sorted({row.partition(".")[0] for row in WALLS})
 
@@ -169,7 +169,7 @@ MODULES = {module_name(path): path for room in ROOMS for path in (ROOT / room).r
 
 
 def row_of(module: str) -> str | None:
-    """The row that rules a module; none for a folder's docstring."""
+    """The row that applies to a module; none for the docstring of a folder."""
     if (name := module.removesuffix(".__init__")) != module and name.partition(".")[2]:
         return row_of(name)
     while module and module not in WALLS:
@@ -178,7 +178,7 @@ def row_of(module: str) -> str | None:
 
 
 def imported_names(source: str) -> Iterator[str]:
-    """The dotted names that a module imports, those inside functions too."""
+    """The dotted names that a module imports, including imports inside functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -209,7 +209,7 @@ def test_a_module_imports_only_what_its_row_allows(module: str) -> None:
         name
         for name in ours
         if row_of(name) != row
-        and not any(f"{name}.".startswith(f"{one}.") for one in [*allowed, row])
+        and not any(f"{name}.".startswith(f"{prefix}.") for prefix in [*allowed, row])
     }
     assert climbing == set()
     assert others - libraries - {PACKAGE.rstrip(".")} == set()
@@ -261,7 +261,7 @@ def test_no_folder_has_too_many_entries() -> None:
         or (path.suffix == ".py" and path.name != "__init__.py")
     )
 
-    assert {folder: count for folder, count in folders.items() if count > MOST_ENTRIES} == {}
+    assert {folder: count for folder, count in folders.items() if count > MAX_ENTRIES} == {}
 
 
 def test_public_class_names_are_unique() -> None:

@@ -1,4 +1,4 @@
-"""A database that is away is no bad record: messages wait where they are, and then are loaded."""
+"""While the database is unavailable, messages stay in the spool; they are loaded afterwards."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE"]
 
 
 @pytest.fixture
-def place(tmp_path: Path, postgres: PostgresServer) -> Iterator[Workplace]:
-    place = Workplace(
+def workplace(tmp_path: Path, postgres: PostgresServer) -> Iterator[Workplace]:
+    workplace = Workplace(
         tmp_path, broker=f"spool://{tmp_path / 'spool'}", database=fresh_database(postgres)
     ).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    yield place
+    workplace.succeed("sam-db", "upgrade")
+    yield workplace
     if not postgres.process.running:
         postgres.restart()
 
 
 def test_a_drain_gives_up_after_its_timeout_and_leaves_the_messages(
-    place: Workplace, postgres: PostgresServer
+    workplace: Workplace, postgres: PostgresServer
 ) -> None:
-    place.succeed("sam-publish", "result", *RESULT, "--host", "ce01.example.org")
+    workplace.succeed("sam-publish", "result", *RESULT, "--host", "ce01.example.org")
     postgres.kill()
 
-    answer = place.run("sam-consume", "run", "--drain", "--timeout", "1")
+    answer = workplace.run("sam-consume", "run", "--drain", "--timeout", "1")
 
     assert answer.code == UNAVAILABLE, str(answer)
     assert "Traceback" not in answer.err
-    assert place.spooled("spool") == 1
+    assert workplace.spooled("spool") == 1
 
 
 def test_the_daemon_waits_for_the_database_and_goes_on_by_itself(
-    place: Workplace, postgres: PostgresServer
+    workplace: Workplace, postgres: PostgresServer
 ) -> None:
-    with place.running("sam-consume", "run") as daemon:
-        place.succeed("sam-publish", "result", *RESULT, "--host", "ce01.example.org")
-        wait_until(lambda: hosts(place) == ["ce01.example.org"], timeout_s=20)
+    with workplace.running("sam-consume", "run") as daemon:
+        workplace.succeed("sam-publish", "result", *RESULT, "--host", "ce01.example.org")
+        wait_until(lambda: hosts(workplace) == ["ce01.example.org"], timeout_s=20)
         postgres.kill()
-        place.succeed("sam-publish", "result", *RESULT, "--host", "ce02.example.org")
+        workplace.succeed("sam-publish", "result", *RESULT, "--host", "ce02.example.org")
         postgres.restart()
 
-        wait_until(lambda: len(hosts(place)) == 2, timeout_s=60)
+        wait_until(lambda: len(hosts(workplace)) == 2, timeout_s=60)
 
         assert daemon.poll() is None
-        assert hosts(place) == ["ce01.example.org", "ce02.example.org"]
+        assert hosts(workplace) == ["ce01.example.org", "ce02.example.org"]
 
 
-def hosts(place: Workplace) -> list[str]:
-    rows = query(place.database, "SELECT hostName AS host FROM metricOutput ORDER BY hostName")
+def hosts(workplace: Workplace) -> list[str]:
+    rows = query(workplace.database, "SELECT hostName AS host FROM metricOutput ORDER BY hostName")
     return [row["host"] for row in rows]

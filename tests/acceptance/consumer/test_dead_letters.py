@@ -42,108 +42,112 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path, empty_database: Path) -> Workplace:
-    """Embedded."""
+    """A workplace with a spool and SQLite."""
     shutil.copy(empty_database, tmp_path)
     return embedded_workplace(tmp_path)
 
 
 @pytest.fixture
 def big(tmp_path: Path, postgres: PostgresServer) -> Workplace:
-    """On PostgreSQL, each program under its role."""
-    place = Workplace(
+    """A workplace on PostgreSQL, with each program under its role."""
+    workplace = Workplace(
         tmp_path, broker=f"spool://{tmp_path}/spool", database=fresh_database(postgres)
     ).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    return place
+    workplace.succeed("sam-db", "upgrade")
+    return workplace
 
 
 @pytest.fixture(params=["small", "big"])
-def place(request: pytest.FixtureRequest) -> Workplace:
-    place: Workplace = request.getfixturevalue(request.param)
-    return place
+def workplace(request: pytest.FixtureRequest) -> Workplace:
+    workplace: Workplace = request.getfixturevalue(request.param)
+    return workplace
 
 
-def test_a_bad_record_is_found_fixed_and_loaded(place: Workplace) -> None:
-    file = place.write("message.txt", BAD)
-    place.succeed("sam-publish", "send", "--raw", file)
-    assert place.run("sam-consume", "run", "--drain").code == BAD_DATA
-    [letter] = listed(place)
+def test_a_bad_record_is_found_fixed_and_loaded(workplace: Workplace) -> None:
+    file = workplace.write("message.txt", BAD)
+    workplace.succeed("sam-publish", "send", "--raw", file)
+    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
+    [letter] = listed(workplace)
     number = str(letter["dead_letter_id"])
     assert (letter["message_class"], letter["reason"]) == ("metricOutput", "bad-status")
     assert "SPLENDID" in letter["error"]
 
-    answer = dead_letter(place, "edit", number, "--body", "-", "--replay", "--json", stdin=GOOD)
+    answer = dead_letter(workplace, "edit", number, "--body", "-", "--replay", "--json", stdin=GOOD)
 
     assert answer.code == 0, str(answer)
-    facts = answer.json
-    assert (facts["edited_from"], facts["replayed"]["outcome"]) == (int(number), "loaded")
-    assert statuses(place) == ["OK"]
-    assert listed(place) == []
-    old, new = dead_letter(place, "show", number, str(facts["dead_letter_id"]), "--json").json
+    edited = answer.json
+    assert (edited["edited_from"], edited["replayed"]["outcome"]) == (int(number), "loaded")
+    assert statuses(workplace) == ["OK"]
+    assert listed(workplace) == []
+    old, new = dead_letter(workplace, "show", number, str(edited["dead_letter_id"]), "--json").json
     assert (old["state"], old["edited_as"], old["body"]) == ("dropped", new["dead_letter_id"], BAD)
     assert (new["state"], new["edited_from"], new["body"]) == ("replayed", int(number), GOOD)
 
 
-def test_a_repeated_replay_reports_the_outcome_of_each_letter(place: Workplace) -> None:
+def test_a_repeated_replay_reports_the_outcome_of_each_letter(workplace: Workplace) -> None:
     for name in ("rain", "snow"):
-        park(place, "sky: blue\nEOT\n", message_class=name)
-    rain, snow = (str(letter["dead_letter_id"]) for letter in listed(place))
-    make_class(place, "rain")
+        park(workplace, "sky: blue\nEOT\n", message_class=name)
+    rain, snow = (str(letter["dead_letter_id"]) for letter in listed(workplace))
+    make_class(workplace, "rain")
 
-    first = dead_letter(place, "replay", "--all")
-    again = dead_letter(place, "replay", rain, snow)
+    first = dead_letter(workplace, "replay", "--all")
+    again = dead_letter(workplace, "replay", rain, snow)
 
     assert (first.code, again.code) == (BAD_DATA, BAD_DATA)
     assert cells(first) == [[rain, "loaded"], [snow, "failed", "unknown-class"]]
     assert cells(again)[0] == [rain, "skipped", "was replayed before"]
     assert "2 dead letters, 1 loaded, 1 failed" in first.err
-    assert dead_letter(place, "replay", rain).code == 0
-    assert query(place.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
+    assert dead_letter(workplace, "replay", rain).code == 0
+    assert query(workplace.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
 
 
-def test_dropped_letters_are_counted_and_never_loaded(place: Workplace) -> None:
-    park(place, BAD, BAD.replace("ce01", "ce02"))
-    first, second = (str(letter["dead_letter_id"]) for letter in listed(place))
+def test_dropped_letters_are_counted_and_never_loaded(workplace: Workplace) -> None:
+    park(workplace, BAD, BAD.replace("ce01", "ce02"))
+    first, second = (str(letter["dead_letter_id"]) for letter in listed(workplace))
 
-    by_age = dead_letter(place, "drop", "--reason", "bad-status", "--older-than", "30d", "--json")
-    rest = dead_letter(place, "drop", "--all")
+    by_age = dead_letter(
+        workplace, "drop", "--reason", "bad-status", "--older-than", "30d", "--json"
+    )
+    all_dropped = dead_letter(workplace, "drop", "--all")
 
     assert by_age.json == {"dropped": 0, "not_open": 0}
-    assert rest.out == "dropped 2 dead letters\n"
-    again = dead_letter(place, "drop", first, second)
+    assert all_dropped.out == "dropped 2 dead letters\n"
+    again = dead_letter(workplace, "drop", first, second)
     assert again.out.startswith("dropped 0 dead letters, 2 ")
-    replayed = dead_letter(place, "replay", first, "--json")
+    replayed = dead_letter(workplace, "replay", first, "--json")
     assert (replayed.code, replayed.json[0]["state"]) == (BAD_DATA, "dropped")
-    assert [letter["state"] for letter in listed(place, "--all")] == ["dropped", "dropped"]
+    assert [letter["state"] for letter in listed(workplace, "--all")] == ["dropped", "dropped"]
 
 
-def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(place: Workplace) -> None:
-    mend = break_class(place)
-    place.succeed("sam-publish", "send", stdin=GOOD)
+def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(
+    workplace: Workplace,
+) -> None:
+    repair = break_class(workplace)
+    workplace.succeed("sam-publish", "send", stdin=GOOD)
 
-    with place.running("sam-consume", "run"):
-        eventually(lambda: count(place, "open") == 1)
-        execute(place.database, mend)
-        eventually(lambda: count(place, "replayed") == 1)
+    with workplace.running("sam-consume", "run"):
+        eventually(lambda: count(workplace, "open") == 1)
+        execute(workplace.database, repair)
+        eventually(lambda: count(workplace, "replayed") == 1)
 
-    assert statuses(place) == ["OK"]
-    assert "replaying messages" in (place.directory / "running.log").read_text()
+    assert statuses(workplace) == ["OK"]
+    assert "replaying messages" in (workplace.directory / "running.log").read_text()
 
 
-def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(place: Workplace) -> None:
-    """In a table of that many copies of one letter: it is the letters that count here."""
-    mend = break_class(place)
-    park(place, GOOD)
-    execute(place.database, copies(10_000))
-    execute(place.database, mend)
+def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(workplace: Workplace) -> None:
+    """The table is filled with copies of one letter, which is quicker than loading them."""
+    repair = break_class(workplace)
+    park(workplace, GOOD)
+    execute(workplace.database, copies(10_000))
+    execute(workplace.database, repair)
 
     began = time.monotonic()
-    answer = dead_letter(place, "replay", "--reason", "class-broken", "--json")
+    answer = dead_letter(workplace, "replay", "--reason", "class-broken", "--json")
 
     assert answer.code == 0, str(answer)[-2000:]
-    assert [one["outcome"] for one in answer.json] == ["loaded"] * 10_001
+    assert [replayed["outcome"] for replayed in answer.json] == ["loaded"] * 10_001
     assert time.monotonic() - began < 60  # 5 s on a busy laptop
-    assert count(place, "open") == 0
+    assert count(workplace, "open") == 0
 
 
 def test_a_missing_privilege_is_reported(big: Workplace) -> None:
@@ -222,12 +226,12 @@ sam-consume -q dead-letter drop {number}
 
 
 def test_headers_alone_are_edited_without_an_editor(small: Workplace) -> None:
-    place = with_editor(small, "false")
-    park(place, GOOD, message_class="metricoutputt")
-    [letter] = listed(place)
+    workplace = with_editor(small, "false")
+    park(workplace, GOOD, message_class="metricoutputt")
+    [letter] = listed(workplace)
 
     answer = dead_letter(
-        place,
+        workplace,
         "edit",
         str(letter["dead_letter_id"]),
         "--header",
@@ -236,7 +240,7 @@ def test_headers_alone_are_edited_without_an_editor(small: Workplace) -> None:
     )
 
     assert answer.code == 0, str(answer)
-    assert statuses(place) == ["OK"]
+    assert statuses(workplace) == ["OK"]
 
 
 def test_a_limited_list_reports_how_many_letters_there_are(small: Workplace) -> None:
@@ -270,43 +274,43 @@ def test_a_missing_body_file_and_a_missing_editor_are_reported(small: Workplace)
     assert "--body" in nothing.err
 
 
-def dead_letter(place: Workplace, *words: str, stdin: str = "") -> Answer:
-    return place.run("sam-consume", "dead-letter", *words, stdin=stdin)
+def dead_letter(workplace: Workplace, *arguments: str, stdin: str = "") -> Answer:
+    return workplace.run("sam-consume", "dead-letter", *arguments, stdin=stdin)
 
 
-def listed(place: Workplace, *words: str) -> list[dict[str, Any]]:
-    answer = place.succeed("sam-consume", "dead-letter", "list", *words, "--json")
+def listed(workplace: Workplace, *arguments: str) -> list[dict[str, Any]]:
+    answer = workplace.succeed("sam-consume", "dead-letter", "list", *arguments, "--json")
     letters: list[dict[str, Any]] = answer.json
     return letters
 
 
-def park(place: Workplace, *bodies: str, message_class: str = "metricOutput") -> None:
-    """Messages that all become dead letters, loaded without a process: they are many."""
-    engine = make_engine(as_role(place.database, "loader"))
+def park(workplace: Workplace, *bodies: str, message_class: str = "metricOutput") -> None:
+    """Load messages that all become dead letters, without a process because there are many."""
+    engine = make_engine(as_role(workplace.database, "loader"))
     messages = [new_message(message_class, body) for body in bodies]
     loaded = load(engine, Catalogue(engine), messages, datetime.now(UTC))
     engine.dispose()
     assert (loaded.rows, sum(loaded.dead_letters.values())) == (0, len(bodies))
 
 
-def statuses(place: Workplace) -> list[str]:
-    rows = query(place.database, "SELECT metricStatus AS status FROM metricOutput")
+def statuses(workplace: Workplace) -> list[str]:
+    rows = query(workplace.database, "SELECT metricStatus AS status FROM metricOutput")
     return [row["status"] for row in rows]
 
 
-def count(place: Workplace, state: str) -> int:
+def count(workplace: Workplace, state: str) -> int:
     statement = "SELECT count(*) AS n FROM dead_letter WHERE state = :state"
-    return int(query(place.database, statement, state=state)[0]["n"])
+    return int(query(workplace.database, statement, state=state)[0]["n"])
 
 
 def cells(answer: Answer) -> list[list[str]]:
-    """The rows of a table up to the error text."""
+    """The rows of a table, up to the error column."""
     return [re.split(r"  +", line.strip())[:3] for line in answer.out.splitlines()[2:]]
 
 
-def break_class(place: Workplace) -> str:
-    """Take the trigger of metricOutput away; the statement that brings it back."""
-    if place.database.startswith("sqlite"):
+def break_class(workplace: Workplace) -> str:
+    """Drop the trigger of metricOutput; the statement that creates it again."""
+    if workplace.database.startswith("sqlite"):
         statement = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
         drop = "DROP TRIGGER metricOutput_insert"
     else:
@@ -315,31 +319,31 @@ def break_class(place: Workplace) -> str:
             " WHERE tgname = 'metricoutput_insert'"
         )
         drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
-    [row] = query(place.database, statement)
-    execute(place.database, drop)
+    [row] = query(workplace.database, statement)
+    execute(workplace.database, drop)
     return str(row["sql"])
 
 
-def make_class(place: Workplace, name: str) -> None:
+def make_class(workplace: Workplace, name: str) -> None:
     """A class of one column, `sky`."""
-    execute(place.database, f"CREATE TABLE kept_{name} (sky text)")
-    execute(place.database, f"CREATE VIEW {name} AS SELECT sky FROM kept_{name}")
+    execute(workplace.database, f"CREATE TABLE kept_{name} (sky text)")
+    execute(workplace.database, f"CREATE VIEW {name} AS SELECT sky FROM kept_{name}")
     trigger = f"CREATE TRIGGER {name}_insert INSTEAD OF INSERT ON {name}"
     insert = f"INSERT INTO kept_{name} VALUES (NEW.sky);"
-    if place.database.startswith("sqlite"):
-        execute(place.database, f"{trigger} BEGIN {insert} END")
+    if workplace.database.startswith("sqlite"):
+        execute(workplace.database, f"{trigger} BEGIN {insert} END")
         return
     execute(
-        place.database,
+        workplace.database,
         f"CREATE FUNCTION {name}_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
         f" AS $$ BEGIN {insert} RETURN NEW; END $$",
     )
-    execute(place.database, f"{trigger} FOR EACH ROW EXECUTE FUNCTION {name}_insert()")
-    execute(place.database, f"GRANT INSERT ON {name} TO sam_loader")
+    execute(workplace.database, f"{trigger} FOR EACH ROW EXECUTE FUNCTION {name}_insert()")
+    execute(workplace.database, f"GRANT INSERT ON {name} TO sam_loader")
 
 
 def copies(number: int) -> str:
-    """The one letter so often, under message ids of its own."""
+    """The statement that copies the only letter, with a new message id for each copy."""
     series = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
     return (
         "INSERT INTO dead_letter (message_id, record_number, message_class, reason, error, headers,"
@@ -350,16 +354,16 @@ def copies(number: int) -> str:
     )
 
 
-def with_editor(place: Workplace, editor: str) -> Workplace:
-    """`$VISUAL`, and a directory for temporary files that can be looked into."""
-    temporary = place.directory / "tmp"
+def with_editor(workplace: Workplace, editor: str) -> Workplace:
+    """The workplace with this `$VISUAL` and its own directory for temporary files."""
+    temporary = workplace.directory / "tmp"
     temporary.mkdir(exist_ok=True)
     environment = {"VISUAL": editor, "EDITOR": "", "TMPDIR": str(temporary)}
-    return replace(place, environment={**place.environment, **environment})
+    return replace(workplace, environment={**workplace.environment, **environment})
 
 
-def left_behind(place: Workplace) -> list[Path]:
-    return sorted((place.directory / "tmp").glob("sam-dead-letter-*"))
+def left_behind(workplace: Workplace) -> list[Path]:
+    return sorted((workplace.directory / "tmp").glob("sam-dead-letter-*"))
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:

@@ -1,4 +1,4 @@
-"""A log that cannot be written changes nothing about how a command ends."""
+"""A log that cannot be written does not change the exit code of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed when a batch is committed and not acked: it comes again, and changes nothing."""
+"""Killed between the commit of a batch and its ack: the batch is redelivered without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.services.broker import StompServer
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import Wanted, row_keys, site_of
+from tests.support.consumer.daemon import Subscription, row_keys, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import subscribe
 
@@ -27,20 +27,20 @@ stomp_session.encode = deadly
 from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The next it would do is to write that frame to the broker's socket."""
+"""Killed when the ACK frame is encoded, just before it is sent."""
 
 
 def test_a_batch_committed_but_not_acked_is_redelivered_and_stored_once(
     tmp_path: Path, postgres_url: str, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)
+    site = site_of(tmp_path, [broker.url], Subscription(destination), database=postgres_url)
     subscribe(broker, site.name, destination)
     messages = numbered("acked", range(COUNT))
     publish(broker.host, broker.port, destination, messages)
-    whole = site.command("run")
-    at = whole.index("-m")
-    command = [*whole[:at], "-c", KILLED_BEFORE_THE_ACK, *whole[at + 2 :]]
+    run = site.command("run")
+    module = run.index("-m")
+    command = [*run[:module], "-c", KILLED_BEFORE_THE_ACK, *run[module + 2 :]]
 
     killed = subprocess.run(command, capture_output=True, timeout=60)
     committed = site.rows()
@@ -48,7 +48,7 @@ def test_a_batch_committed_but_not_acked_is_redelivered_and_stored_once(
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert committed > 0
-    assert (drained.code, drained.summary["messages"]) == (0, COUNT), "all of them come again"
+    assert (drained.code, drained.summary["messages"]) == (0, COUNT), "all of them are redelivered"
     consumed([key_of(message.body) for message in messages], row_keys(site))
     duplicates = site.scalar("SELECT sum(messages) FROM loaded_batch") - COUNT
-    assert duplicates == committed, "the audit counts those that were refused"
+    assert duplicates == committed, "the audit counts the duplicates"

@@ -1,4 +1,4 @@
-"""Consumer, broker and database killed in turns and together: a sample of what `make soak` does."""
+"""Kills of consumer, broker and database, separately and together: a sample of `make soak`."""
 
 from __future__ import annotations
 

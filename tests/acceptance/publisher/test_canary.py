@@ -1,4 +1,4 @@
-"""Secrets stay where they are: no command prints, logs, stores or passes on one."""
+"""No command prints, logs, stores or passes on a secret."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERY_COMMAND = (
     (*RESULT, "--require-broker"),
     (*RESULT, "--no-spool", "-q"),
     ("send", "results.txt", "-v"),
-    # The plugin itself looks at all command lines, then dies of what it is.
+    # A plugin that prints all command lines and exits with CRITICAL.
     (
         "run",
         "-v",
@@ -69,7 +69,7 @@ ON_OTHER_BROKERS = (
 
 @dataclass
 class Node:
-    """A worker node with all three secrets, in variables or in files; `seen` is what one sees."""
+    """A worker node with all secrets in variables or files; `seen` has all visible text."""
 
     directory: Path
     environment: dict[str, str]
@@ -104,9 +104,9 @@ class Node:
 
 
 def command_lines() -> Iterator[str]:
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            yield place.read_text(errors="replace")
+            yield path.read_text(errors="replace")
 
 
 def assert_no_canary(texts: Sequence[str]) -> None:
@@ -152,7 +152,7 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
     refused = "broker" in fate
     stomp = FakeBroker(refuses_login="bad login" if refused else "")
     sent = reply(401) if refused else reply(200, b"Message sent", messageID="ID:1")
-    rest = HttpStandIn(lambda asked: sent)
+    rest = HttpStandIn(lambda request: sent)
     ams = AmsStandIn(topics=() if refused else ("grid-probe-metricOutput",))
     with ExitStack() as stack:
         for server in (proxy, stomp, rest, ams):
@@ -169,7 +169,7 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
 
     assert_no_canary(node.seen)
     assert_no_canary([*node.stored])
-    # Without these the secrets may have been nowhere at all.
+    # The secrets were actually used.
     assert [text for text, code in codes.items() if code not in (0, 2, 65, 69, 75, 78)] == []
     assert codes[" ".join(EVERY_COMMAND[0])] == 0
     assert codes["check --connect -v"] == (0 if fate == "succeeds" else 78)
@@ -177,8 +177,10 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
     assert all("proxy-authorization" in headers for headers in proxy.headers)
     if "proxy" not in fate:
         assert {login.headers["passcode"] for login in stomp.logins} == {PASSWORD}
-        assert {asked.headers["authorization"] for asked in rest.asked} == {f"Basic {CANARIES[3]}"}
-        assert {asked.headers["x-api-key"] for asked in ams.asked} == {TOKEN}
+        assert {request.headers["authorization"] for request in rest.asked} == {
+            f"Basic {CANARIES[3]}"
+        }
+        assert {request.headers["x-api-key"] for request in ams.asked} == {TOKEN}
 
 
 BUG = """\

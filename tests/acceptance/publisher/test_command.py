@@ -1,4 +1,4 @@
-"""The command line of sam-publish, as a process: what it prints, and how it ends."""
+"""The command line of sam-publish as a process: output and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Publish = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """No configuration but what a test gives, and the state in its own directory."""
+    """An environment without configuration, with its own state directory."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SAM_", "XDG_"))}
     return {**kept, "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
 
@@ -441,7 +441,7 @@ def test_spooling_a_result_imports_no_slow_module(
 
 
 @pytest.mark.parametrize(
-    ("url", "beginning"),
+    ("url", "start"),
     [
         ("stomp://msg.example.org", "SEND\n"),
         ("stomp+ssl://msg.example.org", "SEND\n"),
@@ -452,14 +452,14 @@ def test_spooling_a_result_imports_no_slow_module(
     ],
 )
 def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker(
-    sam_publish: Publish, environment: dict[str, str], url: str, beginning: str
+    sam_publish: Publish, environment: dict[str, str], url: str, start: str
 ) -> None:
     environment["SAM_PUBLISHER_PASSWORD"] = environment["SAM_PUBLISHER_TOKEN"] = "canary"
 
     done = sam_publish(*OK_RESULT, "--broker", url, "--dry-run")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(beginning)
+    assert done.stdout.startswith(start)
     assert "canary" not in done.stdout
 
 
@@ -536,7 +536,7 @@ def test_tmpdir_outside_a_job_is_an_ordinary_directory(
 def test_send_publishes_while_it_reads(
     tmp_path: Path, environment: dict[str, str], spool: DirectoryQueue
 ) -> None:
-    """The first records are confirmed before the last are written: no input is too long."""
+    """The first records are confirmed before the last ones are read, however long the input."""
     record = write_wlcg(metric_result(summaryData="x" * 200)).encode()
     with FakeBroker() as broker:
         process = subprocess.Popen(

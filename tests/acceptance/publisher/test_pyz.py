@@ -1,4 +1,4 @@
-"""The one file, under every Python of this machine: what a worker node would do with it."""
+"""The publisher as one file, run like on a worker node with every Python of this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Iterator[FakeBroker]:
-    """A broker with a certificate for 127.0.0.1 of the authority in ca.pem."""
+    """A broker with a certificate for 127.0.0.1, signed by the authority in ca.pem."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -51,7 +51,7 @@ def tls(tmp_path: Path) -> Iterator[FakeBroker]:
 
 
 class WorkerNode:
-    """A directory of its own, without any configuration and without our sources."""
+    """A separate directory without configuration and without our sources."""
 
     def __init__(self, directory: Path, python: str, pyz: Path) -> None:
         self.directory = directory
@@ -102,22 +102,22 @@ def test_a_result_is_spooled_and_sent_by_the_next_call(node: WorkerNode) -> None
     assert "messages" in succeeded(node.publish("spool", "status"))
 
     with FakeBroker() as broker:
-        said = succeeded(node.publish(*RESULT, "--broker", broker.url, "-q"))
+        output = succeeded(node.publish(*RESULT, "--broker", broker.url, "-q"))
 
         assert len(broker.taken) == 2
-    assert said.startswith("published ")
+    assert output.startswith("published ")
     assert node.spool.count() == 0
 
 
 @each_python
 def test_records_are_sent_as_configured(node: WorkerNode) -> None:
-    """The older ones read it with the parser that is in the file."""
+    """Python before 3.11 reads the configuration with the parser in the file."""
     with FakeBroker() as broker:
         (node.directory / "sam.toml").write_text(f'[publisher]\nbrokers = ["{broker.url}"]\n')
-        said = succeeded(node.publish("send", "-q", stdin=write_wlcg(metric_result()) * 3))
+        output = succeeded(node.publish("send", "-q", stdin=write_wlcg(metric_result()) * 3))
 
         assert broker.taken[0].headers["recordCount"] == "3"
-    assert "3 records" in said
+    assert "3 records" in output
 
 
 @each_python
@@ -133,11 +133,11 @@ def test_a_plugin_is_run(node: WorkerNode) -> None:
 
 @each_python
 def test_a_result_goes_over_tls(node: WorkerNode, tls: FakeBroker) -> None:
-    said = succeeded(
+    output = succeeded(
         node.publish(*RESULT, "--broker", tls.url, SAM_PUBLISHER_CA_FILE=f"{node.directory}/ca.pem")
     )
 
-    assert said.startswith("published ")
+    assert output.startswith("published ")
     assert len(tls.taken) == 1
 
 

@@ -1,4 +1,4 @@
-"""`sam-publish` with certificates and keys in files: what it accepts, and what it refuses."""
+"""`sam-publish` with certificates and keys in files: which it accepts, and which it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.tls_files import TlsFiles
 
 ON_A_TERMINAL = ("setsid", "--ctty", "--wait")
-"""The command that follows has its standard input as its terminal: /dev/tty leads there."""
+"""Makes standard input the terminal, /dev/tty, of the command that follows."""
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def test_a_key_with_a_passphrase_is_reported_without_a_prompt(
     certificate = files.certificate_file(client)
     options = {"key_file": files.locked_key_file(client, form), "certificate_file": certificate}
 
-    with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, shown):
+    with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, output):
         done = sam_publish(files, broker.url, options, *ON_A_TERMINAL, stdin=end)
-        seen = shown()
+        prompt = output()
 
     assert done.returncode == 0
     assert f"{certificate}: " in done.stderr
     assert "unencrypted key" in done.stderr
-    assert seen == b""
+    assert prompt == b""
     assert (len(broker.logins), spool.count()) == (0, 1)
 
 
@@ -83,17 +83,17 @@ def test_a_secret_that_others_may_read_is_refused_at_the_start(
 
 @contextmanager
 def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
-    """A terminal nobody types on, and what was shown on it."""
+    """A terminal without input, and a function that returns its output."""
     ours, theirs = os.openpty()
     os.set_blocking(ours, False)
 
-    def shown() -> bytes:
+    def output() -> bytes:
         with suppress(BlockingIOError):
             return os.read(ours, 65536)
         return b""
 
     try:
-        yield theirs, shown
+        yield theirs, output
     finally:
         os.close(theirs)
         os.close(ours)
@@ -106,7 +106,7 @@ def sam_publish(
     *before: str,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.CompletedProcess[str]:
-    """One result published by the program, configured by a file."""
+    """Publish one result with `sam-publish`, configured by a file."""
     keys = {"ca_file": files.ca_file, "spool": files.directory / "spool", **options}
     lines = ["[publisher]", f'brokers = ["{url}"]', *(f'{k} = "{v}"' for k, v in keys.items())]
     (files.directory / "sam.toml").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Publishing to real brokers: what a receipt is worth, and what they refuse."""
+"""Publishing to real brokers: what a receipt guarantees, and what brokers refuse."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_confirmed_messages_survive_a_broker_crash(
 ) -> None:
     first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
 
-    # RabbitMQ stores a queue later than the messages in it: what made it is not killed at once.
+    # RabbitMQ stores a queue later than its messages, so the first stop is a regular one.
     publish(first, config_for(spool, broker.url))
     broker.process.stop()
     broker.process.start()
@@ -120,7 +120,7 @@ def test_a_wrong_password_makes_the_broker_unavailable_and_the_right_one_works(
         )
         publication = publish([message], config)
 
-    assert publication.drained == 1  # what the wrong password left in the spool
+    assert publication.drained == 1  # the message spooled because of the wrong password
     assert len(received(broker, destination, 2)) == 2
 
 

@@ -1,4 +1,4 @@
-"""`sam-publish check --connect` against real brokers: the way there, and back."""
+"""`sam-publish check --connect` against real brokers: round trips."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Callable[..., tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """Exit code and JSON document."""
+    """Runs the check; returns its exit code and JSON document."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
     environment = {**kept, "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
     environment["SAM_PUBLISHER_PASSWORD"] = "sam-secret"  # of both servers
@@ -79,9 +79,9 @@ def test_every_broker_of_a_topic_passes_a_round_trip(
 def test_a_check_does_not_consume_messages_from_a_queue(
     check: Check, activemq5: ActiveMQ5Server, name: str
 ) -> None:
-    given = options(activemq5.rest_url, destination=f"/queue/{name}")
+    arguments = options(activemq5.rest_url, destination=f"/queue/{name}")
 
-    code, document = check(*given)
+    code, document = check(*arguments)
 
     assert code == 0
     assert document["brokers"][0]["proven"].startswith("confirmed; ")
@@ -135,9 +135,9 @@ def test_one_failing_broker_does_not_stop_the_check_of_the_others(
 def test_a_wrong_password_is_reported_for_each_broker(
     check: Check, activemq5: ActiveMQ5Server, rabbitmq: RabbitMQServer, name: str
 ) -> None:
-    given = options(activemq5.rest_url, rabbitmq.api_url, destination=f"/topic/{name}")
+    arguments = options(activemq5.rest_url, rabbitmq.api_url, destination=f"/topic/{name}")
 
-    code, document = check(*given, SAM_PUBLISHER_PASSWORD="canary")
+    code, document = check(*arguments, SAM_PUBLISHER_PASSWORD="canary")
 
     assert code == 78
     assert len(document["problems"]) == 2

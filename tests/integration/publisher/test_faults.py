@@ -1,4 +1,4 @@
-"""Publishing to real brokers over bad roads: nothing is lost, nothing hangs, ids stay."""
+"""Publishing to real brokers over faulty connections: nothing is lost, nothing hangs, ids stay."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def spooled_ids(spool: DirectoryQueue) -> list[str]:
     return [spool.read(name).message_id for name in spool.names()]
 
 
-def proven(server: StompServer, destination: str) -> str:
+def proof_of(server: StompServer, destination: str) -> str:
     broker = parse_broker(server.url)
     message = metric_message(destination=destination)
     address, config = BrokerAddress(broker, server.host), PublisherConfig(brokers=(server.url,))
@@ -143,7 +143,7 @@ def test_messages_resent_after_a_reset_keep_their_ids(
     assert proxy.connections == 2
     assert len(publication.receipts) == count
     assert set(arrived) == set(ids_of(messages))
-    assert len(arrived) > count, "what was stored before the cut came again"
+    assert len(arrived) > count, "messages stored before the reset are duplicated"
     assert spool.count() == 0
 
 
@@ -204,7 +204,7 @@ def test_latency_alone_causes_no_failure(
 
 @pytest.mark.parametrize("kind", ["/topic/", "/queue/"])
 def test_a_round_trip_to_a_topic_or_queue_succeeds(broker: StompServer, kind: str) -> None:
-    assert proven(broker, f"{kind}check-{uuid.uuid4().hex}") == "round trip"
+    assert proof_of(broker, f"{kind}check-{uuid.uuid4().hex}") == "round trip"
 
 
 def test_repeated_round_trips_consume_nothing_from_a_queue(
@@ -213,7 +213,7 @@ def test_repeated_round_trips_consume_nothing_from_a_queue(
     standing = messages_for(destination, 2)
     publish(standing, config_for(spool, broker.url))
 
-    (proof,) = {proven(broker, destination) for _ in range(12)}  # Artemis gives up after 10
+    (proof,) = {proof_of(broker, destination) for _ in range(12)}  # Artemis gives up after 10
 
     assert proof.startswith("confirmed, ")
     assert "another message" in proof
@@ -225,15 +225,15 @@ def test_a_round_trip_to_a_missing_rabbitmq_destination_is_rejected(
     rabbitmq: RabbitMQServer, missing: str
 ) -> None:
     with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
-        proven(rabbitmq, missing)
+        proof_of(rabbitmq, missing)
 
 
 def test_a_round_trip_to_an_existing_rabbitmq_queue_succeeds(
     rabbitmq: RabbitMQServer, spool: DirectoryQueue, destination: str
 ) -> None:
-    proven(rabbitmq, destination)  # which makes the queue
+    proof_of(rabbitmq, destination)  # creates the queue
 
-    assert proven(rabbitmq, destination.replace("/queue/", "/amq/queue/")) == "round trip"
+    assert proof_of(rabbitmq, destination.replace("/queue/", "/amq/queue/")) == "round trip"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_round_trip_to_an_existing_rabbitmq_queue_succeeds(
 def test_a_round_trip_without_the_right_to_subscribe_ends_with_the_receipt(
     broker: StompServer, stem: str
 ) -> None:
-    proof = proven(broker, f"/topic/{SILENT}x")
+    proof = proof_of(broker, f"/topic/{SILENT}x")
 
     assert proof.startswith("confirmed, not read back: not allowed")
     assert stem in proof
@@ -296,7 +296,7 @@ def test_messages_for_a_topic_forbidden_by_rabbitmq_are_spooled_and_the_others_s
 
 
 def allow_only(server: RabbitMQServer, name: str, password: str, topics: str) -> None:
-    """A user who may send to these topics."""
+    """Add a user who may send only to these topics."""
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     rule = {"exchange": "amq.topic", "write": topics, "read": ".*"}
     _put(server, f"users/{name}", {"password": password, "tags": ""})
@@ -318,12 +318,12 @@ def _put(server: RabbitMQServer, path: str, document: dict[str, str]) -> None:
 
 @contextmanager
 def freezing(server: StompServer, proxy: FaultProxy, after_bytes: int) -> Iterator[None]:
-    """Stops all processes of the broker when so much was sent; on leaving they go on."""
-    family = [server.process.pid, *descendants(server.process.pid)]
+    """Freeze all processes of the broker once this many bytes were sent, until the block ends."""
+    pids = [server.process.pid, *descendants(server.process.pid)]
 
     def freeze() -> None:
         wait_for(lambda: proxy.sent_bytes >= after_bytes)
-        for pid in family:
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
 
     thread = threading.Thread(target=freeze)
@@ -332,5 +332,5 @@ def freezing(server: StompServer, proxy: FaultProxy, after_bytes: int) -> Iterat
         yield
     finally:
         thread.join(10)
-        for pid in family:
+        for pid in pids:
             os.kill(pid, signal.SIGCONT)

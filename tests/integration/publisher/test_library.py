@@ -1,4 +1,4 @@
-"""The library in processes of its own: an import that loads nothing, and a forked child."""
+"""The library in separate processes: an import that loads no modules, and a forked child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that remembers brokers, with several processes writing it."""
+"""The file that remembers brokers, written by several processes at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_concurrent_writers_never_leave_a_partial_file(tmp_path: Path) -> None:
     while children:
         children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
         if (tmp_path / FILE).exists():
-            json.loads((tmp_path / FILE).read_text())  # raises if it is half written
+            json.loads((tmp_path / FILE).read_text())  # raises if the file is incomplete
             reads += 1
 
     assert reads > 0
@@ -31,9 +31,9 @@ def _writer(state: Path, address: BrokerAddress) -> int:
     child = os.fork()
     if child == 0:
         for _ in range(50):
-            known = Memory(state, [BROKER])
-            known.refresh()
-            known.failed(address, "refused")
-            known.save()
+            memory = Memory(state, [BROKER])
+            memory.refresh()
+            memory.failed(address, "refused")
+            memory.save()
         os._exit(0)
     return child

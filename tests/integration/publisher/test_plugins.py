@@ -1,4 +1,4 @@
-"""`sam-publish run` around real monitoring plugins: nothing shows, and the record says the same."""
+"""`sam-publish run` with real monitoring plugins: same output, same exit code, matching record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.brokers.fake_broker import closed_port
 
 SAM_PUBLISH = Path(sys.executable).with_name("sam-publish")
 
-# {port} answers as in ANSWERS, {closed} refuses, {fresh} is a new directory for each run.
+# {port} answers as in ANSWERS, {closed} refuses connections, {fresh} is a new directory.
 PLUGINS = [
     ("check_load", "-w 300,250,200 -c 900,800,700", 0),
     ("check_load", "--no-such-option", 3),
@@ -71,17 +71,17 @@ def test_a_plugin_has_the_same_output_and_exit_code_under_run(
 ) -> None:
     plugin = directory_of(name) / name
     queue = tmp_path / "queue"
-    with server(ANSWERS.get(name, b"")) as port:
-        given = {"port": port, "closed": closed_port(), "plugins": plugin.parent}
+    with answering_server(ANSWERS.get(name, b"")) as port:
+        values = {"port": port, "closed": closed_port(), "plugins": plugin.parent}
 
-        alone = run([plugin, *words(arguments, tmp_path / "alone", given)], tmp_path)
+        alone = run([plugin, *expanded(arguments, tmp_path / "alone", values)], tmp_path)
         publish = [SAM_PUBLISH, "run", "--broker", f"spool://{queue}", "--", plugin]
-        wrapped = run([*publish, *words(arguments, tmp_path / "wrapped", given)], tmp_path)
+        wrapped = run([*publish, *expanded(arguments, tmp_path / "wrapped", values)], tmp_path)
 
     assert alone.returncode == wrapped.returncode == code
-    assert steady(wrapped.stdout) == steady(alone.stdout)
-    assert steady(alone.stderr) in steady(wrapped.stderr)
-    assert_told(the_record_in(queue), name, code, wrapped.stdout.decode())
+    assert without_numbers(wrapped.stdout) == without_numbers(alone.stdout)
+    assert without_numbers(alone.stderr) in without_numbers(wrapped.stderr)
+    assert_recorded(only_record(queue), name, code, wrapped.stdout.decode())
 
 
 def test_a_plugin_reads_the_standard_input_of_run(tmp_path: Path) -> None:
@@ -90,17 +90,17 @@ def test_a_plugin_reads_the_standard_input_of_run(tmp_path: Path) -> None:
     done = run(publish, tmp_path, stdin=b"\0\xff no text\r\n")
 
     assert (done.returncode, done.stdout) == (0, b"\0\xff no text\r\n")
-    assert "not UTF-8" in the_record_in(tmp_path / "queue")["summaryData"]
+    assert "not UTF-8" in only_record(tmp_path / "queue")["summaryData"]
 
 
 def directory_of(name: str) -> Path:
-    found = [directory for directory in DIRECTORIES if (directory / name).exists()]
-    return found[0] if found else missing(name, HOW_TO_GET_THEM)
+    directories = [directory for directory in DIRECTORIES if (directory / name).exists()]
+    return directories[0] if directories else missing(name, HOW_TO_GET_THEM)
 
 
-def words(arguments: str, fresh: Path, given: dict[str, object]) -> list[str]:
+def expanded(arguments: str, fresh: Path, values: dict[str, object]) -> list[str]:
     fresh.mkdir()
-    return [word.format(fresh=fresh, **given) for word in arguments.split()]
+    return [argument.format(fresh=fresh, **values) for argument in arguments.split()]
 
 
 def run(
@@ -113,20 +113,20 @@ def run(
     )
 
 
-def steady(output: bytes) -> bytes:
-    """Without the numbers, which may be others a moment later."""
+def without_numbers(output: bytes) -> bytes:
+    """The output without numbers, which may differ a moment later."""
     return re.sub(rb"[\d.]+", b"#", output)
 
 
-def the_record_in(path: Path) -> dict[str, str]:
+def only_record(path: Path) -> dict[str, str]:
     queue = DirectoryQueue(path)
     [name] = queue.names()
     [row] = decode(queue.read(name), METRIC_OUTPUT.keys, datetime.now(UTC)).rows
     return dict(row.values)
 
 
-def assert_told(record: dict[str, str], name: str, code: int, output: str) -> None:
-    """Status, summary, performance data and details are those of the plugin's output."""
+def assert_recorded(record: dict[str, str], name: str, code: int, output: str) -> None:
+    """Check that status, summary, performance data and details match the plugin's output."""
     first, _, more = output.strip().partition("\n")
     summary, _, items = first.partition("|")
     details, _, more_items = more.partition("|")
@@ -138,8 +138,8 @@ def assert_told(record: dict[str, str], name: str, code: int, output: str) -> No
 
 
 @contextmanager
-def server(answer: bytes) -> Iterator[int]:
-    """The port of a server that says the same to everybody who connects."""
+def answering_server(answer: bytes) -> Iterator[int]:
+    """The port of a server that sends the same answer on every connection."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:

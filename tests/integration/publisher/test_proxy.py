@@ -1,4 +1,4 @@
-"""Through a real HTTP proxy to real brokers: STOMP by CONNECT, REST by absolute URIs."""
+"""Publishing through a real HTTP proxy: STOMP with CONNECT, REST with absolute URIs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSWORD = "proxy-secret"
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[TinyProxy]:
-    """It wants a login."""
+    """A proxy that requires a login."""
     with needed(running_tinyproxy(USER, PASSWORD)) as server:
         yield server
 
@@ -55,8 +55,8 @@ def config_for(server: Server, tmp_path: Path) -> PublisherConfig:
     return PublisherConfig((url_of(server),), password_file=password)
 
 
-def asked_for(server: Server) -> str:
-    """How the proxy's log begins where it is asked for the way to the broker."""
+def logged_request(server: Server) -> str:
+    """The start of the proxy's log line for a request to the broker."""
     if isinstance(server, RabbitMQServer):
         return f"POST {server.management_url}/api/exchanges/"
     return f"CONNECT {server.host}:{server.port}"
@@ -82,7 +82,7 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
 
     assert len(publication.receipts) == 1
     assert frame.body == message.body
-    assert proxy.asked[asked_before].startswith(asked_for(broker))
+    assert proxy.asked[asked_before].startswith(logged_request(broker))
 
 
 @by_stomp_and_http
@@ -90,7 +90,7 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
     ("login", "status"),
     [
         ("", "407 Proxy Authentication Required"),
-        (f"{USER}:wrong-secret", "401 Unauthorized"),  # which is tinyproxy's habit
+        (f"{USER}:wrong-secret", "401 Unauthorized"),  # tinyproxy answers 401 instead of 407 here
     ],
     ids=["without login", "wrong login"],
 )

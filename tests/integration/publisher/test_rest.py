@@ -1,4 +1,4 @@
-"""Publishing over HTTP to real brokers: what a STOMP subscriber reads of it."""
+"""Publishing over HTTP to real brokers, as seen by a STOMP subscriber."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def config_for(server: Server, spool: DirectoryQueue, password: str = "") -> Pub
     return PublisherConfig((rest_url(server),), spool=spool.path, password_file=file)
 
 
-def noted(destination: str, body: str | None = None) -> Message:
+def message_with_headers(destination: str, body: str | None = None) -> Message:
     headers = {"x-note": "a:b\\c ü\n+&=%", "nagios_host": "n.example.org"}
     message = metric_message(destination=destination, **headers)
     return message if body is None else Message(message.headers, body.encode())
@@ -59,7 +59,7 @@ def noted(destination: str, body: str | None = None) -> Message:
 def test_a_subscriber_receives_body_and_headers_as_published(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
-    message = noted(f"/topic/{name}", "lines\r\n\tß€\U0001f600 a+b&c=d;%41\n\n")
+    message = message_with_headers(f"/topic/{name}", "lines\r\n\tß€\U0001f600 a+b&c=d;%41\n\n")
 
     with subscribed(broker, f"/topic/{name}") as frames:
         publication = publish([message], config_for(broker, spool))
@@ -75,7 +75,7 @@ def test_a_subscriber_receives_body_and_headers_as_published(
 def test_messages_confirmed_by_the_servlet_survive_a_broker_crash(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
-    message = noted(f"/queue/{name}")
+    message = message_with_headers(f"/queue/{name}")
 
     publish([message], config_for(activemq5, spool))
     activemq5.restart()  # with SIGKILL
@@ -90,7 +90,7 @@ def test_messages_confirmed_by_the_servlet_survive_a_broker_crash(
 def test_a_message_reaches_a_queue_that_a_subscriber_created(
     broker: Server, spool: DirectoryQueue, name: str
 ) -> None:
-    message = noted(f"/queue/{name}")
+    message = message_with_headers(f"/queue/{name}")
 
     with subscribed(broker, f"/queue/{name}") as frames:
         publish([message], config_for(broker, spool))
@@ -144,14 +144,16 @@ def test_a_message_for_a_frozen_servlet_is_spooled_once_at_the_deadline(
 
     assert NO_ANSWER in publication.failures[0].reason
     assert elapsed_s < 2
-    assert [spool.read(each).message_id for each in spool.names()] == [message.message_id]
+    assert [spool.read(element).message_id for element in spool.names()] == [message.message_id]
 
 
 def test_a_form_above_the_servlet_limit_is_rejected_without_being_sent(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(activemq5, spool)
-    fits, too_long = (noted(f"/topic/{name}", "x" * size) for size in (199_000, 200_000))
+    fits, too_long = (
+        message_with_headers(f"/topic/{name}", "x" * size) for size in (199_000, 200_000)
+    )
 
     with subscribed(activemq5, f"/topic/{name}") as frames:
         publication = publish([too_long, fits], config)

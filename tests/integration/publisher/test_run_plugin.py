@@ -1,4 +1,4 @@
-"""Running a monitoring plugin: what is passed on, and what the record says."""
+"""Running a monitoring plugin: the output that is passed on, and the record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.brokers.fake_broker import wait_for
 
 
 def run(script: str, timeout_s: float = 10.0) -> tuple[PluginRun, bytes]:
-    """The run of a shell script, and what was passed on."""
+    """Run a shell script; the outcome and the output that was passed on."""
     passed_on: list[bytes] = []
     outcome = run_plugin(["sh", "-c", script], timeout_s, passed_on.append)
     return outcome, b"".join(passed_on)
@@ -173,8 +173,8 @@ def test_a_signal_during_start_up_terminates_the_plugin(
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
-    def start_and_be_terminated(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
-        started.append(start(*words, **settings))
+    def start_and_be_terminated(*arguments: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **settings))
         os.kill(os.getpid(), signal.SIGTERM)
         return started[0]
 

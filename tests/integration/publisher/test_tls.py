@@ -1,4 +1,4 @@
-"""Publishing over TLS to real brokers that want a certificate of their clients."""
+"""Publishing over TLS to real brokers that require a client certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.builders import metric_message
 
 @pytest.fixture
 def config(tls_broker: TlsBroker, tmp_path: Path) -> PublisherConfig:
-    """Of a client that trusts the broker, and has no certificate yet."""
+    """The configuration of a client that trusts the broker and has no certificate."""
     return PublisherConfig(
         brokers=(tls_broker.server.tls_url,),
         spool=tmp_path / "spool",
@@ -29,7 +29,7 @@ def destination() -> str:
     return f"/queue/publish-tls-{uuid.uuid4().hex}"
 
 
-def known_as(
+def with_certificate(
     config: PublisherConfig, tls_broker: TlsBroker, ours: trustme.LeafCert
 ) -> PublisherConfig:
     return config._replace(
@@ -52,7 +52,9 @@ def test_a_message_from_a_client_with_a_certificate_is_confirmed_and_arrives(
 ) -> None:
     message = metric_message(destination=destination)
 
-    publication = publish([message], known_as(config, tls_broker, tls_broker.files.client()))
+    publication = publish(
+        [message], with_certificate(config, tls_broker, tls_broker.files.client())
+    )
 
     (frame,) = received(tls_broker.server, destination, 1)
     assert len(publication.receipts) == 1
@@ -65,7 +67,7 @@ def test_many_messages_arrive_once(
 ) -> None:
     messages = [metric_message(destination=destination) for _ in range(1234)]
 
-    publication = publish(messages, known_as(config, tls_broker, tls_broker.files.client()))
+    publication = publish(messages, with_certificate(config, tls_broker, tls_broker.files.client()))
 
     frames = received(tls_broker.server, destination, len(messages))
     assert len(publication.receipts) == len(messages)
@@ -85,7 +87,7 @@ def test_a_missing_client_certificate_is_reported_with_the_key_to_set(
 def test_a_client_certificate_from_another_authority_is_reported_as_refused(
     tls_broker: TlsBroker, config: PublisherConfig
 ) -> None:
-    config = known_as(config, tls_broker, tls_broker.files.foreign_client())
+    config = with_certificate(config, tls_broker, tls_broker.files.foreign_client())
 
     reason = refusal(config)
 

@@ -1,4 +1,4 @@
-"""The spool when the machine fails: killed at each system call, disk full, disk broken, crowds."""
+"""The spool under faults: kills at each system call, full and failing disks, many processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Site:
-    """A worker node: one spool, and `sam-publish` with it."""
+    """A worker node with a spool and `sam-publish`."""
 
     def __init__(self, directory: Path, spool: Path | None = None) -> None:
         self.queue = DirectoryQueue(spool or directory / "spool")
@@ -47,7 +47,7 @@ class Site:
         }
 
     def fill(self, count: int) -> list[str]:
-        """The ids of so many messages that were accepted earlier."""
+        """Spool this many messages; their ids."""
         messages = [metric_message() for _ in range(count)]
         for message in messages:
             self.queue.add(message)
@@ -88,11 +88,11 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The ids that the command said are safe."""
+def accepted_ids(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The ids that the command reported as stored."""
     if not done.stdout:
         return []
-    return [each["message_id"] for each in json.loads(done.stdout)["messages"]]
+    return [message["message_id"] for message in json.loads(done.stdout)["messages"]]
 
 
 @pytest.mark.parametrize("call", ["fsync", "linkat", "unlinkat", "mkdir", "write"])
@@ -103,8 +103,8 @@ def test_a_publisher_killed_at_any_system_call_loses_no_accepted_message(
 
     for when in range(1, MAX_CALLS):
         done = site.publish_with(call, "signal=SIGKILL", when)
-        accepted += told(done)
-        conserved(accepted, (), site.queue, perhaps=site.ids())
+        accepted += accepted_ids(done)
+        conserved(accepted, (), site.queue, uncertain=site.ids())
         if done.returncode != KILLED:
             break
         killed += 1
@@ -160,20 +160,20 @@ def test_a_drain_killed_at_any_system_call_delivers_every_message_with_its_id(
 def test_a_failing_disk_refuses_whole_messages_and_recovers_by_itself(
     site: Site, call: str, error: str, stem: str
 ) -> None:
-    always = "1..2" if call == "write" else "1+"  # it must still be able to tell
+    always = "1..2" if call == "write" else "1+"  # it must still be able to write its report
 
     refused = site.publish_with(call, f"error={error}", always)
     kept = leftovers(site.queue), site.queue.count()
     later = site.publish()
 
     assert refused.returncode == 74
-    assert told(refused) == []
+    assert accepted_ids(refused) == []
     assert stem in refused.stderr
     assert f"spool {site.queue.path}" in refused.stderr
     assert "bytes" in refused.stderr
     assert kept == ([], 0)
     assert later.returncode == 0
-    conserved(told(later), (), site.queue)
+    conserved(accepted_ids(later), (), site.queue)
 
 
 def test_a_message_whose_sync_fails_is_never_reported_as_stored(site: Site) -> None:
@@ -182,7 +182,7 @@ def test_a_message_whose_sync_fails_is_never_reported_as_stored(site: Site) -> N
     refused = site.publish_with("fsync", "error=EIO", "1+")
 
     assert refused.returncode == 74
-    assert told(refused) == []
+    assert accepted_ids(refused) == []
     assert "Input/output error" in refused.stderr
     assert leftovers(site.queue) == []
     conserved(accepted, (), site.queue)
@@ -190,13 +190,13 @@ def test_a_message_whose_sync_fails_is_never_reported_as_stored(site: Site) -> N
 
 @pytest.mark.parametrize("when", [1, 2, 3])
 def test_a_message_is_rewritten_after_one_failed_sync(site: Site, when: int) -> None:
-    """Of a new queue, of the file, of its directory."""
+    """The failed sync is that of a new queue, of the file, or of its directory."""
     done = site.publish_with("fsync", "error=EIO", when)
 
     assert done.returncode == 0
-    assert len(told(done)) == site.queue.count() == 1
+    assert len(accepted_ids(done)) == site.queue.count() == 1
     assert leftovers(site.queue) == []
-    conserved(told(done), (), site.queue)
+    conserved(accepted_ids(done), (), site.queue)
 
 
 def test_a_full_disk_is_reported_with_the_bytes_needed_and_works_again_once_freed(
@@ -217,7 +217,7 @@ def test_a_full_disk_is_reported_with_the_bytes_needed_and_works_again_once_free
         assert "No space left on device" in refused.stderr
         assert kept == ([], set(accepted))
         assert later.returncode == 0
-        conserved([*accepted, *told(later)], (), site.queue)
+        conserved([*accepted, *accepted_ids(later)], (), site.queue)
 
 
 def test_a_disk_without_free_inodes_refuses_and_works_again_once_freed(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_disk_without_free_inodes_refuses_and_works_again_once_freed(tmp_path:
         assert "no inodes" in refused.stderr
         assert kept == ([], set(accepted))
         assert later.returncode == 0
-        conserved([*accepted, *told(later)], (), site.queue)
+        conserved([*accepted, *accepted_ids(later)], (), site.queue)
 
 
 def _fill_up(ballast: Path) -> None:
@@ -248,19 +248,19 @@ def _fill_up(ballast: Path) -> None:
 
 
 def _use_up_the_inodes(disk: Path) -> list[Path]:
-    made: list[Path] = []
+    files: list[Path] = []
     try:
         while True:
-            made.append(disk / f"file{len(made)}")
-            made[-1].touch()
+            files.append(disk / f"file{len(files)}")
+            files[-1].touch()
     except OSError:
-        made.pop()
-    return made
+        files.pop()
+    return files
 
 
 def test_a_spool_at_its_limit_refuses_with_its_counts(site: Site) -> None:
     site.environment["SAM_PUBLISHER_SPOOL_MAX_MESSAGES"] = "1"
-    accepted = told(site.publish())
+    accepted = accepted_ids(site.publish())
 
     refused = site.publish()
 
@@ -295,14 +295,14 @@ time.sleep(60)
 
 
 def script(text: str, *arguments: object) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", text, *map(str, arguments)]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_twenty_publishers_share_a_spool_with_the_lock_of_a_killed_process(
     site: Site, tmp_path: Path
 ) -> None:
-    accepted, names = set(site.fill(1)), []
+    accepted, element_names = set(site.fill(1)), []
     target = DirectoryQueue(tmp_path / "target")
     holder = script(A_HOLDER, site.queue.path)
     assert holder.stdout
@@ -317,14 +317,14 @@ def test_twenty_publishers_share_a_spool_with_the_lock_of_a_killed_process(
     for process in crowd:
         out, _ = process.communicate(timeout=120)
         accepted |= {line.split()[0] for line in out.splitlines()}
-        names += [line.split()[1] for line in out.splitlines()]
+        element_names += [line.split()[1] for line in out.splitlines()]
     while_locked = list(site.queue.names())
     grow_old(site.queue)
     drain(PublisherConfig(brokers=(f"spool://{target.path}",), spool=site.queue.path))
 
     delivered = [target.read(name).message_id for name in target.names()]
     assert [process.returncode for process in crowd] == [0] * 20
-    assert len(names) == len(set(names)) == 200
+    assert len(element_names) == len(set(element_names)) == 200
     assert held in while_locked
     assert sorted(delivered) == sorted(accepted)
     assert (leftovers(site.queue), site.queue.count()) == ([], 0)
@@ -352,7 +352,7 @@ broker = Broker()
 drain.kind_of = lambda _: broker
 config = PublisherConfig(brokers=("stomp://127.0.0.1:1",), spool=Path(sys.argv[1]))
 result = drain.drain(config)
-# Its own peak: what wait4 tells of a child includes the test's, from before exec.
+# The peak from /proc, because that of wait4 includes the test process before exec.
 (peak,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print(result.sent, broker.count, peak.split()[1])
 """
@@ -373,7 +373,7 @@ def test_a_hundred_thousand_elements_are_drained_oldest_first_in_little_memory(
 
 @pytest.fixture
 def many(tmp_path: Path) -> Iterator[DirectoryQueue]:
-    """100 000 elements of five minutes, with their number as the body; in memory if it has room."""
+    """100 000 elements of five minutes, numbered in their bodies; in /dev/shm if it has space."""
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and disk_usage(memory).free > ROOM_FOR_MANY
     queue = DirectoryQueue(Path(mkdtemp(dir=memory)) / "many" if roomy else tmp_path / "many")

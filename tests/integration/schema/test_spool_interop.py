@@ -1,4 +1,4 @@
-"""Queues shared with the field's own DQS libraries: what they write we read, and the reverse."""
+"""Queues shared with the DQS libraries of the field: each side reads the other's elements."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_the_dqs_library_reads_our_elements(
 ) -> None:
     name = ours.add(message)
 
-    (found,) = theirs
-    assert (found, theirs.lock(found)) == (name, True)
-    read = theirs.get_message(found)
+    (listed,) = theirs
+    assert (listed, theirs.lock(listed)) == (name, True)
+    read = theirs.get_message(listed)
 
     body = read.body.encode() if read.is_text() else read.body
     assert (dict(read.header), body) == (dict(message.headers), message.body)

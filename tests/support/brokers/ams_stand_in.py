@@ -1,6 +1,6 @@
-"""ARGO Messaging as a publisher sees it: over HTTPS, with a token, projects, topics and ids.
+"""A stand-in for ARGO Messaging: HTTPS with a token, projects, topics and message ids.
 
-What it answers, and its limits, are those of the service's sources.
+Its answers and limits are those in the source code of the service.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_r
 TOKEN = "ams-token-4711"
 PROJECT = "EXAMPLE"
 MAX_MESSAGE_BYTES = 1_048_588
-"""Kafka's, behind it."""
+"""The limit of Kafka, on which the service runs."""
 
 _PATH = re.compile(r"/v1/projects/([^/]+)/topics/([^/:]+)(:publish)?")
 
 
 @dataclass
 class AmsStandIn(HttpStandIn):
-    """Has the given topics; `stored` are the messages of each."""
+    """A service with the given topics; `stored` has the messages of each."""
 
     topics: tuple[str, ...] = ("grid-probe-metricOutput",)
     forbidden: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class AmsStandIn(HttpStandIn):
     """Answers 400 to a call with a message of this id."""
     stored: dict[str, list[Message]] = field(default_factory=dict)
     published: list[int] = field(default_factory=list)
-    """How many messages each call that succeeded had."""
+    """The number of messages in each successful call."""
 
     def __post_init__(self) -> None:
         self._authority = trustme.CA()
@@ -51,28 +51,28 @@ class AmsStandIn(HttpStandIn):
         self._authority.cert_pem.write_to_path(str(path))
         return path
 
-    def _answer(self, asked: Asked) -> bytes:
-        found = _PATH.fullmatch(asked.target)
-        if asked.headers.get("x-api-key") != TOKEN:
+    def _answer(self, request: Asked) -> bytes:
+        match = _PATH.fullmatch(request.target)
+        if request.headers.get("x-api-key") != TOKEN:
             return _error(401, "Unauthorized")
-        if not found or found[1] != PROJECT:
+        if not match or match[1] != PROJECT:
             return _error(404, "ProjectUUID doesn't exist")
-        if found[2] in self.forbidden:
+        if match[2] in self.forbidden:
             return _error(403, "Access to this resource is forbidden")
-        if found[2] not in self.topics:
+        if match[2] not in self.topics:
             return _error(404, "Topic doesn't exist")
-        return self._publish(found[2], asked)
+        return self._publish(match[2], request)
 
-    def _publish(self, topic: str, asked: Asked) -> bytes:
+    def _publish(self, topic: str, request: Asked) -> bytes:
         try:
-            given = json.loads(asked.body)["messages"]
-            messages = [Message(item["attributes"], _decoded(item["data"])) for item in given]
+            items = json.loads(request.body)["messages"]
+            messages = [Message(item["attributes"], _decoded(item["data"])) for item in items]
         except (ValueError, KeyError):
             return _error(400, "Invalid Message Arguments")
         if any(message.message_id == self.rejects for message in messages):
             return _error(400, "Invalid Message Arguments")
-        for item, message in zip(given, messages, strict=True):
-            if len(json.dumps(item)) > MAX_MESSAGE_BYTES:  # those before it are stored
+        for item, message in zip(items, messages, strict=True):
+            if len(json.dumps(item)) > MAX_MESSAGE_BYTES:  # the messages before it are stored
                 return _error(413, "Message size is too large")
             self.stored.setdefault(topic, []).append(message)
         self.published.append(len(messages))
@@ -83,5 +83,5 @@ def _decoded(data: str) -> bytes:
     return base64.b64decode(data, validate=True)
 
 
-def _error(status: int, words: str) -> bytes:
-    return json_reply(status, {"error": {"code": status, "message": words, "status": "…"}})
+def _error(status: int, message: str) -> bytes:
+    return json_reply(status, {"error": {"code": status, "message": message, "status": "…"}})

@@ -1,4 +1,4 @@
-"""Other brokers than usual for a test that takes the fixture `broker`."""
+"""Run a test that takes the fixture `broker` with other brokers than the default ones."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A STOMP broker in a thread: real frames on a real socket, and every way to misbehave.
+"""A STOMP broker in a thread: real frames on a real socket, with faults on request.
 
     with FakeBroker() as broker:
         publish([message], PublisherConfig(brokers=(broker.url,)))
     assert broker.taken == [...]
 
 It knows CONNECT, SEND, BEGIN, COMMIT, SUBSCRIBE, ACK, UNSUBSCRIBE and DISCONNECT with their
-receipts; a destination is a queue, and a subscription gets one message at a time. The keywords of
-`FakeBroker` say what it does otherwise.
+receipts; a destination is a queue, and a subscription gets one message at a time. The fields of
+`FakeBroker` change this behaviour.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ class Frame:
 
 @dataclass
 class FakeBroker:
-    """Listens on a free port; `taken` are the SENDs it keeps, in order."""
+    """Listens on a free port; `taken` has the SEND frames it accepted, in order."""
 
     server: str = "Fake/1.0"
     version: str = "1.2"
     mute: bool = False
-    """Accepts connections and never speaks."""
+    """Accepts connections and sends nothing."""
     refuses_login: str = ""
     """Answers CONNECT with this ERROR."""
     rejects: Callable[[Frame], str] = lambda frame: ""
-    """Words of the ERROR for a SEND, which also ends the connection; none: it is taken."""
+    """The message of the ERROR that answers a SEND and ends the connection; empty to accept it."""
     drops_after: int | None = None
-    """Closes the connection at the SEND after this many were taken."""
+    """Closes the connection at the next SEND after this many."""
     eats_receipts: bool = False
-    """Takes every SEND and never confirms."""
+    """Accepts every SEND and confirms none."""
     freezes_after: int | None = None
     """Stops reading after this many SENDs."""
     drips: bool = False
-    """Sends a byte every DRIP_S."""
+    """Sends one byte every DRIP_S."""
     greeting: bytes = b""
-    """Says this at once, whatever it is asked, and listens no more."""
+    """Sends this as soon as a client connects and then reads nothing."""
     floods: int = 0
-    """How many heart-beats it sends at the first SEND, before it reads on."""
+    """The number of heart-beats it sends at the first SEND, before it reads on."""
     forbids_subscribing: str = ""
-    """Words of the ERROR for a SUBSCRIBE, which also ends the connection."""
+    """The message of the ERROR that answers a SUBSCRIBE and ends the connection."""
     explains: str = ""
-    """What the ERROR for a SUBSCRIBE has in its body."""
+    """The body of that ERROR."""
     loses: bool = False
-    """Confirms what is sent and delivers nothing."""
+    """Confirms every SEND and delivers nothing."""
     tls: ssl.SSLContext | None = None
     """Speaks TLS with this certificate."""
     queue: list[Frame] = field(default_factory=list)
-    """What waits for a subscription, the oldest first; an ACK takes it away."""
+    """The messages that wait for a subscription, oldest first; an ACK removes one."""
     taken: list[Frame] = field(default_factory=list)
     logins: list[Frame] = field(default_factory=list)
     subscriptions: list[Frame] = field(default_factory=list)
@@ -96,7 +96,7 @@ class FakeBroker:
 
     @property
     def ids(self) -> list[str]:
-        """The message ids of what it took."""
+        """The ids of the accepted messages."""
         return [frame.headers["samMessageId"] for frame in self.taken]
 
     def _accept(self) -> None:
@@ -128,7 +128,7 @@ class FakeBroker:
 
 
 class _Conversation:
-    """One connection; StopIteration ends it."""
+    """One connection, ended by StopIteration."""
 
     def __init__(self, broker: FakeBroker, connection: socket.socket) -> None:
         self._broker = broker
@@ -176,9 +176,9 @@ class _Conversation:
             raise StopIteration
         if broker.floods and not broker.taken:
             self._push(b"\n" * broker.floods)
-        words = broker.rejects(frame)
-        if words:
-            self._say(Frame("ERROR", {"message": words}))
+        error = broker.rejects(frame)
+        if error:
+            self._say(Frame("ERROR", {"message": error}))
             raise StopIteration
         transaction = frame.headers.get("transaction")
         (self._open[transaction] if transaction else broker.taken).append(frame)
@@ -186,10 +186,10 @@ class _Conversation:
             broker.queue.append(frame)
 
     def _push(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest and not self._broker._stopping.is_set():
+        unsent = memoryview(data)
+        while unsent and not self._broker._stopping.is_set():
             with suppress(TimeoutError):
-                rest = rest[self._connection.send(rest) :]
+                unsent = unsent[self._connection.send(unsent) :]
 
     def _subscribe(self, frame: Frame) -> None:
         if self._broker.forbids_subscribing:
@@ -208,7 +208,7 @@ class _Conversation:
             self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
 
     def _end_after_receipts(self) -> NoReturn:
-        """Close so that the receipts arrive: unread bytes would make it a reset."""
+        """Close only after reading everything: unread bytes would turn the close into a reset."""
         self._connection.shutdown(socket.SHUT_WR)
         while not self._broker._stopping.is_set():
             with suppress(TimeoutError):
@@ -242,7 +242,7 @@ def _frames(connection: socket.socket, stopping: threading.Event) -> Iterator[Fr
 
 
 def _parse(buffer: bytes) -> tuple[Frame | None, bytes]:
-    """The first frame, if it is whole, and the rest."""
+    """The first frame, if it is complete, and the remaining bytes."""
     head, blank, rest = buffer.partition(b"\n\n")
     if not blank:
         return None, buffer
@@ -263,7 +263,7 @@ def _unescaped(text: str) -> str:
 
 
 def closed_port() -> int:
-    """A port without a listener."""
+    """A port on which nothing listens."""
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -271,7 +271,7 @@ def closed_port() -> int:
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """The URL of a broker that does not even refuse: its queue of connections is full."""
+    """The URL of a broker whose backlog is full, so that connecting times out."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind((HOST, 0))
@@ -286,5 +286,5 @@ def black_hole() -> Iterator[str]:
 def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.01)

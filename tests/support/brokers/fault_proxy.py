@@ -1,11 +1,11 @@
-"""A TCP proxy that spoils the way to a real broker, in threads of its own.
+"""A TCP proxy that injects faults into the connection to a real broker, in its own threads.
 
     with FaultProxy(broker.port, eats="RECEIPT") as proxy:
         publish([message], PublisherConfig(brokers=(proxy.url,)))
         proxy.black_hole()
         proxy.heal()
 
-The keywords of `FaultProxy` say what becomes of the bytes; its verbs change the way at will.
+The fields of `FaultProxy` define faults from the start; its methods change the state later.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HOST = "127.0.0.1"
 POLL_S = 0.05
 CHUNK_BYTES = 65536
 HEART_BEATS = "heart-beats"
-"""What `eats` may name beside a command."""
+"""A value of `eats`, besides the commands."""
 
 
 class Cut(Exception):
-    """The connection ends here; by a reset where the client is to see one."""
+    """The connection is to end here, with a reset for the client or without."""
 
     def __init__(self, reset: bool) -> None:
         super().__init__()
@@ -39,42 +39,42 @@ class Cut(Exception):
 
 @dataclass
 class FaultProxy:
-    """Listens on `host`, and on a free port unless one is given, for the broker on `broker_port`.
+    """Listens on `host`, on a free port unless one is given, and forwards to `broker_port`.
 
-    Commands of frames may be those of either end.
+    Commands may be those of client or broker frames.
     """
 
     broker_port: int
     host: str = HOST
     port: int = 0
     latency_s: float = 0.0
-    """Every answer comes so much later."""
+    """The delay of every answer."""
     drip_s: float = 0.0
-    """Answers come byte by byte; seconds between two of them."""
+    """Answers are forwarded byte by byte, with this delay between two bytes."""
     mute: bool = False
-    """No answer comes."""
+    """Answers are dropped."""
     eats: str = ""
-    """Frames of this command do not come; HEART_BEATS: only frames do."""
+    """Frames of this command are dropped; with HEART_BEATS everything but frames is."""
     resets_at: str = ""
-    """The first frame of this command comes as a reset of the connection."""
+    """The connection is reset instead of forwarding the first frame of this command."""
     halves: str = ""
-    """Of the first frame of this command one half comes, and nothing after it."""
+    """The first frame of this command is cut in the middle, and nothing follows it."""
     resets_after: int | None = None
-    """The connection is reset once the client has sent this many bytes; the rest is dropped."""
+    """The connection is reset once the client has sent this many bytes; later bytes are dropped."""
     spoils: int = 1000
-    """How many connections; later ones are as good as without a proxy."""
+    """The number of connections with faults; later ones are forwarded unchanged."""
     connections: int = 0
     sent_bytes: int = 0
-    """By the client, on all connections."""
+    """Sent by the client, on all connections."""
     frames: Counter[str] = field(default_factory=Counter)
-    """By command, on connections where it looks at frames."""
+    """Seen so far, by command; only counted where the proxy parses frames."""
 
     def __enter__(self) -> FaultProxy:
         self._stopping = threading.Event()
         self._asking, self._answering = threading.Event(), threading.Event()
         self._waiting: list[socket.socket] = []
         self._cut = 0
-        """Connections up to this number are to end."""
+        """Connections up to this number are to be reset."""
         self.heal()
         self._listener = socket.create_server((self.host, self.port))
         self._listener.settimeout(POLL_S)
@@ -95,20 +95,20 @@ class FaultProxy:
         return f"stomp://{self.host}:{self.port}"
 
     def cut(self) -> None:
-        """Reset the connections there are; new ones are as good as ever."""
+        """Reset all present connections; new ones work."""
         self._cut = self.connections
 
     def black_hole(self) -> None:
-        """From now on nothing passes either way, as behind a router that died."""
+        """Forward nothing in either direction from now on, like a failed router."""
         self._asking.clear()
         self._answering.clear()
 
     def freeze_answers(self) -> None:
-        """From now on nothing comes from the broker, which still hears all."""
+        """Forward no answers from now on; the broker still receives everything."""
         self._answering.clear()
 
     def heal(self) -> None:
-        """All passes again; as TCP would do, what was held back comes first."""
+        """Forward everything again, the delayed bytes first, as TCP would do."""
         self._asking.set()
         self._answering.set()
 
@@ -134,46 +134,48 @@ class FaultProxy:
         for end in (client, broker):
             end.settimeout(POLL_S)
         spoiled = self.connections <= self.spoils
-        asked, answered = (self._asked, self._answered) if spoiled else (_whole, _whole)
-        for source, target, treat, flow in (
-            (client, broker, asked, self._asking),
-            (broker, client, answered, self._answering),
+        from_client, from_broker = (self._asked, self._answered) if spoiled else (_whole, _whole)
+        for source, target, transform, flow in (
+            (client, broker, from_client, self._asking),
+            (broker, client, from_broker, self._answering),
         ):
-            way = _Way(source, target, client, flow, self.connections)
-            pump = threading.Thread(target=self._pump, args=(way, treat))
+            direction = _Way(source, target, client, flow, self.connections)
+            pump = threading.Thread(target=self._pump, args=(direction, transform))
             self._threads.append(pump)
             pump.start()
 
-    def _pump(self, way: _Way, treat: Callable[[Iterator[bytes]], Iterable[bytes]]) -> None:
+    def _pump(
+        self, direction: _Way, transform: Callable[[Iterator[bytes]], Iterable[bytes]]
+    ) -> None:
         try:
-            for piece in treat(self._chunks(way)):
-                self._push(way, piece)
+            for chunk in transform(self._chunks(direction)):
+                self._push(direction, chunk)
         except Cut as cut:
             if cut.reset:
                 with suppress(OSError):
-                    way.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        except OSError:  # the other pump, or one of the ends, was first
+                    direction.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        except OSError:  # the other pump, the client or the broker has closed it already
             pass
-        for end in (way.source, way.target):
+        for end in (direction.source, direction.target):
             end.close()
 
-    def _push(self, way: _Way, piece: bytes) -> None:
-        rest = memoryview(piece)
-        while rest and self._goes_on(way):
-            if way.flow.wait(POLL_S):
+    def _push(self, direction: _Way, chunk: bytes) -> None:
+        unsent = memoryview(chunk)
+        while unsent and self._goes_on(direction):
+            if direction.flow.wait(POLL_S):
                 with suppress(TimeoutError):
-                    rest = rest[way.target.send(rest) :]
+                    unsent = unsent[direction.target.send(unsent) :]
 
-    def _chunks(self, way: _Way) -> Iterator[bytes]:
-        while self._goes_on(way):
+    def _chunks(self, direction: _Way) -> Iterator[bytes]:
+        while self._goes_on(direction):
             with suppress(TimeoutError):
-                data = way.source.recv(CHUNK_BYTES)
+                data = direction.source.recv(CHUNK_BYTES)
                 if not data:
                     return
                 yield data
 
-    def _goes_on(self, way: _Way) -> bool:
-        if way.number <= self._cut:
+    def _goes_on(self, direction: _Way) -> bool:
+        if direction.number <= self._cut:
             raise Cut(reset=True)
         return not self._stopping.is_set()
 
@@ -206,8 +208,8 @@ class FaultProxy:
                 if frame.command == self.resets_at:
                     raise Cut(reset=True)
                 if frame.command == self.halves:
-                    half = encode(*frame)
-                    yield half[: len(half) // 2]
+                    encoded = encode(*frame)
+                    yield encoded[: len(encoded) // 2]
                     self._stopping.wait()
                 elif frame.command != self.eats:
                     yield encode(*frame)
@@ -237,7 +239,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 def _gave_up(client: socket.socket) -> bool:
-    """Whether it closed the connection while it waited."""
+    """Whether the client closed the connection while it waited."""
     closed = select.poll()
     closed.register(client, select.POLLRDHUP)
     return bool(closed.poll(0))

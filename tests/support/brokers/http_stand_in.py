@@ -1,4 +1,4 @@
-"""An HTTP server in a thread: it answers with the given bytes, or misbehaves.
+"""An HTTP server in a thread that answers with the given bytes, with faults on request.
 
 with HttpStandIn(lambda asked: reply(200, b"yes")) as server:
     ...
@@ -30,7 +30,7 @@ class Asked:
     """By lower-case name."""
     body: bytes
     connection: int
-    """How many connections there were before this one's."""
+    """The number of connections before the one of this request."""
 
     @property
     def form(self) -> dict[str, str]:
@@ -55,13 +55,13 @@ def json_reply(status: int, document: object) -> bytes:
 @dataclass
 class HttpStandIn:
     answer: Callable[[Asked], bytes] = lambda asked: reply(200)
-    """No bytes: it closes instead of answering."""
+    """Closes the connection instead of answering if this returns no bytes."""
     drips: bool = False
-    """Sends a byte every DRIP_S."""
+    """Sends one byte every DRIP_S."""
     closes_when_idle: bool = False
-    """Closes after each answer, without a word of it in the answer."""
+    """Closes after each answer without announcing it in the answer."""
     hears_no_body: bool = False
-    """Answers as soon as it has the headers, and closes."""
+    """Answers as soon as it has read the headers, and closes."""
     context: ssl.SSLContext | None = None
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
@@ -69,7 +69,7 @@ class HttpStandIn:
     def __enter__(self) -> HttpStandIn:
         self._stopping = threading.Event()
         self.closed = threading.Event()
-        """Set when it closed a connection."""
+        """Set once the server has closed a connection."""
         self._listener = socket.create_server((HOST, 0))
         self._listener.settimeout(POLL_S)
         self.port = int(self._listener.getsockname()[1])

@@ -1,10 +1,10 @@
-"""An HTTP proxy in threads: CONNECT and absolute URIs, with a login, or misbehaving.
+"""An HTTP proxy in threads: CONNECT and absolute URIs, with a login, with faults on request.
 
     with ProxyServer(hosts={"msg.example.org": HOST}) as proxy:
         publish([message], PublisherConfig(("stomp://msg.example.org",), proxy=proxy.url))
     assert proxy.asked == ["CONNECT msg.example.org:61613"]
 
-The keywords of `ProxyServer` say what it does otherwise.
+The fields of `ProxyServer` change its behaviour.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ProxyServer:
     """Listens on a free port; `asked` has the method and the target of each request."""
 
     user: str = ""
-    """Wants this login."""
+    """Requires this login, unless empty."""
     password: str = ""
     wants: str = 'Basic realm="tests"'
-    """What it says of the login it wants."""
+    """The value of its Proxy-Authenticate header."""
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """What it resolves names to; others go to the resolver of this machine."""
+    """Addresses by name; other names go to the resolver of this machine."""
     refuses: int = 0
     """Answers every request with this status."""
     mute: bool = False
@@ -47,10 +47,10 @@ class ProxyServer:
     says: bytes = b""
     """Answers every request with these bytes, and closes."""
     drips: bool = False
-    """Sends what it says of its own a byte every DRIP_S."""
+    """Sends its own answers one byte every DRIP_S."""
     asked: list[str] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
-    """Of the same requests, by lower-case name."""
+    """The headers of the same requests, by lower-case name."""
 
     def __enter__(self) -> ProxyServer:
         self.stopping = threading.Event()
@@ -88,7 +88,7 @@ class _Server(ThreadingTCPServer):
     proxy: ProxyServer
 
     def handle_error(self, *_: object) -> None:
-        """A client may go whenever it likes."""
+        """A client may disconnect at any time."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -118,10 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_DELETE = do_POST
 
     def log_message(self, *_: object) -> None:
-        """Tests look at `asked`."""
+        """Logs nothing: tests read `asked`."""
 
     def _is_welcome(self) -> bool:
-        """Whether the request may go on; if not, it is answered."""
+        """Whether to forward the request; if not, it is answered here."""
         proxy = self.server.proxy
         headers = {name.lower(): value for name, value in self.headers.items()}
         proxy.asked.append(f"{self.command} {self.path}")
@@ -149,14 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.sock = self.server.proxy.connection_to(upstream.host, upstream.port)
             upstream.request(self.command, target, body, headers)
             answer = upstream.getresponse()
-            whole = answer.read()
+            content = answer.read()
         except (OSError, http.client.HTTPException):
             self._say(502, "Bad Gateway")
             return
         finally:
             upstream.close()
         lines = [f"{name}: {value}" for name, value in answer.getheaders()]
-        self._say(answer.status, answer.reason, *lines, "Via: 1.1 tests", body=whole)
+        self._say(answer.status, answer.reason, *lines, "Via: 1.1 tests", body=content)
 
     def _say(self, status: int, reason: str, *lines: str, body: bytes = b"") -> None:
         kept = [line for line in lines if line.split(":")[0].lower() not in SIZES]
@@ -173,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
 
     def _relay(self, broker: socket.socket) -> None:
-        """Bytes both ways, until one end closes; half closed is closed."""
+        """Forward bytes in both directions until either end closes its side."""
         ways = {self.connection: broker, broker: self.connection}
         while not self.server.proxy.stopping.is_set():
             for source in select.select(list(ways), [], [], POLL_S)[0]:

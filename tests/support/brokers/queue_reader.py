@@ -1,4 +1,4 @@
-"""What is in a queue of a real broker, read by stomp.py: no code of ours has a say in it."""
+"""The content of a queue of a real broker, read with stomp.py, independently of our own code."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def ids(frames: list[Any]) -> list[str]:
 
 
 def received(server: StompServer, destination: str, count: int) -> list[Any]:
-    """At least `count` frames of a queue, and those that came soon after."""
+    """At least `count` frames of a queue, and those that arrive shortly after."""
     return _read(server, destination, lambda frames: len(frames) >= count)
 
 
-def received_ids(server: StompServer, destination: str, wanted: Iterable[str]) -> list[str]:
-    """The ids of the messages of a queue until all that are wanted came, some perhaps twice."""
-    missing = set(wanted)
+def received_ids(server: StompServer, destination: str, expected: Iterable[str]) -> list[str]:
+    """The ids of the messages of a queue up to the last expected one, duplicates included."""
+    missing = set(expected)
 
-    def all_came(frames: list[Any]) -> bool:
+    def complete(frames: list[Any]) -> bool:
         missing.difference_update(ids(frames[-1:]))
         return not missing
 
-    return ids(_read(server, destination, all_came))
+    return ids(_read(server, destination, complete))
 
 
 def _read(server: StompServer, destination: str, enough: Callable[[list[Any]], bool]) -> list[Any]:

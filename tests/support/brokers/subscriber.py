@@ -1,4 +1,4 @@
-"""A STOMP subscriber of a real broker, for what is published after it subscribed."""
+"""A STOMP subscriber of a real broker, for messages published after it subscribed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server(Protocol):
 
 @contextmanager
 def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
-    """The messages that come to a topic or queue from now on."""
+    """The messages that arrive at a topic or queue from now on."""
     address = (server.host, server.port)
     with socket.create_connection(address, timeout=WAIT_S) as connection:
         frames = _frames(connection)

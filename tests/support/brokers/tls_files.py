@@ -4,7 +4,7 @@
     with FakeBroker(tls=files.server()) as broker:
         publish([message], PublisherConfig(brokers=(broker.url,), ca_file=files.ca_file))
 
-A client gets the paths of files, a server of ours a context, a server in Java its stores.
+A client gets the paths of files, a server in Python a context, a server in Java key stores.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TlsFiles:
         return path
 
     def ca_directory(self) -> Path:
-        """The authority as IGTF distributes it: a file that is found by its hash."""
+        """A directory in the format of IGTF: OpenSSL finds the authority by its hash."""
         if shutil.which("openssl") is None:
             missing("openssl", "apt-get install openssl")
         directory = self.directory / "certificates"
@@ -74,7 +74,7 @@ class TlsFiles:
         return self.ca.issue_cert("wn17.example.org", common_name="probe")
 
     def delegated_client(self) -> trustme.LeafCert:
-        """Signed by one whom the authority signed, and whom no server knows by itself."""
+        """Signed by an intermediate authority, which servers do not know by themselves."""
         return self.ca.create_child_ca().issue_cert("wn17.example.org", common_name="proxy")
 
     def foreign_client(self) -> trustme.LeafCert:
@@ -93,13 +93,13 @@ class TlsFiles:
     def locked_key_file(
         self, certificate: trustme.LeafCert, form: serialization.PrivateFormat
     ) -> Path:
-        """The key under a passphrase."""
+        """The key, encrypted with a passphrase."""
         lock = serialization.BestAvailableEncryption(b"passphrase")
         key = _key(certificate.private_key_pem)
         return self.file("key.pem", key.private_bytes(serialization.Encoding.PEM, form, lock))
 
     def x509_proxy(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
-        """One file like that of an X.509 proxy: certificate, key, then the signers."""
+        """A file in the format of an X.509 proxy: certificate, key, then the signers."""
         first, *signers = certificate.cert_chain_pems
         pems = [first, certificate.private_key_pem, *signers]
         return self.file("x509up_u1000", b"".join(pem.bytes() for pem in pems), mode)
@@ -112,7 +112,7 @@ class TlsFiles:
         wants_ours: bool = False,
         revoked: trustme.LeafCert | None = None,
     ) -> ssl.SSLContext:
-        """A server that speaks one version, and may want a certificate of `ca` from us."""
+        """The context of a server with one TLS version, optionally with client certificates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.1
@@ -127,7 +127,7 @@ class TlsFiles:
         return context
 
     def host_certificate(self) -> HostCertificate:
-        """What a real broker of ours shows, and that it trusts `ca`."""
+        """The certificate of a real broker, and `ca` as the authority it trusts."""
         host = self.host()
         return HostCertificate(
             ca_file=self.ca_file,
@@ -139,7 +139,7 @@ class TlsFiles:
         )
 
     def _key_store(self, host: trustme.LeafCert) -> Path:
-        """What a server in Java shows, under STORE_PASSWORD."""
+        """The certificate and key of a server in Java, encrypted with STORE_PASSWORD."""
         certificate = _certificate(host.cert_chain_pems[0])
         key = _key(host.private_key_pem)
         return self.file(
@@ -148,7 +148,7 @@ class TlsFiles:
         )
 
     def _trust_store(self) -> Path:
-        """Whom a server in Java trusts, under STORE_PASSWORD."""
+        """The authority that a server in Java trusts, encrypted with STORE_PASSWORD."""
         authority = pkcs12.PKCS12Certificate(_certificate(self.ca.cert_pem), b"grid-ca")
         return self.file(
             "trust-store.p12", pkcs12.serialize_java_truststore([authority], _STORE_LOCK)
@@ -182,7 +182,7 @@ def _key(pem: trustme.Blob) -> EllipticCurvePrivateKey:
 
 
 class TlsBroker(NamedTuple):
-    """A broker that trusts, and is known by, the authority of `files`."""
+    """A broker whose certificate is signed by the authority of `files`, which it also trusts."""
 
     server: StompServer
     files: TlsFiles

@@ -1,5 +1,5 @@
-"""What may come from outside: inputs that can never be a row, with the reason that is told, and
-inputs that only look bad."""
+"""Inputs that can never become a row, with the reason of their dead letter, and valid inputs that
+only look bad."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.builders import metric_result
 
 JSON = "application/json"
 A_ROW = ""
-"""The reason of what is no dead letter."""
+"""The reason of an input that becomes a row."""
 
 MIB = 1024 * 1024
 _numbers = count(1)
@@ -43,10 +43,7 @@ class Input:
 
 
 def text(more: str = "", **changes: str) -> bytes:
-    """A record as anybody might write it, with more lines before its end.
-
-    No two have the same natural key.
-    """
+    """A record in text form with `more` lines before its end; each has its own natural key."""
     return _written(metric_result(**{"metricName": _some_metric(), **changes}), more)
 
 
@@ -80,16 +77,16 @@ def in_days(days: float) -> str:
 
 
 def _inputs() -> Iterator[Input]:
-    # Nothing, or nearly.
+    # Empty bodies.
     yield Input("an empty body", b"", "empty")
     yield Input("a body of blanks", b"  \n\t \r\n", "empty")
-    yield Input("a body that only ends", b"EOT\n", "empty")
+    yield Input("only an end marker", b"EOT\n", "empty")
     yield Input("an empty body of JSON", b"", "empty", content_type=JSON)
     yield Input("an array without a record", b"[]", "empty", content_type=JSON)
 
     # Other encodings.
-    good = text()
-    yield Input("UTF-16 with its mark", good.decode().encode("utf-16"), "no-key")
+    valid = text()
+    yield Input("UTF-16 with a byte order mark", valid.decode().encode("utf-16"), "no-key")
     yield Input(
         "UTF-16 as JSON", as_json().decode().encode("utf-16"), "not-json", content_type=JSON
     )
@@ -98,26 +95,28 @@ def _inputs() -> Iterator[Input]:
     yield Input(
         "a lone byte in a host", text(hostName="ce01").replace(b"ce01", b"\xff"), "bad-host"
     )
-    yield Input("UTF-8 with its mark", b"\xef\xbb\xbf" + text(), A_ROW)
+    yield Input("UTF-8 with a byte order mark", b"\xef\xbb\xbf" + text(), A_ROW)
 
-    # Characters that no database or reader wants.
+    # Characters that a database or a reader rejects.
     yield Input("a NUL in a value", text(summaryData="a\0b"), "nul-byte")
     yield Input("a NUL in JSON", as_json(summaryData="a\0b"), "nul-byte", content_type=JSON)
     yield Input("a lone surrogate", as_json(voName="\ud800"), "bad-text", content_type=JSON)
     yield Input("a surrogate in UTF-8", text(summaryData="\ud800"), A_ROW)
-    yield Input("a character that is none", text(summaryData="a\ufffeb"), A_ROW)
+    yield Input("a noncharacter", text(summaryData="a\ufffeb"), A_ROW)
     yield Input("a control character in a name", text(siteName="a\x1fb"), "control-character")
 
-    # Broken forms.
+    # Malformed text and JSON.
     yield Input("neither keys nor JSON", b"all is well\nEOT\n", "no-key")
     yield Input("a binary body", bytes(range(256)), "no-key")
     yield Input("a record cut in the middle", text()[:60], "truncated")
-    yield Input("a key that stands twice", text("voName: atlas\n"), "duplicate-key")
-    yield Input("no JSON", b"hostName: ce01", "not-json", content_type=JSON)
+    yield Input("a repeated key", text("voName: atlas\n"), "duplicate-key")
+    yield Input("text instead of JSON", b"hostName: ce01", "not-json", content_type=JSON)
     yield Input("JSON cut in the middle", as_json()[:-20], "not-json", content_type=JSON)
-    yield Input("two documents of JSON", as_json() + as_json(), "not-json", content_type=JSON)
+    yield Input("two JSON documents", as_json() + as_json(), "not-json", content_type=JSON)
     yield Input("bytes after the JSON", as_json() + b"\0", "not-json", content_type=JSON)
-    yield Input("a key twice in JSON", b'{"a": "1", "A": "2"}', "duplicate-key", content_type=JSON)
+    yield Input(
+        "a repeated key in JSON", b'{"a": "1", "A": "2"}', "duplicate-key", content_type=JSON
+    )
     yield Input("a JSON number alone", b"42", "not-json", content_type=JSON)
     yield Input("an array of a number", b"[1]", "not-json", content_type=JSON)
     yield Input("a nested value", as_json(voName=["ops"]), "nested", content_type=JSON)
@@ -125,24 +124,24 @@ def _inputs() -> Iterator[Input]:
     # Classes.
     yield Input("an unknown class", text(), "unknown-class", "weatherReport")
     yield Input(
-        "a class that quotes", text(), "unknown-class", 'metricOutput"; DROP TABLE host; --'
+        "a class with quotes", text(), "unknown-class", 'metricOutput"; DROP TABLE host; --'
     )
     yield Input("a class with dots", text(), "unknown-class", "..")
     yield Input("a class of 10 000 letters", text(), "unknown-class", "m" * 10_000)
-    yield Input("a class in a look-alike", text(), "unknown-class", "metric\u043eutput")
+    yield Input("a class with a look-alike letter", text(), "unknown-class", "metric\u043eutput")
     yield Input("a class in another case", text(), A_ROW, "METRICoutput")
-    yield Input("a table's name as class", text(), "unknown-class", "metric_result")
+    yield Input("the name of a table as class", text(), "unknown-class", "metric_result")
 
     # Keys.
     yield Input("an unknown key", text("moonPhase: full\n"), A_ROW)
-    yield Input("keys with a meaning elsewhere", text("__proto__: x\nselect: y\n"), A_ROW)
+    yield Input("keys that are special elsewhere", text("__proto__: x\nselect: y\n"), A_ROW)
     many = "".join(f"key{number}: x\n" for number in range(5000))
     yield Input("5000 keys", text(many), A_ROW)
     for key in ("hostName", "metricName", "metricStatus", "timestamp", "serviceFlavour"):
         yield Input(f"no {key}", without(key), "missing-key")
     yield Input("a required key without a value", text(metricName=" "), "missing-key")
 
-    # Numbers, where the class wants one.
+    # Numbers, where the class needs one.
     for number in ("many", "1e400", "NaN", "Infinity", str(2**70), "1_000", "\u0663", "+5", "-1"):
         body = group(weight=number)
         yield Input(f"the weight {number}", body, "bad-weight", "siteGroup", JSON)
@@ -172,7 +171,7 @@ def _inputs() -> Iterator[Input]:
         yield Input(f"the status {status}", text(metricStatus=status), "bad-status")
     yield Input("a status in lower case", text(metricStatus="warning"), A_ROW)
 
-    # Performance data is text here: whatever it says, it is kept.
+    # Performance data is stored as text, valid or not.
     for name, data in (
         ("quotes", "'it''s'=1s;;;"),
         ("an equals sign in its label", "'a=b'=1s"),
@@ -182,7 +181,7 @@ def _inputs() -> Iterator[Input]:
     ):
         yield Input(f"performance data with {name}", text(performanceData=data), A_ROW)
 
-    # Too much.
+    # Sizes.
     yield Input("a body of 10 MB", text(detailsData="x" * 10 * MIB), "too-large")
     depth = 100_000
     nested = b"[" * depth + b"]" * depth
@@ -200,11 +199,11 @@ def _inputs() -> Iterator[Input]:
     ):
         yield Input(f"the host {host[:30]}", text(hostName=host), "bad-host")
     yield Input("a host with a final dot", text(hostName="ce01.example.org."), A_ROW)
-    yield Input("a host in ASCII of another script", text(hostName="xn--bcher-kva.example"), A_ROW)
+    yield Input("a host in punycode", text(hostName="xn--bcher-kva.example"), A_ROW)
 
-    # Headers of ours.
+    # Our own headers.
     yield Input("an unknown format", text(), "unknown-format", headers={"samFormat": "gherkin"})
-    yield Input("a rename that is none", text(), "bad-rename", headers={"samRename": "a=b=c"})
+    yield Input("an invalid rename", text(), "bad-rename", headers={"samRename": "a=b=c"})
     yield Input("a wrong record count", text(), A_ROW, headers={"recordCount": "many"})
 
 

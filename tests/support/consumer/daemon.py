@@ -1,12 +1,12 @@
 """A running `sam-consume run` whose log is read while it runs, and a site configured key by key.
 
-    site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=1)
+    site = site_of(tmp_path, [broker.url], Subscription(destination), heart_beat_s=1)
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         ...
         stopped = daemon.stop()
 
-Whatever a test asks for is seen from outside: in the log, in the database, at the broker.
+Tests observe it only from outside: in the log, in the database, at the broker.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ QUIET_S = 30.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A subscription of the configuration."""
+class Subscription:
+    """A subscription in the configuration."""
 
     destination: str
     message_class: str = "metricOutput"
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What the daemon said at its end; messages count as often as they were delivered."""
+    """The totals that the daemon logged at its end; a redelivered message counts again."""
 
     code: int
     messages: int
@@ -65,18 +65,18 @@ class Daemon:
         return self.log_file.read_text(errors="replace")
 
     def lines(self, *texts: str) -> list[str]:
-        """The lines of the log that hold all of these."""
+        """The lines of the log that contain all these texts."""
         return [line for line in self.log.splitlines() if all(text in line for text in texts)]
 
     def wait_for(self, *texts: str, times: int = 1, timeout_s: float = WAIT_S) -> list[str]:
-        """The lines that contain all texts, once there are `times` of them."""
+        """The lines that contain all these texts, once there are at least `times` of them."""
         eventually(lambda: len(self.lines(*texts)) >= times or not self.alive, timeout_s)
         lines = self.lines(*texts)
-        assert len(lines) >= times, f"it ended without {texts}:\n{self.log}"
+        assert len(lines) >= times, f"the daemon ended without {texts}:\n{self.log}"
         return lines
 
     def wait_until_subscribed(self, *brokers: str, times: int = 1, within_s: float = 30) -> None:
-        """From here on these brokers keep what comes."""
+        """Wait until these brokers queue messages for the consumer."""
         for broker in brokers:
             self.wait_for(broker, SUBSCRIBED, times=times, timeout_s=within_s)
 
@@ -85,7 +85,7 @@ class Daemon:
         return self.process.poll() is None
 
     def stop(self) -> Stopped:
-        """SIGTERM, and what it had done."""
+        """Send SIGTERM; the exit code and the totals."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(WAIT_S)
         totals = STOPPED.findall(self.log)
@@ -95,7 +95,7 @@ class Daemon:
 
 @contextmanager
 def running(site: Site, log: str = "consume.log", **variables: str) -> Iterator[Daemon]:
-    """The daemon, with a state directory beside its configuration; it ends with the block."""
+    """The daemon, with a state directory beside its configuration, killed when the block ends."""
     log_file = site.config.with_name(log)
     with log_file.open("wb") as target:
         process = subprocess.Popen(
@@ -125,7 +125,7 @@ def checked(site: Site) -> tuple[int, dict[str, Any]]:
 def site_of(
     directory: Path,
     brokers: Sequence[str],
-    *wanted: Wanted,
+    *subscriptions: Subscription,
     database: str = "",
     **settings: str | int | float | Path,
 ) -> Site:
@@ -137,11 +137,11 @@ def site_of(
     engine = make_engine(database, create=True)
     upgrade(engine)
     engine.dispose()
-    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", wanted[0].destination).strip("-")
+    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", subscriptions[0].destination).strip("-")
     keys = {"name": name, "brokers": list(brokers), **settings}
     lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
     lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
-    for subscription in wanted:
+    for subscription in subscriptions:
         lines.append("[[consumer.subscription]]")
         lines.append(f"destination = {json.dumps(subscription.destination)}")
         if subscription.message_class:
@@ -152,12 +152,12 @@ def site_of(
 
 
 def row_keys(site: Site) -> list[str]:
-    """Of the oracle `consumed`: the records that are rows."""
+    """The keys of all rows, for the oracle `consumed`."""
     return [str(key) for key in _column(site, "SELECT summaryData FROM metricOutput")]
 
 
 def settled_row_keys(site: Site, accepted: Collection[str]) -> list[str]:
-    """The same, as soon as all are there, or when no more came for a while: some are lost then."""
+    """Like `row_keys`, once all accepted records are rows or no row was added for QUIET_S."""
     count, since = -1, time.monotonic()
     while True:
         rows = site.rows()
@@ -169,7 +169,7 @@ def settled_row_keys(site: Site, accepted: Collection[str]) -> list[str]:
 
 
 def dead_letter_keys(site: Site) -> list[str]:
-    """Of the oracle `consumed`: the records that are dead letters."""
+    """The keys of all dead letters, for the oracle `consumed`."""
     return [key_of(bytes(body)) for body in _column(site, "SELECT body FROM dead_letter")]
 
 
@@ -184,7 +184,7 @@ def _column(site: Site, query: str) -> Sequence[object]:
 
 @contextmanager
 def locked(postgres_url: str, table: str) -> Iterator[None]:
-    """Nobody can write to the table inside the block."""
+    """Block all writes to the table inside the block."""
     engine = make_engine(postgres_url)
     try:
         with engine.begin() as connection:

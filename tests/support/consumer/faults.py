@@ -1,4 +1,4 @@
-"""A daemon at work while a database is made to fail: its log is waited for, its way is changed."""
+"""A daemon that reads a spool while its database fails."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message, metric_result
+from tests.support.consumer.daemon import Daemon
 from tests.support.consumer.site import WAIT_S, Site, eventually, make_site
 
 LOCK_TIMEOUT = "500ms"
@@ -18,7 +19,7 @@ SHORT_WAITS = {
     "postgresql": f"options=-c%20lock_timeout%3D{LOCK_TIMEOUT}",
     "sqlite": "timeout=0.5",
 }
-"""For a lock or for another writer, as a URL says it."""
+"""The URL parameter that limits the wait for a lock or for another writer."""
 
 WAITING = "nothing is acked"
 """Logged when the database cannot take a batch and the consumer waits for it."""
@@ -26,26 +27,6 @@ WAITING = "nothing is acked"
 LOADER_SESSIONS = """
     FROM pg_stat_activity WHERE datname = current_database() AND usename LIKE '%loader%'
 """
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """A running `sam-consume run`."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def wait_for_words(self, *words: str) -> str:
-        """The first line of the log with all of these."""
-        eventually(lambda: self._lines(words))
-        return self._lines(words)[0]
-
-    def _lines(self, words: Sequence[str]) -> list[str]:
-        return [line for line in self.said.splitlines() if all(word in line for word in words)]
 
 
 @dataclass(frozen=True)
@@ -59,8 +40,8 @@ class SpoolSite:
         for message in messages:
             self.queue.add(message)
 
-    def left(self) -> list[str]:
-        """What was not acked."""
+    def pending(self) -> list[str]:
+        """The elements that are not acked yet."""
         return [path.name for path in self.queue.path.glob("*/*") if path.suffix != ".lck"]
 
     @contextmanager
@@ -69,13 +50,13 @@ class SpoolSite:
             yield daemon
 
     def wait_until_loaded(self, rows: int, dead_letters: int = 0) -> None:
-        """Their numbers, once nothing is left to load."""
-        eventually(lambda: not self.left())
+        """Wait until the spool is empty, then check the numbers."""
+        eventually(lambda: not self.pending())
         assert (self.site.rows(), dead_letter_count(self.site)) == (rows, dead_letters)
 
 
 def spool_site(directory: Path, database: str) -> SpoolSite:
-    """Whose consumer waits for locks only for a moment."""
+    """A site whose consumer waits for locks only briefly."""
     dialect = database.partition("+")[0].partition(":")[0]
     url = f"{database}?{SHORT_WAITS[dialect]}"
     spool = directory / "spool"
@@ -84,21 +65,21 @@ def spool_site(directory: Path, database: str) -> SpoolSite:
 
 @contextmanager
 def logged_daemon(site: Site, *prefix: str) -> Iterator[Daemon]:
-    """`prefix` is a command that runs it; it is killed on leaving the block.
+    """The daemon, run by the command `prefix` if given, and killed on leaving the block.
 
-    Until then it must live, unless the block itself waits for its end.
+    It must still be running then, unless the block has waited for its end.
     """
-    log = site.config.with_name("log")
-    with log.open("ab") as stderr:
+    log_file = site.config.with_name("log")
+    with log_file.open("ab") as stderr:
         process = subprocess.Popen([*prefix, *site.command("run")], stderr=stderr)
     try:
-        yield Daemon(process, log)
+        yield Daemon(process, log_file)
         waited_for = process.returncode is not None
         assert waited_for or process.poll() is None
     finally:
         process.kill()
         process.wait(WAIT_S)
-        print(log.read_text())
+        print(log_file.read_text())
 
 
 def bad_result() -> Message:
@@ -115,15 +96,15 @@ def dead_letter_count(site: Site) -> int:
     return int(site.scalar("SELECT count(*) FROM dead_letter"))
 
 
-def point(site: Site, old: str, new: str) -> None:
-    """Change a part of the configured URL of the database."""
+def edit_database_url(site: Site, old: str, new: str) -> None:
+    """Replace a part of the configured URL of the database."""
     text = site.config.read_text()
     assert old in text
     site.config.write_text(text.replace(old, new, 1))
 
 
 def end_sessions(site: Site) -> int:
-    """Terminate the loader's backends; how many these were, once they are gone."""
+    """Terminate the loader's backends, wait until they are gone, and return their number."""
     ended = int(site.scalar(f"SELECT count(pg_terminate_backend(pid)) {LOADER_SESSIONS}"))
     eventually(lambda: site.scalar(f"SELECT count(*) {LOADER_SESSIONS}") == 0)
     return ended

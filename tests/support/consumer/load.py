@@ -1,4 +1,4 @@
-"""A publisher that goes on whatever happens to its broker, and knows what was confirmed.
+"""A publisher that retries whatever happens to its broker and records what was confirmed.
 
 with offering(broker, destination) as load:
     broker.restart()
@@ -27,29 +27,29 @@ AGAIN_S = 0.1
 END_S = 60.0
 
 Records = Callable[[str, range], list[Message]]
-"""Messages with the keys of this prefix and these numbers."""
+"""Builds messages with keys of this prefix and these numbers."""
 
 
 @dataclass
 class Load:
-    """`accepted` are the keys of the records that the broker confirmed, in order."""
+    """`accepted` has the keys of the records that the broker confirmed, in order."""
 
     broker: StompServer
     destination: str
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     accepted: list[str] = field(default_factory=list)
     again: int = 0
-    """How many chunks were sent again: the broker may have them twice."""
+    """The number of chunks that were resent, which the broker may have twice."""
     records: Records = numbered
     pause_s: float = PAUSE_S
 
     def wait_for_more(self, count: int = 50) -> None:
-        """Until `count` more are confirmed."""
-        goal = len(self.accepted) + count
-        eventually(lambda: len(self.accepted) >= goal)
+        """Wait until `count` more records are confirmed."""
+        target = len(self.accepted) + count
+        eventually(lambda: len(self.accepted) >= target)
 
     def offer(self, ending: threading.Event) -> None:
-        """Chunk by chunk until `ending`; each is sent until it is confirmed."""
+        """Send chunks until `ending` is set, each again until it is confirmed."""
         for start in count(step=CHUNK):
             self._offer(start)
             if ending.wait(self.pause_s):
@@ -74,7 +74,7 @@ class Load:
 def offering(
     broker: StompServer, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
 ) -> Iterator[Load]:
-    """Under load inside the block; on leaving it all that was begun is confirmed."""
+    """Load the broker inside the block; on leaving it the last chunk is confirmed."""
     load = Load(broker, destination, records=records, pause_s=pause_s)
     ending = threading.Event()
     failed: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""A bare STOMP publisher: what it sent is on the broker's disk when `publish` returns."""
+"""A minimal STOMP publisher: its messages are on the broker's disk when `publish` returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sam_pipeline.schema.messages.message import Message
 TIMEOUT_S = 30.0
 TRANSACTION = 100
 ONE_BY_ONE = b"server:RabbitMQ"
-"""It confirms the end of a transaction before it is on disk; a message alone, afterwards."""
+"""RabbitMQ confirms a transaction before it is on disk, but a single message only afterwards."""
 
 
 def publish(
@@ -24,14 +24,16 @@ def publish(
     user: str = "",
     password: str = "",
 ) -> int:
-    """Send persistently, in transactions where they are safe, and wait for all receipts; gives the
-    count.
+    """Send persistently, in transactions where they are safe, and wait for all receipts.
 
-    A RabbitMQ that is killed may have lost transactions whose COMMIT it confirmed: there each
-    message has a receipt of its own.
+    A killed RabbitMQ may have lost transactions whose COMMIT it confirmed; there each message has
+    its own receipt.
+
+    Returns:
+        The number of messages.
 
     Raises:
-        OSError: of the last hundred messages nobody knows whether they were stored.
+        OSError: it is unknown whether the last hundred messages were stored.
     """
     sent = 0
     login = {"login": user, "passcode": password} if user else {}
@@ -63,7 +65,7 @@ def _transaction(messages: Iterable[Message], destination: str) -> list[bytes]:
 
 def _send(message: Message, destination: str, headers: dict[str, str]) -> bytes:
     own = {"destination": destination, "persistent": "true", **headers}
-    if not _is_text(message.body):  # else it would end at a NUL, or be mended by ActiveMQ
+    if not _is_text(message.body):  # otherwise it ends at a NUL, or ActiveMQ replaces bytes
         own["content-length"] = str(len(message.body))
     return _frame("SEND", {**message.headers, **own}, message.body)
 
@@ -85,7 +87,7 @@ def _escaped(value: str) -> str:
 
 
 def _expect(reader: BinaryIO, command: bytes) -> bytes:
-    """The next frame, which is of this command."""
+    """The next frame, which must have this command."""
     frame = b""
     while not frame.endswith(b"\0"):
         byte = reader.read(1)
@@ -93,5 +95,5 @@ def _expect(reader: BinaryIO, command: bytes) -> bytes:
             raise ConnectionError(f"closed instead of {command!r}: {frame!r}")
         frame += byte
     if not frame.lstrip(b"\n").startswith(command):
-        raise ConnectionError(f"wanted {command!r}, got {frame!r}")
+        raise ConnectionError(f"expected {command!r}, got {frame!r}")
     return frame

@@ -1,4 +1,4 @@
-"""A site with a configured `sam-consume`: its processes are run, its database is looked at."""
+"""A site with a configured `sam-consume`: runs its processes and reads its database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_S = 60.0
 
 
 class Broker(Protocol):
-    """What the tests know of a real broker."""
+    """The part of a real broker that the tests use."""
 
     @property
     def host(self) -> str: ...
@@ -44,7 +44,7 @@ class Broker(Protocol):
 
 @dataclass(frozen=True)
 class Drained:
-    """What `sam-consume run --drain --json` said and how it ended."""
+    """The exit code and output of `sam-consume run --drain --json`."""
 
     code: int
     log: str
@@ -53,16 +53,16 @@ class Drained:
 
 @dataclass(frozen=True)
 class Site:
-    """`config` is its sam.toml, for the consumer of that `name`; `database` is ours to look at."""
+    """`config` is the sam.toml of the consumer `name`; `database` is the owner's URL."""
 
     config: Path
     database: str
     name: str
     state: str = "state"
-    """Where it keeps its state: another machine has another one."""
+    """The name of the state directory; another machine has another one."""
 
     def command(self, *arguments: str) -> list[str]:
-        # Its state is its own: consumers of one name on one machine refuse each other.
+        # Consumers with the same name and state directory refuse each other.
         own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}"]
         return [
             *own,
@@ -89,7 +89,7 @@ class Site:
 
     @contextmanager
     def daemon(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-        """A running `sam-consume run`; killed on leaving the block, if it still runs."""
+        """A running `sam-consume run`, killed on leaving the block."""
         command = self.command("run", *arguments)
         with open(log or os.devnull, "w") as stderr:
             process = subprocess.Popen(command, stderr=stderr, text=True)
@@ -155,7 +155,7 @@ class = "metricOutput"
 
 
 def subscribe(server: Broker, consumer: str, destination: str) -> None:
-    """What the first run of a consumer does: from here on the broker keeps what comes."""
+    """Subscribe like the first run of a consumer, so that the broker queues messages for it."""
     channel = connect(server.host, server.port, Deadline.after(WAIT_S))
     session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer))
     session.subscribe(consumer, [Subscription(destination, Stamp(), 1)])
@@ -163,7 +163,7 @@ def subscribe(server: Broker, consumer: str, destination: str) -> None:
 
 
 def results(count: int, metric: str = "org.sam.M") -> list[Message]:
-    """Messages of one result each, all different; names make them countable per sender."""
+    """Messages of one result each, all different; the metric identifies the sender."""
     start = 1_795_000_000
     return [
         metric_message(metric_result(metricName=metric, timestamp=str(start + number)))
@@ -185,7 +185,7 @@ def eventually(condition: Callable[[], object], timeout_s: float = WAIT_S) -> No
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:
-    """Its exit code, and how many seconds it took to end."""
+    """Send the signal and wait; the exit code and the seconds until the process ended."""
     began = time.monotonic()
     process.send_signal(number)
     return process.wait(WAIT_S), time.monotonic() - began

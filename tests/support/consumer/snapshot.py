@@ -1,4 +1,4 @@
-"""A snapshot of a daemon that runs, to change one field of."""
+"""A valid snapshot of a running daemon, to change one field of."""
 
 from __future__ import annotations
 

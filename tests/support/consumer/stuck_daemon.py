@@ -1,4 +1,4 @@
-"""`sam-consume run` with one thing broken, which the first argument names."""
+"""`sam-consume run` with one defect, named by the first argument."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sam_pipeline.consumer.sinks.database import DatabaseSink
 
 
 def hang(*_: object) -> None:
-    """The main loop stops turning, as in a call that never returns."""
+    """Block the main loop, like a call that never returns."""
     time.sleep(3600)
 
 
 def fail_beside() -> None:
-    """A thread without a supervisor."""
+    """Raise in a thread that nothing supervises."""
     time.sleep(1)
     raise ValueError("of a thread beside")
 

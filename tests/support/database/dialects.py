@@ -1,4 +1,4 @@
-"""Tests of one dialect: the cases of the other one are not generated."""
+"""Restrict a test to one dialect, without generating the cases of the other one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of GOCDB's programmatic interface, as its methods write them."""
+"""Documents in the format of GOCDB's programmatic interface."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def document(*elements: str) -> str:
 
 
 def page(*elements: str) -> str:
-    """The same with what a paged answer has in front."""
+    """Like `document`, with the links of a paged answer in front."""
     links = '<meta><link rel="self" href="https://gocdb.example.org/?next_cursor=0"/></meta>\n'
     return document(links, *elements)
 

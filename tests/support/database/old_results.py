@@ -1,4 +1,4 @@
-"""Results of some days, and what is left of them after a prune; alike for both dialects."""
+"""Results of past days, and the rows that remain after a prune, for both dialects."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def prune_now(
 
 
 def fill(engine: Engine, ages: Iterable[int]) -> None:
-    """The results of the days that are so old, in days."""
+    """Insert results of days with these ages, in days."""
     for age in ages:
         insert(engine, "metricOutput", *results_of(days_ago(age)))
 
 
 def results_by_age(engine: Engine) -> dict[int, int]:
-    """How many results there are of each day, by its age in days."""
+    """The number of results of each day, by its age in days."""
     return _by_age(engine, "SELECT timestamp FROM metricOutput")
 
 
@@ -68,7 +68,7 @@ def details_by_age(engine: Engine) -> dict[int, int]:
 
 
 def everything(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
-    """All that a prune must not change where it has nothing to do."""
+    """All rows that a prune with nothing to do must not change."""
     return {
         view: sorted(query(engine, f"SELECT * FROM {view}"), key=str)
         for view in (
@@ -83,8 +83,8 @@ def everything(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
 
 def horizon(engine: Engine) -> date | None:
     with reading(engine) as connection:
-        found = connection.scalar(text("SELECT day FROM report_horizon"))
-    return None if found is None else date.fromisoformat(str(found))
+        day = connection.scalar(text("SELECT day FROM report_horizon"))
+    return None if day is None else date.fromisoformat(str(day))
 
 
 def changed_days(engine: Engine) -> set[str]:
@@ -92,7 +92,7 @@ def changed_days(engine: Engine) -> set[str]:
 
 
 def forget_changes(engine: Engine) -> None:
-    """As if every report had been made."""
+    """Mark all days as reported."""
     fold_all(engine)
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM changed_day"))

@@ -1,4 +1,4 @@
-"""Classes of a site's own, made as an administrator makes them; all names as quoted in SQL."""
+"""Custom classes, created as an administrator would; all names as quoted in SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sam_pipeline.sql.database.engine import writing
 def run(engine: Engine, *statements: str) -> None:
     with writing(engine) as connection:
         for statement in statements:
-            # Without parameters: a % is a %.
+            # Without parameters a % needs no escape.
             connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 

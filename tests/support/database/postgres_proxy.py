@@ -1,9 +1,9 @@
-"""A TCP proxy before PostgreSQL that waits for a statement, in threads of its own.
+"""A TCP proxy in front of PostgreSQL that acts on a given statement, in its own threads.
 
     with StatementProxy(server.port, [b"COMMIT"], eats_answer=True) as proxy:
         ...  # the first COMMIT arrives, its answer does not
 
-Statements pass in clear: the test servers speak no TLS.
+It reads statements in plain text: the test servers do not use TLS.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ CHUNK_BYTES = 65536
 
 @dataclass
 class StatementProxy:
-    """Listens on a free port and speaks for the server on `server_port`.
+    """Listens on a free port and forwards to the server on `server_port`.
 
-    Once one connection has sent `words`, one statement after the other, this happens, and then
-    never again; every other connection is as good as without a proxy.
+    It acts once: on the first connection that has sent all `statements` in this order. Every other
+    connection is forwarded unchanged.
     """
 
     server_port: int
-    words: Sequence[bytes]
+    statements: Sequence[bytes]
+    """Parts of the statements to wait for."""
     act: Callable[[], None] = lambda: None
-    """Called before the last of the statements passes."""
+    """Called before the last statement is forwarded."""
     eats_answer: bool = False
-    """The last statement passes, and instead of its answer the connection ends."""
+    """Forward the last statement and close the connection instead of forwarding its answer."""
 
     def __enter__(self) -> StatementProxy:
         self.acted = threading.Event()
@@ -64,19 +65,21 @@ class StatementProxy:
     def _serve(self, client: socket.socket) -> None:
         try:
             server = socket.create_connection((HOST, self.server_port))
-        except OSError:  # it is away: so are we
+        except OSError:  # the server is down, so the proxy closes too
             client.close()
             return
-        eat = threading.Event()
-        due = list(self.words)
-        self._start(partial(self._pump, client, server, partial(self._asks, due, eat)))
-        self._start(partial(self._pump, server, client, lambda data: not eat.is_set()))
+        discard = threading.Event()
+        expected = list(self.statements)
+        self._start(
+            partial(self._pump, client, server, partial(self._forward_statement, expected, discard))
+        )
+        self._start(partial(self._pump, server, client, lambda data: not discard.is_set()))
 
     def _pump(
         self, source: socket.socket, target: socket.socket, passes: Callable[[bytes], bool]
     ) -> None:
         source.settimeout(POLL_S)
-        with suppress(OSError):  # the other pump, or one of the ends, was first
+        with suppress(OSError):  # the other pump, the client or the server has closed it already
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
                     data = source.recv(CHUNK_BYTES)
@@ -88,13 +91,15 @@ class StatementProxy:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    def _asks(self, due: list[bytes], eat: threading.Event, data: bytes) -> bool:
-        if self.acted.is_set() or due[0] not in data:
+    def _forward_statement(
+        self, expected: list[bytes], discard: threading.Event, data: bytes
+    ) -> bool:
+        if self.acted.is_set() or expected[0] not in data:
             return True
-        due.pop(0)
-        if not due:
+        expected.pop(0)
+        if not expected:
             self.acted.set()
             self.act()
             if self.eats_answer:
-                eat.set()
+                discard.set()
         return True

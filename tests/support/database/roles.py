@@ -1,4 +1,4 @@
-"""Engines as the programs have them: each works under a role of its own."""
+"""Engines that work under the role of a program."""
 
 from __future__ import annotations
 

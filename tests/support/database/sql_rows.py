@@ -1,4 +1,4 @@
-"""Rows to insert into the class views, and what a view then holds, alike for both dialects."""
+"""Rows to insert into the class views, and the rows that a view returns, for both dialects."""
 
 from __future__ import annotations
 
@@ -61,17 +61,19 @@ EXAMPLES: Mapping[str, Values] = {
 
 
 def insert(engine: Engine, view: str, *rows: Values) -> None:
-    """INSERT as any SQL client would."""
+    """Insert rows through a class view, like any SQL client."""
     with writing(engine) as connection:
         for row in rows:
-            names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
-            connection.execute(text(f"INSERT INTO {view} ({names}) VALUES ({marks})"), dict(row))
+            names, placeholders = ", ".join(row), ", ".join(f":{name}" for name in row)
+            connection.execute(
+                text(f"INSERT INTO {view} ({names}) VALUES ({placeholders})"), dict(row)
+            )
 
 
 def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
-    """The rows of a class view by wire keys, without the absent ones; times as on the wire."""
-    known = BUILT_IN.get(view.lower())
-    keys = [*known.keys, "messageId"] if known else []
+    """The rows of a class view by wire keys, without NULLs; times as on the wire."""
+    built_in = BUILT_IN.get(view.lower())
+    keys = [*built_in.keys, "messageId"] if built_in else []
     spelling = {key.lower(): key for key in keys}
     with reading(engine) as connection:
         rows = connection.execute(text(f"SELECT * FROM {view}")).mappings().all()

@@ -1,4 +1,4 @@
-"""`sam-db upgrade` as processes of their own: Alembic holds its state in globals."""
+"""`sam-db upgrade` in separate processes, because Alembic keeps its state in globals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start_upgrade(url: str) -> subprocess.Popen[str]:
 
 
 def upgrade_at_once(urls: Sequence[str]) -> list[list[str]]:
-    """The versions that each of them applied."""
+    """The versions that each process applied."""
     processes = [start_upgrade(url) for url in urls]
     answers = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
     return [json.loads(answer)["applied"] for answer in answers]

@@ -1,10 +1,10 @@
-"""Names that lead where a test wants, for a real process of ours.
+"""Host names that resolve to addresses chosen by a test, for real processes.
 
     names = Names(tmp_path / "names")
     names.lead("brokers.example.org", "127.0.0.2", "127.0.0.3")
     subprocess.run(command, env={**os.environ, **names.environment()})
 
-The process has the `sitecustomize` beside this file, which asks the file at every look-up.
+The process imports the `sitecustomize` beside this file, which reads the file at every look-up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE_VARIABLE = "NAMES_OF_TEST"
 
 
 class Names:
-    """A name that leads nowhere is unknown; names that were never led are the system's."""
+    """A name without addresses is unknown; all other names are resolved by the system."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

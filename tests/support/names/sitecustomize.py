@@ -1,4 +1,4 @@
-"""Python imports this by itself where its directory is on PYTHONPATH: look-ups ask a file first."""
+"""Python imports this module at start-up from PYTHONPATH; look-ups read a file first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def getaddrinfo(host: Any, *arguments: Any, **keywords: Any) -> list[Any]:
     if not addresses:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     return [
-        each for address in addresses for each in _ask_the_system(address, *arguments, **keywords)
+        info for address in addresses for info in _ask_the_system(address, *arguments, **keywords)
     ]
 
 

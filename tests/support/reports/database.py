@@ -64,7 +64,7 @@ class Grid:
         )
 
     def downtime(self, start: str, end: str, **more: str) -> None:
-        """Times on the day: hh:mm."""
+        """`start` and `end` are times on the day, hh:mm."""
         kind = {"classification": "SCHEDULED", "severity": "OUTAGE"}
         times = {"startTime": _at(start), "endTime": _at(end)}
         self._insert("downtime", {**times, **kind, **more})
@@ -98,11 +98,11 @@ class Grid:
         )
 
     def _insert(self, view: str, values: Mapping[str, object]) -> None:
-        given = {name: value for name, value in values.items() if value is not None}
-        places = ", ".join(f":{name}" for name in given)
+        present = {name: value for name, value in values.items() if value is not None}
+        placeholders = ", ".join(f":{name}" for name in present)
         with writing(self.loader) as connection:
             connection.execute(
-                text(f"INSERT INTO {view} ({', '.join(given)}) VALUES ({places})"), given
+                text(f"INSERT INTO {view} ({', '.join(present)}) VALUES ({placeholders})"), present
             )
 
 

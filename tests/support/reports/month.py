@@ -1,7 +1,7 @@
 """A published month of a large grid, written straight into the tables: figures, timelines, results.
 
-Deterministic: most sites are well, some fail now and then, some are silent or in downtime. What
-fails is one endpoint, and with it its service, its function and its site.
+Deterministic: most sites are OK, some fail at times, some are silent or in downtime. A failure
+affects one endpoint and, with it, its service, its function and its site.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.runs.published import Segment
 
 METRICS = {"CE": ("ping", "submit"), "SRM": ("put",)}
 FUNCTIONS = {"CE": "compute", "SRM": "storage"}
-# Of ten sites; the share of endpoint days on which something happens.
+# The share of endpoint days with a failure, for each of ten sites.
 _KINDS = [0.01] * 6 + [0.15] * 2 + [0.8] * 2
 _BAD = ("CRITICAL",) * 6 + ("UNKNOWN", "MISSING", "DOWNTIME", "WARNING")
 
@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """Every endpoint changes its status `flapping` times a day, if given."""
+    """If `flapping` is given, every endpoint changes its status that often a day."""
 
     sites: int
     days: int
@@ -50,7 +50,7 @@ def site_name(number: int) -> str:
 
 
 def write_month(connection: Connection, profile: Profile, first: date, size: Size) -> Period:
-    """Publish the days of the report; the period that they make."""
+    """Publish all days of the report and return its period."""
     period = Period(first, first + timedelta(days=size.days - 1))
     for run_id, day in enumerate(period.days(), 1):
         _run(connection, profile, run_id, day)
@@ -60,19 +60,19 @@ def write_month(connection: Connection, profile: Profile, first: date, size: Siz
                 rows.setdefault(table, []).append({"run_id": run_id, **row})
         for table, row in _groups(size.sites):
             rows.setdefault(table, []).append({"run_id": run_id, **row})
-        for table, found in rows.items():
-            insert(connection, table, found)
+        for table, table_rows in rows.items():
+            insert(connection, table, table_rows)
     return period
 
 
 def write_results(connection: Connection, period: Period, size: Size) -> int:
-    """The results behind every stretch that is not OK, through the view; how many."""
+    """Insert, through the view, the results behind every stretch that is not OK; their number."""
     rows = [
         row
         for day in period.days()
         for site in range(size.sites)
         for number, stretches in enumerate(_endpoints(day, site, size))
-        for row in _said(day, site, number, stretches)
+        for row in _results(day, site, number, stretches)
     ]
     connection.execute(
         text(
@@ -90,7 +90,7 @@ def site_seconds(day: date, site: int, size: Size) -> Seconds:
 
 
 def site_segments(day: date, site: int, size: Size) -> list[Segment]:
-    """A site's day as pages read it: of the metrics only what is not OK."""
+    """A site's day as pages read it: of the metrics only the segments that are not OK."""
     rows = (row for table, row in _site_day(day, site, size) if table == "timeline_segment")
     return [
         Segment(
@@ -139,21 +139,21 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
     """Rows of the figures and the timelines, and their tables."""
     by_endpoint = _endpoints(day, site, size)
     worst = max(by_endpoint, key=_not_ok)
-    lanes: list[tuple[str, Row, Sequence[Stretch]]] = [("site", {}, worst)]
+    timelines: list[tuple[str, Row, Sequence[Stretch]]] = [("site", {}, worst)]
     for flavour in sorted({_flavour(number) for number in range(size.endpoints)}):
         is_worst = flavour == _flavour(by_endpoint.index(worst))
         stretches = worst if is_worst else [(0, DAY_S, "OK")]
-        lanes.append(("function", {"function": FUNCTIONS[flavour]}, stretches))
-        lanes.append(("service", {"service_flavour": flavour}, stretches))
+        timelines.append(("function", {"function": FUNCTIONS[flavour]}, stretches))
+        timelines.append(("service", {"service_flavour": flavour}, stretches))
     for number, stretches in enumerate(by_endpoint):
-        named = {"service_flavour": _flavour(number), "host_name": _host(site, number)}
-        lanes.append(("endpoint", named, stretches))
-        lanes += [
-            ("metric", {**named, "metric_name": metric}, _measured(stretches))
+        endpoint_names = {"service_flavour": _flavour(number), "host_name": _host(site, number)}
+        timelines.append(("endpoint", endpoint_names, stretches))
+        timelines += [
+            ("metric", {**endpoint_names, "metric_name": metric}, _measured(stretches))
             for metric in METRICS[_flavour(number)]
         ]
     start = day_start(day)
-    for level, names, stretches in lanes:
+    for level, names, stretches in timelines:
         if level != "metric":
             yield f"{level}_figure", {"site": site_name(site), **names, **_figures(stretches)}
         for begin, end, status in stretches:
@@ -174,7 +174,7 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
 
 
 def _measured(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Of a metric of an endpoint: downtimes are the endpoint's own."""
+    """The stretches of a metric of the endpoint, which has no downtimes of its own."""
     return [
         (start, end, "OK" if status == "DOWNTIME" else status) for start, end, status in stretches
     ]
@@ -185,7 +185,7 @@ def _not_ok(stretches: Sequence[Stretch]) -> int:
 
 
 def _endpoints(day: date, site: int, size: Size) -> list[list[Stretch]]:
-    """What each endpoint of the site did on the day."""
+    """The stretches of each endpoint of the site on the day."""
     chance = random.Random(f"{day} {site}")
     bad_share = _KINDS[site % len(_KINDS)]
     return [
@@ -200,8 +200,8 @@ def _stretches(chance: random.Random, bad_share: float) -> list[Stretch]:
     start = chance.randrange(0, DAY_S - 7200)
     end = min(DAY_S, start + chance.randrange(600, 50_000))
     status = chance.choice(_BAD)
-    whole = [(0, start, "OK"), (start, end, status), (end, DAY_S, "OK")]
-    return [each for each in whole if each[0] < each[1]]
+    day = [(0, start, "OK"), (start, end, status), (end, DAY_S, "OK")]
+    return [stretch for stretch in day if stretch[0] < stretch[1]]
 
 
 def _flaps(changes: int) -> list[Stretch]:
@@ -214,7 +214,7 @@ def _flaps(changes: int) -> list[Stretch]:
     ]
 
 
-def _said(
+def _results(
     day: date, site: int, number: int, stretches: Sequence[Stretch]
 ) -> Iterator[dict[str, Any]]:
     for start, end, status in stretches:
@@ -240,27 +240,27 @@ def _groups(sites: int) -> Iterator[tuple[str, Row]]:
     groups = [("federation", f"FEDERATION-{site // 10:02d}", site) for site in range(sites)]
     groups += [("region", f"REGION-{site % 7}", site) for site in range(sites)]
     for kind, group, site in groups:
-        named = {"group_type": kind, "group_name": group}
-        yield "group_site", {**named, "site": site_name(site), "weight": site % 5}
+        names = {"group_type": kind, "group_name": group}
+        yield "group_site", {**names, "site": site_name(site), "weight": site % 5}
 
 
 def _figures(stretches: Sequence[Stretch]) -> Row:
     seconds = _seconds(stretches)
     return {
-        "availability": _told(seconds.availability),
-        "reliability": _told(seconds.reliability),
-        **{f"{name}_s": held for name, held in asdict(seconds).items()},
+        "availability": _percent(seconds.availability),
+        "reliability": _percent(seconds.reliability),
+        **{f"{name}_s": value for name, value in asdict(seconds).items()},
     }
 
 
 def _seconds(stretches: Sequence[Stretch]) -> Seconds:
-    held = Counter[str]()
+    seconds = Counter[str]()
     for start, end, status in stretches:
-        held[status.lower()] += end - start
-    return Seconds(**held)
+        seconds[status.lower()] += end - start
+    return Seconds(**seconds)
 
 
-def _told(value: Any) -> float | None:
+def _percent(value: Any) -> float | None:
     figure = rounded(value)
     return None if figure is None else float(figure)
 
@@ -276,12 +276,15 @@ def _host(site: int, number: int) -> str:
 def insert(connection: Connection, table: str, rows: Sequence[Row]) -> None:
     """Insert rows with the columns of the first; times are epoch seconds on both databases."""
     is_sqlite = connection.dialect.name == "sqlite"
-    marks = [
+    placeholders = [
         f"to_timestamp(:{name})" if name in _TIMES and not is_sqlite else f":{name}"
         for name in rows[0]
     ]
-    numbered = "" if is_sqlite else "OVERRIDING SYSTEM VALUE "
+    overriding = "" if is_sqlite else "OVERRIDING SYSTEM VALUE "
     connection.execute(
-        text(f"INSERT INTO {table} ({', '.join(rows[0])}) {numbered}VALUES ({', '.join(marks)})"),
+        text(
+            f"INSERT INTO {table} ({', '.join(rows[0])})"
+            f" {overriding}VALUES ({', '.join(placeholders)})"
+        ),
         rows,
     )

@@ -1,5 +1,5 @@
-"""Pages that show everything: two months, one of them sealed; an open day; downtimes, exclusions,
-changes and a candidate. And pages as large as they get."""
+"""Data for pages with every feature: two months, one of them sealed, an open day, downtimes,
+exclusions, changes and a candidate; and for pages of the largest size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIRST, LAST = date(2026, 10, 28), date(2026, 11, 4)
 PERIOD = Period(FIRST, LAST)
 OCTOBER, NOVEMBER = PERIOD.months()
 SIZE = Size(sites=10, days=8, endpoints=5)
-# Fails on most days.
+# This site fails on most days.
 BAD_SITE = site_name(9)
 MARKED_DAY = date(2026, 11, 2)
 UNTIL = day_start(LAST) + 12 * 3600
@@ -42,7 +42,7 @@ REPORT = "test"
 
 
 def fill(url: str, directory: Path) -> Grid:
-    """The database at `url`, filled."""
+    """Fill the database at `url`."""
     grid = Grid(url)
     with writing(grid.engine) as connection:
         write_month(connection, profile(directory), FIRST, SIZE)
@@ -81,7 +81,7 @@ def add_candidate(connection: Connection, number: int, day: date) -> None:
 
 
 def add_change(connection: Connection, run_id: int, reason: str) -> None:
-    named = [{"site": BAD_SITE}, {"site": BAD_SITE, "service_flavour": "CE"}]
+    rows = [{"site": BAD_SITE}, {"site": BAD_SITE, "service_flavour": "CE"}]
     insert(
         connection,
         "report_change_row",
@@ -94,13 +94,13 @@ def add_change(connection: Connection, run_id: int, reason: str) -> None:
                 "new": '{"availability": 75.12345, "reliability": null}',
                 "reason": reason,
             }
-            for level, names in zip(("site", "service"), named, strict=True)
+            for level, names in zip(("site", "service"), rows, strict=True)
         ],
     )
 
 
 def _mark(connection: Connection) -> None:
-    """Downtimes and exclusions of the day, as its run has recorded them."""
+    """Add downtimes and exclusions to the run of the day."""
     noon = day_start(MARKED_DAY) + DAY_S // 2
     times = (noon, noon + 7200)
     downtimes = [
@@ -115,8 +115,8 @@ def _mark(connection: Connection) -> None:
     connection.execute(
         text("UPDATE run SET downtimes = :downtimes, exclusions = :exclusions WHERE day = :day"),
         {
-            "downtimes": json.dumps([asdict(each) for each in downtimes]),
-            "exclusions": json.dumps([asdict(each) for each in exclusions]),
+            "downtimes": json.dumps([asdict(row) for row in downtimes]),
+            "exclusions": json.dumps([asdict(row) for row in exclusions]),
             "day": str(MARKED_DAY),
         },
     )

@@ -1,4 +1,4 @@
-"""Published figures and timelines as plain rows, to be compared with what others compute."""
+"""Published figures and timelines as plain rows, to compare with an independent computation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Rows = set[tuple[Any, ...]]
 
 
 def published_figures(engine: Engine, report: str) -> Rows:
-    """Rows as tests.duckdb_report.FIGURE, of all days that are published."""
-    found: Rows = set()
+    """The figures of all published days, as rows of tests.duckdb_report.FIGURE."""
+    figures: Rows = set()
     for level, keys in KEYS.items():
         if level != "metric":
             names = ", ".join(name if name in keys else "''" for name in NAMES)
             columns = f"day, {names}, {', '.join(SECONDS)}, availability, reliability"
             rows = _rows(engine, f"SELECT {columns} FROM {level}_availability", report)
-            found |= {
-                (level, as_day(day), *rest, *map(_share, shares))
-                for day, *rest, availability, reliability in rows
+            figures |= {
+                (level, as_day(day), *values, *map(_share, shares))
+                for day, *values, availability, reliability in rows
                 for shares in [(availability, reliability)]
             }
-    return found
+    return figures
 
 
 def published_timeline(engine: Engine, report: str) -> Rows:
-    """Rows as tests.duckdb_report.SEGMENT, of all days that are published."""
+    """The segments of all published days, as rows of tests.duckdb_report.SEGMENT."""
     columns = f"level, day, {', '.join(NAMES)}, start_time, end_time, status"
     return {
         (level, as_day(day), *names, _second(start), _second(end), status)
@@ -49,7 +49,7 @@ def _rows(engine: Engine, statement: str, report: str) -> Any:
 
 
 def _share(percent: Decimal | float | None) -> int | None:
-    """In whole 100 000ths of a percent."""
+    """The percentage in whole 100 000ths of a percent."""
     return None if percent is None else round(percent * 100_000)
 
 

@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.sql.database.engine import writing
 
 Timeline = Mapping[str, str]
-"""When a status began, hh:mm, and which: {"00:00": "OK", "06:00": "CRITICAL"}."""
+"""Statuses by their start, hh:mm: {"00:00": "OK", "06:00": "CRITICAL"}."""
 
 
 def publish(
@@ -36,15 +36,15 @@ def publish(
     members: Sequence[Member] = (),
     until: int | None = None,
 ) -> int:
-    """A day as a run leaves it; the run's number.
+    """Write a day as a run publishes it, and return the run's number.
 
-    `endpoints` are named "SITE FLAVOUR HOST"; each is all of its service and function, and the
-    first of a site all of the site. Their only metric is "ping".
+    `endpoints` are named "SITE FLAVOUR HOST". The timeline of an endpoint is also that of its
+    service and function; the first endpoint of a site is also the site. The only metric is "ping".
     """
     with writing(engine) as connection:
         run_id = _run(connection, profile, day, until)
         seconds_of: dict[str, Seconds] = {}
-        for level, names, timeline in _things(endpoints):
+        for level, names, timeline in _timelines(endpoints):
             segments = list(_segments(timeline, day, until))
             seconds = _figure(connection, run_id, level, names, segments)
             if level == SITE:
@@ -58,20 +58,20 @@ def publish(
     return run_id
 
 
-def _things(
+def _timelines(
     endpoints: Mapping[str, Timeline],
 ) -> Iterator[tuple[str, dict[str, str], Timeline]]:
-    seen = set()
+    sites = set()
     for name, timeline in endpoints.items():
         site, flavour, host = name.split()
-        named = {"site": site, "service_flavour": flavour, "host_name": host}
-        if site not in seen:
+        endpoint = {"site": site, "service_flavour": flavour, "host_name": host}
+        if site not in sites:
             yield SITE, {"site": site}, timeline
-        seen.add(site)
+        sites.add(site)
         yield FUNCTION, {"site": site, "function": flavour.lower()}, timeline
         yield SERVICE, {"site": site, "service_flavour": flavour}, timeline
-        yield ENDPOINT, named, timeline
-        yield METRIC, {**named, "metric_name": "ping"}, timeline
+        yield ENDPOINT, endpoint, timeline
+        yield METRIC, {**endpoint, "metric_name": "ping"}, timeline
 
 
 def _segments(timeline: Timeline, day: date, until: int | None) -> Iterator[tuple[int, int, str]]:
@@ -90,9 +90,9 @@ def _run(connection: Connection, profile: Profile, day: date, until: int | None)
         "profile": profile.document,
         "newest_result": 2**62,
     }
-    names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-    made = text(f"INSERT INTO run ({names}) VALUES ({places}) RETURNING run_id")
-    return int(connection.execute(made, values).scalar_one())
+    names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
+    insert = text(f"INSERT INTO run ({names}) VALUES ({placeholders}) RETURNING run_id")
+    return int(connection.execute(insert, values).scalar_one())
 
 
 def _figure(
@@ -125,7 +125,7 @@ def _figure(
             **names,
             availability=None if percents[0] is None else str(percents[0]),
             reliability=None if percents[1] is None else str(percents[1]),
-            **{f"{status}_s": held for status, held in vars(total).items()},
+            **{f"{status}_s": seconds for status, seconds in vars(total).items()},
         )
     return total
 
@@ -138,8 +138,8 @@ def _groups(
 ) -> None:
     for member in members:
         _insert(connection, "group_site", run_id=run_id, **vars(member))
-    found = group_figures(members, {m: seconds_of.get(m.site, Seconds()) for m in members})
-    for figure in found:
+    figures = group_figures(members, {m: seconds_of.get(m.site, Seconds()) for m in members})
+    for figure in figures:
         percents = (rounded(figure.availability), rounded(figure.reliability))
         _insert(
             connection,
@@ -155,8 +155,8 @@ def _groups(
 
 
 def _insert(connection: Connection, table: str, **values: Any) -> None:
-    names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+    names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({placeholders})"), values)
 
 
 def _time(connection: Connection, second: int) -> int | str:

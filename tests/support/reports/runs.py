@@ -1,4 +1,4 @@
-"""Runs of a report without Spark: what they read and find, in a few lines."""
+"""Runs of a report without Spark, described in a few lines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIRST = date(2025, 10, 1)
 
 
 def url_of(engine: Engine) -> str:
-    """Of the reporter, under whose role everything here works."""
+    """The URL for the reporter role, which all runs here use."""
     if engine.dialect.name == "sqlite":
         return f"sqlite:///{engine.get_execution_options()['sam_file']}"
     return as_role(engine.url.render_as_string(hide_password=False), "reporter")
 
 
 def day_facts(day: date, **changes: object) -> DayFacts:
-    """What a run has read of a closed day."""
+    """The facts that a run has read about a closed day."""
     facts = DayFacts(
         day=day,
         until=None,
@@ -51,7 +51,11 @@ def computed(
     publish: bool = True,
     now: int | None = None,
 ) -> tuple[int, Published | None]:
-    """One run of one day, as sam_reporter: site A was OK so long, then CRITICAL; its number."""
+    """Run one day as sam_reporter: site A is OK for `ok_s`, then CRITICAL.
+
+    Returns:
+        The run's number, and the publication if `publish`.
+    """
     reporter = make_engine(url_of(engine))
     moment = day_start(facts.day) + 2 * DAY_S if now is None else now
     with writing(reporter) as connection:

@@ -1,4 +1,4 @@
-"""A day of site A as a run has stored it, to test explanations and pages with."""
+"""A day of site A as a run has stored it, for tests of explanations and pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StoredDay:
         self.exclusions: list[Exclusion] = []
 
     def segment(self, level: str, names: str, *stretches: str) -> None:
-        """`names` below the site; stretches "06:00-24:00 OK"."""
+        """Add segments; `names` are the keys below the site, a stretch is "06:00-24:00 OK"."""
         keys = ("A", *names.split())
         assert len(keys) == len(NAMES[level])
         for stretch in stretches:
@@ -55,7 +55,7 @@ class StoredDay:
             self.segments.append(Segment(DAY, level, keys, start, end, status))
 
     def everywhere(self, *stretches: str) -> None:
-        """The same at all levels above metric submit of the one CE; ping is OK."""
+        """Add the same segments at all levels above metric submit of the only CE; ping is OK."""
         self.segment("metric", "CE h1 ping", "00:00-24:00 OK")
         self.segment("endpoint", "CE h1", *stretches)
         self.segment("service", "CE", *stretches)
@@ -76,9 +76,9 @@ class StoredDay:
     @property
     def results_of(self) -> dict[Instance, list[Result]]:
         results: dict[Instance, list[Result]] = {}
-        for each in sorted(self.results, key=lambda result: result.measured):
-            instance = (each.service_flavour, each.host_name, each.metric_name)
-            results.setdefault(instance, []).append(each)
+        for result in sorted(self.results, key=lambda result: result.measured):
+            instance = (result.service_flavour, result.host_name, result.metric_name)
+            results.setdefault(instance, []).append(result)
         return results
 
     def day(self) -> SiteDay:
@@ -86,7 +86,7 @@ class StoredDay:
 
 
 def at(time: str) -> int:
-    """hh:mm of the day; with a tilde in front, of the day before."""
+    """The epoch second of hh:mm on the day, or on the previous day with a leading tilde."""
     before = time.startswith("~")
     hours, minutes = time.removeprefix("~").split(":")
     return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - (DAY_S if before else 0)

@@ -1,4 +1,4 @@
-"""One local Spark session for all tests: the fixture `spark`, which conftest.py takes in."""
+"""One local Spark session for all tests: the fixture `spark`, which conftest.py imports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def spark() -> Iterator[SparkSession]:
     if java is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
-    # Ready for many results, though tests have few: so they run the generated code, too, which
-    # the small reports of the acceptance tests do without.
+    # Configured for many results although tests have few, so that the generated code runs here;
+    # the small reports of the acceptance tests run without it.
     started = session.start("local[2]", {}, java, results=session.FEW_RESULTS)
     yield started
     started.stop()

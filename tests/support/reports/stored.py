@@ -1,4 +1,4 @@
-"""What the report views say, in the oracle's terms; the same for both databases."""
+"""The content of the report views in the types of the oracle, for both databases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StoredReport:
         self._report = report
 
     def figures(self, level: str, day: date) -> dict[Key, Figures]:
-        """Seconds per status; the percentages: `percentages_of`."""
+        """The seconds per status; `percentages_of` has the percentages."""
         return {
             self._key(row, VIEW_KEYS[level]): Figures(
                 {status: int(row[f"{status.lower()}_s"]) for status in STATUSES}
@@ -50,13 +50,13 @@ class StoredReport:
 
     def timelines(self, level: str, day: date) -> dict[Key, tuple[Segment, ...]]:
         rows = self._rows("status_timeline", day, "AND level = :level", level=level[:-1])
-        found: dict[Key, list[Segment]] = {}
+        segments_by_key: dict[Key, list[Segment]] = {}
         for row in rows:
             segment = Segment(_time(row["start_time"]), _time(row["end_time"]), row["status"])
-            found.setdefault(self._key(row, TIMELINE_KEYS[level]), []).append(segment)
+            segments_by_key.setdefault(self._key(row, TIMELINE_KEYS[level]), []).append(segment)
         return {
             key: tuple(sorted(segments, key=lambda segment: segment.start))
-            for key, segments in found.items()
+            for key, segments in segments_by_key.items()
         }
 
     def groups(self, day: date) -> dict[tuple[str, str], GroupFigures]:
@@ -87,13 +87,13 @@ def query(database: str, statement: str, **values: Any) -> list[Mapping[str, Any
 
 
 def execute(database: str, statement: str) -> None:
-    """One statement that changes something, committed."""
+    """Run one statement and commit."""
     with _engine(database) as engine, engine.begin() as connection:
         connection.execute(text(statement))
 
 
 def percentages(row: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None]:
-    """(availability, reliability) of a row, whatever type the database gives."""
+    """(availability, reliability) of a row, from any type the database returns."""
     return _decimal(row["availability"]), _decimal(row["reliability"])
 
 

@@ -1,4 +1,4 @@
-"""The oracle of consuming finds what is lost, doubled, misplaced or of nobody."""
+"""The oracle of consuming detects lost, duplicate, misplaced and unknown records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def test_records_in_different_places_are_conserved() -> None:
 
 
 def test_records_of_a_killed_publisher_may_or_may_not_exist() -> None:
-    consumed(["a"], rows=["a", "b"], perhaps=["b", "c"])
+    consumed(["a"], rows=["a", "b"], uncertain=["b", "c"])
 
 
 @pytest.mark.parametrize(
-    ("rows", "backlog", "words"),
+    ("rows", "backlog", "stem"),
     [
         (["a"], [], "accepted and lost"),
         (["a", "b", "b"], [], "twice among the rows"),
@@ -27,13 +27,13 @@ def test_records_of_a_killed_publisher_may_or_may_not_exist() -> None:
     ],
 )
 def test_every_violation_is_detected(
-    rows: Sequence[str], backlog: Sequence[str], words: str
+    rows: Sequence[str], backlog: Sequence[str], stem: str
 ) -> None:
-    with pytest.raises(AssertionError, match=words):
+    with pytest.raises(AssertionError, match=stem):
         consumed(["a", "b"], rows=rows, backlog=backlog)
 
 
 def test_a_record_has_a_key_even_if_it_cannot_be_loaded() -> None:
-    good, bad = numbered("x", range(1)), numbered("y", range(1), metricStatus="MAYBE")
+    valid, invalid = numbered("x", range(1)), numbered("y", range(1), metricStatus="MAYBE")
 
-    assert [key_of(message.body) for message in (*good, *bad)] == ["x-0", "y-0"]
+    assert [key_of(message.body) for message in (*valid, *invalid)] == ["x-0", "y-0"]

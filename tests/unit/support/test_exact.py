@@ -1,4 +1,4 @@
-"""Random worlds meet the edges that they are drawn for; a wrong one is told small."""
+"""Random worlds contain the edge cases they are drawn for; a failing one is reported reduced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
 from tests.worlds.model import Result, World, midnight
 
-SEED, BATCHES, SIZE = 7, 8, 24  # what is drawn also depends on the modules that are loaded
+SEED, BATCHES, SIZE = 7, 8, 24  # the draws also depend on the modules that are loaded
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,12 @@ def seconds_beside_midnight(world: World) -> set[int]:
 
 
 def moments(world: World, *more: str) -> Counter[tuple[object, ...]]:
-    """How many statuses each moment of an instance has."""
+    """The number of statuses at each moment of an instance."""
     names = ("host", "flavour", "metric", "vo", "fqan", "measured_at", *more)
-    found = {(*[getattr(each, name) for name in names], each.status) for each in world.results}
-    return Counter(key[:-1] for key in found)
+    statuses = {
+        (*[getattr(result, name) for name in names], result.status) for result in world.results
+    }
+    return Counter(key[:-1] for key in statuses)
 
 
 def only_the_day_before(world: World) -> bool:
@@ -56,7 +58,9 @@ def only_the_day_before(world: World) -> bool:
 
 
 def touching(world: World) -> bool:
-    pairs = combinations([each for each in world.downtimes if each.start < each.end], 2)
+    pairs = combinations(
+        [downtime for downtime in world.downtimes if downtime.start < downtime.end], 2
+    )
     return any(a.end == b.start or b.end == a.start for a, b in pairs)
 
 
@@ -68,14 +72,14 @@ def overlapping(world: World) -> bool:
 def covering_a_day(rows: Sequence[object], world: World) -> bool:
     day = timedelta(days=1)
     return any(
-        row.start <= midnight(each) and row.end >= midnight(each) + day  # type: ignore[attr-defined]
+        row.start <= midnight(date) and row.end >= midnight(date) + day  # type: ignore[attr-defined]
         for row in rows
-        for each in world.all_days
+        for date in world.all_days
     )
 
 
 def in_two_sites(world: World) -> bool:
-    places = {(each.host, each.flavour, each.site) for each in world.endpoints}
+    places = {(endpoint.host, endpoint.flavour, endpoint.site) for endpoint in world.endpoints}
     return max(Counter(place[:2] for place in places).values(), default=0) > 1
 
 
@@ -132,34 +136,34 @@ EDGES: dict[str, Callable[[World], bool]] = {
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_some_worlds_have_the_edge_case(edge: str, batches: list[Batch]) -> None:
-    found = [world for batch in batches for world in batch.worlds if EDGES[edge](world)]
+    matches = [world for batch in batches for world in batch.worlds if EDGES[edge](world)]
 
-    assert found
+    assert matches
 
 
 def test_every_status_occurs_at_some_site(batches: list[Batch]) -> None:
-    found = {
+    statuses = {
         span[2]
         for batch in batches
-        for facts in batch.oracle_facts().values()
-        for fact, timeline in facts.items()
+        for world_facts in batch.oracle_facts().values()
+        for fact, timeline in world_facts.items()
         if fact[:2] == ("timeline", "sites")
         for span in timeline  # type: ignore[attr-defined]
     }
 
-    assert found >= set(STATUSES) - {"EXCLUDED"}
+    assert statuses >= set(STATUSES) - {"EXCLUDED"}
 
 
 def test_profiles_use_every_kind_of_setting() -> None:
-    found = [drawn(profiles(), 3, number)[-1] for number in range(24)]
+    drawn_profiles = [drawn(profiles(), 3, number)[-1] for number in range(24)]
 
-    assert {profile.vo for profile in found} == {None, "", "ops"}
-    assert {profile.fqan for profile in found} == {None, "", "/ops/pilot"}
-    assert {None} < {profile.validity_s for profile in found}
-    assert any(profile.validity_of for profile in found)
-    assert any(profile.thresholds for profile in found)
-    assert any(len(profile.functions) > 1 for profile in found)
-    operations = [table for profile in found for table in profile.operations.values()]
+    assert {profile.vo for profile in drawn_profiles} == {None, "", "ops"}
+    assert {profile.fqan for profile in drawn_profiles} == {None, "", "/ops/pilot"}
+    assert {None} < {profile.validity_s for profile in drawn_profiles}
+    assert any(profile.validity_of for profile in drawn_profiles)
+    assert any(profile.thresholds for profile in drawn_profiles)
+    assert any(len(profile.functions) > 1 for profile in drawn_profiles)
+    operations = [table for profile in drawn_profiles for table in profile.operations.values()]
     assert any(result not in (a, b) for table in operations for a, b, result in table)
     assert all({a for a, _, _ in table} == set(AND) == set(OR) for table in operations)
 
@@ -167,10 +171,10 @@ def test_profiles_use_every_kind_of_setting() -> None:
 def test_two_worlds_of_a_batch_share_no_names(batches: list[Batch]) -> None:
     def names(world: World) -> set[str]:
         rows = [*world.endpoints, *world.downtimes, *world.results, *world.exclusions]
-        found = {
+        names_of_rows = {
             getattr(row, name, "") for row in rows for name in ("site", "host", "monitoring_host")
         }
-        return (found | {row.group_name for row in world.site_groups}) - {""}
+        return (names_of_rows | {row.group_name for row in world.site_groups}) - {""}
 
     world = batches[0].worlds[-1]
 
@@ -180,9 +184,9 @@ def test_two_worlds_of_a_batch_share_no_names(batches: list[Batch]) -> None:
 
 def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) -> None:
     def wrong(worlds: Sequence[World]) -> list[bool]:
-        """A downtime and a critical result are not understood together."""
+        """A fake defect: a world with a downtime and a critical result is wrong."""
         return [
-            bool(world.downtimes) and any(each.status == "CRITICAL" for each in world.results)
+            bool(world.downtimes) and any(result.status == "CRITICAL" for result in world.results)
             for world in worlds
         ]
 

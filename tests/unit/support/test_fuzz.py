@@ -1,4 +1,4 @@
-"""Some thousands of what `make fuzz` does by the million; and bodies that are long in odd ways."""
+"""A few thousand of the inputs that `make fuzz` runs by the million, and very long bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.builders import NOW, metric_result
 INPUTS = 2_000
 LONG_BYTES = 400_000
 LONGEST_S = 4.0
-"""Ten times what the slowest takes; the square of its length would be some minutes."""
+"""Ten times the slowest; a quadratic running time would take minutes."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -53,14 +53,14 @@ LONG: dict[str, tuple[bytes, bytes, bytes, dict[str, str]]] = {
     "lists in lists": (b'{"perfdata": ', b"[", b"", NSTREAM),
     "numbers in a list": (b'{"perfdata": [1', b",1", b"]}", NSTREAM),
 }
-"""What a body begins with, what is repeated in it, what ends it, and headers."""
+"""The start of a body, the part that is repeated, its end, and the headers."""
 
 
-@pytest.mark.parametrize(("start", "piece", "end", "headers"), LONG.values(), ids=LONG)
+@pytest.mark.parametrize(("start", "unit", "end", "headers"), LONG.values(), ids=LONG)
 def test_no_body_takes_quadratic_time(
-    start: bytes, piece: bytes, end: bytes, headers: dict[str, str]
+    start: bytes, unit: bytes, end: bytes, headers: dict[str, str]
 ) -> None:
-    body = start + piece * (LONG_BYTES // len(piece)) + end
+    body = start + unit * (LONG_BYTES // len(unit)) + end
     message = Message({"messageClass": "metricOutput", **headers}, body)
     began = time.process_time()
 

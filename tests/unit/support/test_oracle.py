@@ -1,4 +1,4 @@
-"""The oracle against figures worked out by hand; what it judges, it must get right itself."""
+"""Checks the oracle against figures calculated by hand, since it judges the reports."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def at(hour: int, minute: int = 0, second: int = 0) -> datetime:
 
 
 def result(status: str, when: datetime, host: str = "ce01.alfa", **changes: Any) -> Result:
-    given = Result(host=host, flavour="CE", metric="ping", status=status, measured_at=when)
-    return replace(given, **changes)
+    default = Result(host=host, flavour="CE", metric="ping", status=status, measured_at=when)
+    return replace(default, **changes)
 
 
 def report(
@@ -87,8 +87,8 @@ def spans(day: DayReport, site: str = "ALFA") -> list[tuple[float, float, str]]:
     """The site's timeline in hours."""
     hour = timedelta(hours=1)
     return [
-        ((each.start - START) / hour, (each.end - START) / hour, each.status)
-        for each in day.timelines("sites")[(site,)]
+        ((segment.start - START) / hour, (segment.end - START) / hour, segment.status)
+        for segment in day.timelines("sites")[(site,)]
     ]
 
 
@@ -117,10 +117,10 @@ def test_a_result_at_midnight_belongs_to_the_new_day() -> None:
 
 
 def test_the_worse_of_two_simultaneous_results_counts_in_either_order() -> None:
-    good, bad = result("OK", at(1)), result("UNKNOWN", at(1))
+    ok, unknown = result("OK", at(1)), result("UNKNOWN", at(1))
 
-    assert site_seconds(report(good, bad)) == site_seconds(report(bad, good))
-    assert site_seconds(report(good, bad))["UNKNOWN"] == 23 * 3600
+    assert site_seconds(report(ok, unknown)) == site_seconds(report(unknown, ok))
+    assert site_seconds(report(ok, unknown))["UNKNOWN"] == 23 * 3600
 
 
 def test_arrival_order_changes_nothing() -> None:
@@ -272,7 +272,7 @@ def test_the_validity_of_a_metric_overrides_that_of_the_profile() -> None:
 
 
 def test_an_expired_result_is_not_replaced_by_an_older_one() -> None:
-    """Rule 3 asks the newest result only, whatever an older one would still be worth."""
+    """Rule 3 considers only the newest result, even if an older one would still be valid."""
     profile = replace(PROFILE, validity_s=3600)
     older, newer = result("OK", at(0, 30)), result("CRITICAL", at(0, 40))
 
@@ -294,7 +294,7 @@ def test_an_expired_result_is_not_replaced_by_an_older_one() -> None:
 def test_a_range_triggers_outside_its_bounds(
     limits: str, alerting: list[int], quiet: list[int]
 ) -> None:
-    """As the plugin guidelines have it; ARGO does the opposite."""
+    """As the plugin guidelines define it; ARGO does the opposite."""
     assert all(is_outside(limits, Fraction(value)) for value in alerting)
     assert not any(is_outside(limits, Fraction(value)) for value in quiet)
 
@@ -319,9 +319,9 @@ SLOW = Threshold("ping", "time", warning="30", critical="60")
 def test_a_threshold_replaces_the_status_where_it_triggers(
     status: str, performance_data: str, judgement: str
 ) -> None:
-    one = result(status, START, performance_data=performance_data)
+    measured = result(status, START, performance_data=performance_data)
 
-    assert judged(one, replace(PROFILE, thresholds=(SLOW,))) == judgement
+    assert judged(measured, replace(PROFILE, thresholds=(SLOW,))) == judgement
 
 
 @pytest.mark.parametrize(
@@ -352,25 +352,25 @@ def test_a_threshold_replaces_the_status_where_it_triggers(
 def test_the_most_specific_of_several_thresholds_applies(
     rules: list[Threshold], judgement: str
 ) -> None:
-    one = result("OK", START, performance_data="time=70")
+    measured = result("OK", START, performance_data="time=70")
 
-    assert judged(one, replace(PROFILE, thresholds=tuple(rules))) == judgement
+    assert judged(measured, replace(PROFILE, thresholds=tuple(rules))) == judgement
 
 
 def test_thresholds_apply_before_the_worse_of_simultaneous_results_is_chosen() -> None:
-    bad = result("CRITICAL", START, gathered_at="wn1", performance_data="time=31")
-    good = result("OK", START, gathered_at="wn2", performance_data="time=1")
+    critical = result("CRITICAL", START, gathered_at="wn1", performance_data="time=31")
+    ok = result("OK", START, gathered_at="wn2", performance_data="time=1")
 
-    day = report(bad, good, profile=replace(PROFILE, thresholds=(SLOW,)))
+    day = report(critical, ok, profile=replace(PROFILE, thresholds=(SLOW,)))
 
     assert site_seconds(day) == {"WARNING": DAY_S}
 
 
 def test_the_worse_of_two_copies_of_a_result_is_judged_as_a_whole() -> None:
-    bad = result("CRITICAL", START, performance_data="time=31")
+    critical = result("CRITICAL", START, performance_data="time=31")
     slow = result("OK", START, performance_data="time=99")
 
-    for results in ((bad, slow), (slow, bad)):
+    for results in ((critical, slow), (slow, critical)):
         day = report(*results, profile=replace(PROFILE, thresholds=(SLOW,)))
         assert site_seconds(day) == {"WARNING": DAY_S}
 
@@ -387,7 +387,7 @@ def test_results_of_an_excluded_monitoring_host_are_ignored_including_both_ends(
 
 
 def test_results_of_an_excluded_monitoring_host_are_ignored_on_the_previous_day_too() -> None:
-    """Then an older result of another host is the newest (ARGO, older versions: MISSING)."""
+    """An older result of another host is then the newest (older ARGO versions: MISSING)."""
     start = START - timedelta(hours=5)
     exclusion = Exclusion("monitoring-host", start, at(12), monitoring_host="bad.mon")
     newest = result("CRITICAL", START - timedelta(hours=1), monitoring_host="bad.mon")
@@ -468,7 +468,7 @@ def test_an_excluded_group_is_unknown_while_its_services_keep_their_states() -> 
     assert day.groups["federation", "F"].availability == Decimal(50)
 
 
-# Any two different states make UNKNOWN: an answer that is neither of the two.
+# Any two different states make UNKNOWN, which is neither of the two.
 DISAGREE = tuple((a, b, a if a == b else "UNKNOWN") for a in AND for b in AND if a <= b)
 
 
@@ -512,7 +512,7 @@ def test_a_flavour_may_take_part_in_several_functions_or_in_none() -> None:
 
     day = report(*results, endpoints=tuple(endpoints), profile=profile)
 
-    assert {key[1]: one[0].status for key, one in day.timelines("functions").items()} == {
+    assert {key[1]: segments[0].status for key, segments in day.timelines("functions").items()} == {
         "compute": "OK",
         "all": "WARNING",
     }

@@ -1,4 +1,4 @@
-"""The small world has in it what the road must survive, and is the same each time."""
+"""The small world contains every case the end-to-end tests need, and is reproducible."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_there_are_five_sites_in_two_federations(world: World) -> None:
 
 
 def test_every_day_has_results_of_every_site_but_the_silent_one(world: World) -> None:
-    seen = {(result.measured_at.date(), result.site) for result in world.results}
-    speaking = {endpoint.site for endpoint in world.endpoints} - {SILENT}
+    days_and_sites = {(result.measured_at.date(), result.site) for result in world.results}
+    active_sites = {endpoint.site for endpoint in world.endpoints} - {SILENT}
 
-    assert seen >= {(day, site) for day in world.all_days for site in speaking}
-    assert SILENT not in {site for _, site in seen}
+    assert days_and_sites >= {(day, site) for day in world.all_days for site in active_sites}
+    assert SILENT not in {site for _, site in days_and_sites}
 
 
 def test_results_start_on_the_evening_before_and_end_with_the_last_day(world: World) -> None:

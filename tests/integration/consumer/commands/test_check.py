@@ -1,4 +1,4 @@
-"""`sam-consume check --connect` against real brokers: the way of a message to the consumer."""
+"""`sam-consume check --connect` against real brokers: round trips to the consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.brokers.queue_reader import ids, received
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.conservation import numbered
-from tests.support.consumer.daemon import Wanted, checked, row_keys, running, site_of
+from tests.support.consumer.daemon import Subscription, checked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 
 
@@ -26,9 +26,9 @@ def name() -> str:
 def test_every_topic_passes_a_round_trip_beside_a_running_consumer(
     tmp_path: Path, broker: StompServer, name: str
 ) -> None:
-    """Its subscription stays as it is; it counts what the check sent, and loads nothing of it."""
-    wanted = [Wanted(f"/topic/{name}"), Wanted(f"/topic/{name}.*", "downtime")]
-    site = site_of(tmp_path, [broker.url], *wanted)
+    """The consumer counts the messages of the check and loads none of them."""
+    subscriptions = [Subscription(f"/topic/{name}"), Subscription(f"/topic/{name}.*", "downtime")]
+    site = site_of(tmp_path, [broker.url], *subscriptions)
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         code, document = checked(site)
@@ -40,7 +40,7 @@ def test_every_topic_passes_a_round_trip_beside_a_running_consumer(
     assert code == 0
     assert [trip["proven"] for trip in document["brokers"]] == ["round trip"] * 2
     assert [trip["destination"] for trip in document["brokers"]] == [
-        each.destination for each in wanted
+        subscription.destination for subscription in subscriptions
     ]
     assert all(0 < trip["seconds"] < 10 for trip in document["brokers"])
     assert "2 checks" in daemon.log
@@ -51,14 +51,14 @@ def test_every_topic_passes_a_round_trip_beside_a_running_consumer(
 def test_a_check_does_not_consume_messages_from_a_queue(
     tmp_path: Path, broker: StompServer, name: str
 ) -> None:
-    standing = numbered("standing", range(3))
-    publish(broker.host, broker.port, f"/queue/{name}", standing)
-    site = site_of(tmp_path, [broker.url], Wanted(f"/queue/{name}"))
+    waiting = numbered("standing", range(3))
+    publish(broker.host, broker.port, f"/queue/{name}", waiting)
+    site = site_of(tmp_path, [broker.url], Subscription(f"/queue/{name}"))
 
     codes = {checked(site)[0] for _ in range(2)}
 
     assert codes == {0}
-    assert ids(received(broker, f"/queue/{name}", 3)) == [each.message_id for each in standing]
+    assert ids(received(broker, f"/queue/{name}", 3)) == [message.message_id for message in waiting]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_check_does_not_consume_messages_from_a_queue(
 def test_a_missing_rabbitmq_destination_is_a_problem(
     tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, stem: str
 ) -> None:
-    site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
+    site = site_of(tmp_path, [rabbitmq.url], Subscription(destination))
 
     code, document = checked(site)
 
@@ -85,8 +85,11 @@ def test_every_problem_of_brokers_classes_and_files_is_reported_at_once(
     tmp_path: Path, activemq: ActiveMQServer, name: str
 ) -> None:
     dead, key = f"stomp://127.0.0.1:{closed_port()}", own_key(tmp_path)
-    wanted = [Wanted(f"/topic/{name}", "fireDrill"), Wanted(f"/topic/{name}.other", "downtime")]
-    site = site_of(tmp_path, [dead, activemq.url], *wanted, key_file=key)
+    subscriptions = [
+        Subscription(f"/topic/{name}", "fireDrill"),
+        Subscription(f"/topic/{name}.other", "downtime"),
+    ]
+    site = site_of(tmp_path, [dead, activemq.url], *subscriptions, key_file=key)
     site.execute("DROP TRIGGER downtime_insert")
 
     code, document = checked(site)
@@ -110,7 +113,7 @@ def test_a_broker_that_confirms_but_does_not_deliver_is_a_problem(
     tmp_path: Path, name: str
 ) -> None:
     with FakeBroker(server="ActiveMQ/6", loses=True) as broker:
-        site = site_of(tmp_path, [broker.url], Wanted(f"/topic/{name}"))
+        site = site_of(tmp_path, [broker.url], Subscription(f"/topic/{name}"))
 
         code, document = checked(site)
 

@@ -1,4 +1,4 @@
-"""`sam-consume check` and `sam-consume dead-letter`, as a person types them."""
+"""`sam-consume check` and `sam-consume dead-letter`, called with command lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_dead_letters_are_listed_with_class_and_reason(
 
     letters = json.loads(capsys.readouterr().out)
     assert code == 0
-    assert {(each["message_class"], each["reason"]) for each in letters} == {
+    assert {(letter["message_class"], letter["reason"]) for letter in letters} == {
         ("fireDrill", "unknown-class"),
         ("metricOutput", "bad-status"),
     }
@@ -68,9 +68,11 @@ def test_a_dead_letter_is_shown_with_its_bytes_and_headers(
 ) -> None:
     sam_consume(with_dead_letters, "dead-letter", "list", "--json")
     letters = json.loads(capsys.readouterr().out)
-    (bad,) = (each for each in letters if each["reason"] == "bad-status")
+    (bad_status,) = (letter for letter in letters if letter["reason"] == "bad-status")
 
-    sam_consume(with_dead_letters, "dead-letter", "show", str(bad["dead_letter_id"]), "--json")
+    sam_consume(
+        with_dead_letters, "dead-letter", "show", str(bad_status["dead_letter_id"]), "--json"
+    )
 
     shown = json.loads(capsys.readouterr().out)
     assert "metricStatus: MAYBE" in shown["body"]
@@ -129,7 +131,7 @@ def test_an_invalid_selection_is_refused(
 ) -> None:
     try:
         code: object = sam_consume(site, "dead-letter", *typed.split())
-    except SystemExit as ended:  # of the parser
+    except SystemExit as ended:  # the parser exits
         code = ended.code
 
     assert code == 64

@@ -1,4 +1,4 @@
-"""A daemon's life: a message that kills it, a configuration that changes, a name taken twice."""
+"""The life of a daemon: a message that kills it, a changed configuration, a name in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, stop
 
-# What the interpreter itself does with a message in a nightmare.
+# Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
 from sam_pipeline.sql.loading import batch
@@ -42,9 +42,9 @@ def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_r
     messages = results(100)
     messages.insert(50, poison())
     fill_spool(tmp_path / "in", messages)
-    whole = site.command("run", "--drain")
-    at = whole.index("-m")
-    command = [*whole[:at], "-c", KILLED_BY_A_MESSAGE, *whole[at + 2 :]]
+    drain = site.command("run", "--drain")
+    module = drain.index("-m")
+    command = [*drain[:module], "-c", KILLED_BY_A_MESSAGE, *drain[module + 2 :]]
 
     codes = []
     while len(codes) < 10 and (not codes or codes[-1] == -signal.SIGKILL):

@@ -1,4 +1,4 @@
-"""Files in a spool that hold no message, or an odd one: the next element is loaded."""
+"""Files in a spool with no valid message, or an unusual one: the next element is loaded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.conservation import numbered
 from tests.support.consumer.bad_inputs import A_ROW
-from tests.support.consumer.daemon import Wanted, dead_letter_keys, row_keys, site_of
+from tests.support.consumer.daemon import Subscription, dead_letter_keys, row_keys, site_of
 
 GOOD = numbered("good", [0])[0]
 MIB = 1024 * 1024
 
 
 def packed(size: int) -> bytes:
-    """An element whose body is `size` zeros, at a thousandth of it."""
+    """An element whose body is `size` zeros, compressed to about a thousandth."""
     body = base64.b64encode(zlib.compress(bytes(size))).decode()
     return json.dumps(
         {"header": {CLASS: "metricOutput"}, "body": body, "encoding": "base64+zlib"}
@@ -33,30 +33,30 @@ def element(**parts: object) -> bytes:
 
 
 DAMAGED = {
-    "nothing": b"",
+    "empty": b"",
     "blanks": b" \n ",
     "zeros": bytes(4096),
     "random bytes": bytes(range(256)),
-    "no JSON": b"hostName: ce01",
-    "a half": serialise(GOOD)[:80],
+    "text": b"hostName: ce01",
+    "half an element": serialise(GOOD)[:80],
     "two elements": serialise(GOOD) * 2,
     "an array": b"[1, 2]",
     "JSON of depth 100 000": b"[" * 100_000,
     "an object of depth 100 000": b'{"a":' * 100_000,
-    "a header that is none": element(header=["a", "b"]),
-    "a header with a number": element(header={"a": 1}),
-    "a body that is no text": element(body=17),
+    "an array as header": element(header=["a", "b"]),
+    "a number as header value": element(header={"a": 1}),
+    "a number as body": element(body=17),
     "an unknown encoding": element(encoding="rot13"),
-    "base64 that is none": element(body="!!!", encoding="base64"),
-    "a packed body that is none": element(body="AAAA", encoding="base64+zlib"),
-    "200 MB packed": packed(200 * MIB),
+    "invalid base64": element(body="!!!", encoding="base64"),
+    "an invalid compressed body": element(body="AAAA", encoding="base64+zlib"),
+    "200 MB compressed": packed(200 * MIB),
 }
 
 
 def odd(number: int, body: object = None, **headers: str | None) -> bytes:
-    """An element with these headers besides; its record is called `odd-<number>`."""
-    [good] = numbered("odd", [number])
-    return element(header={**good.headers, **headers}, body=body or good.body.decode())
+    """An element with these additional headers; the key of its record is `odd-<number>`."""
+    [message] = numbered("odd", [number])
+    return element(header={**message.headers, **headers}, body=body or message.body.decode())
 
 
 NUL_IN_ID = "a NUL in the id"
@@ -78,7 +78,7 @@ ODD: dict[str, tuple[bytes, str]] = {
     "a rename of NULs": (odd(12, samRename="%00=%00"), A_ROW),
     "a line end in the id": (odd(13, samMessageId="a\nb: c"), A_ROW),
 }
-"""What an element holds, and the reason of its dead letter."""
+"""The content of an element, and the reason of its dead letter."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -101,11 +101,11 @@ def test_a_file_without_a_valid_message_is_moved_aside_and_the_next_one_is_loade
     spool = tmp_path / "spool"
     contents = [
         content
-        for number, each in enumerate(DAMAGED.values())
-        for content in (each, *map(serialise, numbered("after", [number])))
+        for number, damaged in enumerate(DAMAGED.values())
+        for content in (damaged, *map(serialise, numbered("after", [number])))
     ]
     fill(spool, contents)
-    site = site_of(tmp_path, [f"spool://{spool}"], Wanted("/topic/none"), database=database)
+    site = site_of(tmp_path, [f"spool://{spool}"], Subscription("/topic/none"), database=database)
 
     drained = site.drain()
 
@@ -114,7 +114,7 @@ def test_a_file_without_a_valid_message_is_moved_aside_and_the_next_one_is_loade
     assert site.rows() == len(DAMAGED)
     assert drained.log.count("; moved to ") == len(DAMAGED)
     aside = [path.read_bytes() for path in (tmp_path / "spool.bad").rglob("*") if path.is_file()]
-    assert set(DAMAGED.values()) <= set(aside), "nothing of them is lost"
+    assert set(DAMAGED.values()) <= set(aside), "every damaged file is kept"
     assert DirectoryQueue(spool).count() == 0
 
 
@@ -123,18 +123,18 @@ def test_an_unusual_element_is_a_row_or_a_dead_letter_with_its_reason(
 ) -> None:
     spool = tmp_path / "spool"
     fill(spool, [content for content, _ in ODD.values()])
-    site = site_of(tmp_path, [f"spool://{spool}"], Wanted("/topic/none"), database=database)
+    site = site_of(tmp_path, [f"spool://{spool}"], Subscription("/topic/none"), database=database)
 
     drained = site.drain()
 
     letters = zip(
         dead_letter_keys(site), site.column("SELECT reason FROM dead_letter"), strict=True
     )
-    found = {**dict.fromkeys(row_keys(site), A_ROW), **dict(letters)}
+    reasons = {**dict.fromkeys(row_keys(site), A_ROW), **dict(letters)}
     names = {f"odd-{number}": name for number, name in enumerate(ODD)}
-    outcome = {names[key]: reason for key, reason in found.items()}
+    outcome = {names[key]: reason for key, reason in reasons.items()}
     expected = {name: reason for name, (_, reason) in ODD.items()}
-    if database.startswith("sqlite"):  # where a text may hold one
+    if database.startswith("sqlite"):  # SQLite accepts a NUL in text
         expected[NUL_IN_ID] = A_ROW
     assert outcome == expected, drained.log
 
@@ -142,7 +142,7 @@ def test_an_unusual_element_is_a_row_or_a_dead_letter_with_its_reason(
 def test_a_message_compressed_a_thousandfold_is_too_large(tmp_path: Path, database: str) -> None:
     spool = tmp_path / "spool"
     fill(spool, [packed(100 * MIB), *map(serialise, numbered("after", [0]))])
-    site = site_of(tmp_path, [f"spool://{spool}"], Wanted("/topic/none"), database=database)
+    site = site_of(tmp_path, [f"spool://{spool}"], Subscription("/topic/none"), database=database)
 
     assert site.drain().code == 65
 

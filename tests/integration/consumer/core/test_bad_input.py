@@ -13,18 +13,18 @@ from sam_pipeline.sql.loading.dead_letter import list_dead_letters
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.conservation import numbered
 from tests.support.consumer.bad_inputs import A_ROW, INPUTS, Input
-from tests.support.consumer.daemon import Wanted, site_of
+from tests.support.consumer.daemon import Subscription, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import fill_spool, subscribe
 
-BAD = [each for each in INPUTS if each.reason != A_ROW]
-GOOD = [each for each in INPUTS if each.reason == A_ROW]
+BAD = [case for case in INPUTS if case.reason != A_ROW]
+VALID = [case for case in INPUTS if case.reason == A_ROW]
 NEXT = "after"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a drain made of all inputs, each with a good message after it."""
+    """The result of draining all inputs, each followed by a valid message."""
 
     code: int
     reasons: dict[str, list[str]]
@@ -38,19 +38,19 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     directory = tmp_path_factory.mktemp("bad-input")
     messages = [
         message
-        for number, each in enumerate(INPUTS)
-        for message in (each.message, *numbered(NEXT, [number]))
+        for number, case in enumerate(INPUTS)
+        for message in (case.message, *numbered(NEXT, [number]))
     ]
     if request.param == "a spool into SQLite":
         spool = directory / "spool"
         fill_spool(spool, messages)
-        site = site_of(directory, [f"spool://{spool}"], Wanted("/topic/none"))
+        site = site_of(directory, [f"spool://{spool}"], Subscription("/topic/none"))
     else:
         broker = request.getfixturevalue(request.param.split()[0].lower())
         postgres: PostgresServer = request.getfixturevalue("postgres")
         destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
         database = fresh_database(postgres)
-        site = site_of(directory, [broker.url], Wanted(destination), database=database)
+        site = site_of(directory, [broker.url], Subscription(destination), database=database)
         subscribe(broker, site.name, destination)
         publish(broker.host, broker.port, destination, messages)
     drained = site.drain()
@@ -65,25 +65,25 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Outcome(drained.code, reasons, ids, keys)
 
 
-@pytest.mark.parametrize("given", BAD, ids=lambda given: given.name)
+@pytest.mark.parametrize("bad_input", BAD, ids=lambda bad_input: bad_input.name)
 def test_a_bad_input_is_a_dead_letter_with_its_reason_and_not_a_row(
-    outcome: Outcome, given: Input
+    outcome: Outcome, bad_input: Input
 ) -> None:
-    assert outcome.reasons.get(given.message_id) == [given.reason]
-    assert given.message_id not in outcome.row_ids
+    assert outcome.reasons.get(bad_input.message_id) == [bad_input.reason]
+    assert bad_input.message_id not in outcome.row_ids
 
 
-@pytest.mark.parametrize("given", GOOD, ids=lambda given: given.name)
-def test_a_valid_input_that_looks_bad_is_a_row(outcome: Outcome, given: Input) -> None:
-    assert given.message_id not in outcome.reasons
-    assert given.message_id in outcome.row_ids
+@pytest.mark.parametrize("valid_input", VALID, ids=lambda valid_input: valid_input.name)
+def test_a_valid_input_that_looks_bad_is_a_row(outcome: Outcome, valid_input: Input) -> None:
+    assert valid_input.message_id not in outcome.reasons
+    assert valid_input.message_id in outcome.row_ids
 
 
-@pytest.mark.parametrize("number", range(len(INPUTS)), ids=[each.name for each in INPUTS])
+@pytest.mark.parametrize("number", range(len(INPUTS)), ids=[case.name for case in INPUTS])
 def test_the_next_message_is_loaded(outcome: Outcome, number: int) -> None:
     assert f"{NEXT}-{number}" in outcome.keys
 
 
 def test_nothing_else_became_a_dead_letter(outcome: Outcome) -> None:
-    assert outcome.reasons.keys() == {given.message_id for given in BAD}
+    assert outcome.reasons.keys() == {bad_input.message_id for bad_input in BAD}
     assert outcome.code == 65

@@ -1,4 +1,4 @@
-"""`sam-consume run` and classes of messages that fail alone: a bad row, a broken view."""
+"""Failures that affect one class or row only: a violated constraint, a broken view."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.support.consumer.faults import SpoolSite, site_group, spool_site
 from tests.support.consumer.site import Site
 from tests.support.database.own_class import make_class
 
-ROWS, A_MESSAGE = 1000, 50
+ROWS, ROWS_PER_MESSAGE = 1000, 50
 BAD_ONE = 421
 
 
 @pytest.fixture(params=DIALECTS)
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> SpoolSite:
-    """A site with a class of its own: how long jobs wait in a queue."""
+    """A site with a custom class: how long jobs wait in a queue."""
     if request.param == "sqlite":
-        made = spool_site(tmp_path, f"sqlite:///{tmp_path}/sam.db")
+        spool = spool_site(tmp_path, f"sqlite:///{tmp_path}/sam.db")
     else:
-        made = spool_site(tmp_path, request.getfixturevalue("postgres_url"))
-    engine = make_engine(made.site.database)
+        spool = spool_site(tmp_path, request.getfixturevalue("postgres_url"))
+    engine = make_engine(spool.site.database)
     make_class(engine, "waiting", ce="text NOT NULL", minutes="integer CHECK (minutes >= 0)")
     engine.dispose()
     if request.param == "postgresql":
-        made.site.execute("GRANT INSERT ON waiting TO sam_loader")
-    return made
+        spool.site.execute("GRANT INSERT ON waiting TO sam_loader")
+    return spool
 
 
 def waiting(numbers: Sequence[int]) -> Message:
@@ -80,20 +80,21 @@ def test_a_row_that_violates_a_deferred_constraint_is_a_dead_letter(
 
 def load_a_thousand_rows_of_which_one_is_negative(spool: SpoolSite) -> None:
     numbers = [number if number != BAD_ONE else -1 for number in range(ROWS)]
-    spool.fill([waiting(numbers[at : at + A_MESSAGE]) for at in range(0, ROWS, A_MESSAGE)])
+    starts = range(0, ROWS, ROWS_PER_MESSAGE)
+    spool.fill([waiting(numbers[start : start + ROWS_PER_MESSAGE]) for start in starts])
     with spool.daemon():
         spool.wait_until_loaded(rows=0, dead_letters=1)
 
 
 DAMAGES = {
-    "the view is gone": ("sqlite", "DROP VIEW waiting"),
-    "the table is gone": ("sqlite", 'DROP TABLE "kept waiting"'),
-    "the view is gone, with its trigger": ("postgresql", "DROP VIEW waiting"),
-    "a column is gone": (
+    "no view": ("sqlite", "DROP VIEW waiting"),
+    "no table": ("sqlite", 'DROP TABLE "kept waiting"'),
+    "no view and no trigger": ("postgresql", "DROP VIEW waiting"),
+    "a missing column": (
         "postgresql",
         'ALTER TABLE "kept waiting" RENAME COLUMN minutes TO hours',
     ),
-    "the right is gone": ("postgresql", "REVOKE INSERT ON waiting FROM sam_loader"),
+    "a missing privilege": ("postgresql", "REVOKE INSERT ON waiting FROM sam_loader"),
 }
 
 
@@ -111,13 +112,13 @@ def test_only_the_messages_of_a_broken_class_are_parked(spool: SpoolSite, statem
 
     assert spool.site.scalar("SELECT count(*) FROM siteGroup") == 2
     assert spool.site.scalar("SELECT reason FROM dead_letter") == "class-broken"
-    assert spool.site.scalar("SELECT record_number FROM dead_letter") == 0  # all of the message
+    assert spool.site.scalar("SELECT record_number FROM dead_letter") == 0  # the whole message
 
 
 BROKEN = {
     "no trigger": ("DROP TRIGGER metricOutput_insert ON metricOutput", "metricoutput"),
-    "no right": ("REVOKE INSERT ON waiting FROM sam_loader", "no INSERT on waiting"),
-    "no right to dead letters": (
+    "no privilege": ("REVOKE INSERT ON waiting FROM sam_loader", "no INSERT on waiting"),
+    "no privilege on dead letters": (
         "REVOKE INSERT ON dead_letter FROM sam_loader",
         "no INSERT on dead_letter",
     ),
@@ -134,7 +135,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(
     ("spool", "statement", "stem"),
-    [("postgresql", *each) for each in BROKEN.values()],
+    [("postgresql", *case) for case in BROKEN.values()],
     ids=BROKEN.keys(),
     indirect=["spool"],
 )
@@ -146,5 +147,5 @@ def test_check_reports_a_database_that_cannot_store_messages(
     checked = spool.site.run("check")
 
     assert checked.returncode == 78
-    [line] = checked.stderr.splitlines()  # and nothing else is wrong
+    [line] = checked.stderr.splitlines()  # the only problem
     assert stem in line

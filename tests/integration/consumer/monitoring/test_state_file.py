@@ -1,4 +1,4 @@
-"""A state file whose daemon is gone: status asks the kernel about the process."""
+"""A state file whose daemon has ended: the kernel is asked whether the process exists."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.consumer.snapshot import snapshot
 def test_a_zombie_and_a_reaped_process_are_not_alive() -> None:
     child = subprocess.Popen(["sleep", "60"])
     start = process_start(child.pid)
-    said = snapshot(pid=child.pid, process_start=start)
-    assert is_alive(said)
+    state = snapshot(pid=child.pid, process_start=start)
+    assert is_alive(state)
 
     child.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
-    assert not is_alive(said)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped yet
+    assert not is_alive(state)
 
     child.wait()
-    assert not is_alive(said)
+    assert not is_alive(state)

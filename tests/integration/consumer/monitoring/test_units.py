@@ -1,4 +1,4 @@
-"""The systemd units: what they declare, and that systemd accepts them."""
+"""The systemd units: their settings, and that systemd accepts them."""
 
 from __future__ import annotations
 

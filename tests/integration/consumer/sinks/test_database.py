@@ -1,4 +1,4 @@
-"""`sam-consume run` and a database that comes and goes."""
+"""`sam-consume run` with a database that is unavailable at times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_daemon_waits_for_a_database_that_is_down_at_start_up(
     mortal_postgres.kill()
     try:
         with site.daemon() as process:
-            # It locks what it has taken, which shows that it is up and waiting.
+            # Locks on elements show that the daemon is running and waits.
             eventually(lambda: list(spool.glob("*/*.lck")))
             mortal_postgres.restart()
             site.wait_for_rows(10)

@@ -1,7 +1,7 @@
-"""`sam-consume run` while PostgreSQL is stopped or killed again and again, or its disk is full.
+"""`sam-consume run` while PostgreSQL is stopped or killed repeatedly, or its disk is full.
 
-The oracle of the kills: what was published is, as a set, the rows and the dead letters; nothing is
-in both, nothing twice, and the broker has nothing left.
+The oracle of the kills: every published message is either one row or one dead letter, and the
+broker has none left.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def test_messages_stay_at_the_broker_until_a_stopped_server_is_back(
     try:
         publish(activemq.host, activemq.port, destination, results(50))
         with logged_daemon(site) as daemon:
-            daemon.wait_for_words("Connection refused", WAITING)
-        # Killed while it held them: they are the broker's still.
+            daemon.wait_for("Connection refused", WAITING)
+        # The daemon was killed with unacked messages, which the broker delivers again.
         with logged_daemon(site):
             mortal_postgres.restart()
 
@@ -120,13 +120,13 @@ def test_a_database_that_returns_with_another_schema_ends_the_daemon(
     mortal_postgres.kill()
     try:
         with spool.daemon() as daemon:
-            daemon.wait_for_words(WAITING)
+            daemon.wait_for(WAITING)
             mortal_postgres.restart()
 
             assert daemon.process.wait(WAIT_S) == 78
     finally:
         mortal_postgres.restart()
-    assert "schema version 9999 is newer" in daemon.said
+    assert "schema version 9999 is newer" in daemon.log
 
 
 def test_ten_server_kills_under_load_lose_and_duplicate_nothing(
@@ -158,7 +158,7 @@ def test_the_daemon_waits_while_the_database_disk_is_full(
     tmp_path: Path, mortal_postgres: PostgresServer
 ) -> None:
     name = f"small_{uuid.uuid4().hex[:8]}"
-    # Not in pytest's directory: that is closed to the account PostgreSQL runs as.
+    # Not in pytest's directory, which the account of PostgreSQL cannot enter.
     with small_disk(mortal_postgres.directory / name, "size=48m") as disk:
         shutil.chown(disk, server_account())
         mortal_postgres.execute(f"CREATE TABLESPACE {name} LOCATION '{disk}'")
@@ -170,7 +170,7 @@ def test_the_daemon_waits_while_the_database_disk_is_full(
                 spool.wait_until_loaded(rows=10)
                 fill_up(disk / "ballast")
                 spool.fill(results(500, "after"))
-                daemon.wait_for_words("No space left on device", WAITING)
+                daemon.wait_for("No space left on device", WAITING)
                 (disk / "ballast").unlink()
 
                 spool.wait_until_loaded(rows=510)

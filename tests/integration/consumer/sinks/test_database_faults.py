@@ -1,4 +1,4 @@
-"""`sam-consume run` while PostgreSQL fails in each way it can: nothing is lost, nothing twice."""
+"""`sam-consume run` while PostgreSQL fails: nothing is lost, nothing is duplicated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.consumer.faults import (
     SpoolSite,
     bad_result,
     dead_letter_count,
+    edit_database_url,
     end_sessions,
     logged_daemon,
-    point,
     spool_site,
 )
 from tests.support.consumer.publisher import publish
@@ -56,10 +56,10 @@ def test_a_backend_terminated_in_any_phase_loses_and_duplicates_nothing(
     with StatementProxy(
         postgres.port, PHASES[phase], act=lambda: ended.append(end_sessions(spool.site))
     ) as proxy:
-        point(spool.site, f":{postgres.port}/", f":{proxy.port}/")
+        edit_database_url(spool.site, f":{postgres.port}/", f":{proxy.port}/")
         spool.fill([*results(20), bad_result()])
         with spool.daemon() as daemon:
-            daemon.wait_for_words(WAITING)
+            daemon.wait_for(WAITING)
             spool.wait_until_loaded(rows=20, dead_letters=1)
 
     assert ended == [1]
@@ -68,13 +68,13 @@ def test_a_backend_terminated_in_any_phase_loses_and_duplicates_nothing(
 def test_a_backend_terminated_during_the_load_loses_and_duplicates_nothing(
     spool: SpoolSite,
 ) -> None:
-    point(spool.site, LOCK_TIMEOUT, "60s")
+    edit_database_url(spool.site, LOCK_TIMEOUT, "60s")
     with spool.daemon() as daemon:
         with table_locked(spool.site, "metric_result"):
             spool.fill([*results(20), bad_result()])
             wait_for_a_session_at_a_lock(spool.site)
             end_sessions(spool.site)
-            daemon.wait_for_words(WAITING)
+            daemon.wait_for(WAITING)
 
         spool.wait_until_loaded(rows=20, dead_letters=1)
 
@@ -83,11 +83,11 @@ def test_a_commit_whose_confirmation_is_lost_is_applied_once(
     spool: SpoolSite, postgres: PostgresServer
 ) -> None:
     with StatementProxy(postgres.port, PHASES["at the commit"], eats_answer=True) as proxy:
-        point(spool.site, f":{postgres.port}/", f":{proxy.port}/")
+        edit_database_url(spool.site, f":{postgres.port}/", f":{proxy.port}/")
         spool.fill([*results(20), bad_result()])
         with spool.daemon() as daemon:
-            daemon.wait_for_words(WAITING)
-            # It was made: only the consumer does not know.
+            daemon.wait_for(WAITING)
+            # Committed already, but the consumer does not know.
             committed = spool.site.rows(), dead_letter_count(spool.site)
             spool.wait_until_loaded(rows=20, dead_letters=1)
 
@@ -105,8 +105,8 @@ def test_the_daemon_waits_and_reconnects_while_a_server_is_read_only_after_a_fai
         postgres.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
         end_sessions(spool.site)
         spool.fill(results(10, "after"))
-        daemon.wait_for_words("read-only transaction", WAITING)
-        # As when the name leads to another server: sessions with this one stay what they are.
+        daemon.wait_for("read-only transaction", WAITING)
+        # Existing sessions stay read-only, as after a failover to another server.
         postgres.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
 
         spool.wait_until_loaded(rows=20)
@@ -124,10 +124,10 @@ def test_a_load_blocked_by_a_lock_is_retried_and_heart_beats_continue(
         with logged_daemon(site) as daemon:
             with table_locked(site, "metric_result"):
                 publish(activemq.host, activemq.port, destination, results(10))
-                daemon.wait_for_words("lock timeout", WAITING)
+                daemon.wait_for("lock timeout", WAITING)
                 wait_for_a_session_at_a_lock(site)
                 before = proxy.sent_bytes
-                # Nothing is acked: only heart-beats can make it more.
+                # Nothing is acked, so only heart-beats increase the number of bytes.
                 eventually(lambda: proxy.sent_bytes > before)
 
             site.wait_for_rows(10)
@@ -139,22 +139,22 @@ def test_a_wrong_password_is_reported_without_its_value_and_loading_resumes_once
 ) -> None:
     user = f"guest_loader_{uuid.uuid4().hex[:8]}"
     postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'another' IN ROLE sam_loader")
-    point(spool.site, f"loader_login:{PASSWORD}", f"{user}:{CANARY}")
+    edit_database_url(spool.site, f"loader_login:{PASSWORD}", f"{user}:{CANARY}")
     spool.fill(results(10))
     with spool.daemon() as daemon:
-        line = daemon.wait_for_words("password authentication failed", WAITING)
+        (line, *_) = daemon.wait_for("password authentication failed", WAITING)
         postgres.execute(f"ALTER ROLE {user} PASSWORD '{CANARY}'")
 
         spool.wait_until_loaded(rows=10)
     assert f'user "{user}"' in line
     assert f"{postgres.host}:{postgres.port}" in line
-    assert CANARY not in daemon.said
+    assert CANARY not in daemon.log
 
 
 def test_the_daemon_waits_for_a_free_connection(spool: SpoolSite, postgres: PostgresServer) -> None:
     spool.fill(results(10))
     with all_connections_taken(postgres), spool.daemon() as daemon:
-        daemon.wait_for_words("too many clients", WAITING)
+        daemon.wait_for("too many clients", WAITING)
     with spool.daemon():
         spool.wait_until_loaded(rows=10)
 
@@ -166,8 +166,8 @@ def test_nothing_is_loaded_while_dead_letters_cannot_be_written(
     spool.site.execute(f"REVOKE {rights} ON dead_letter FROM sam_loader")
     spool.fill([*results(10), bad_result()])
     with spool.daemon() as daemon:
-        daemon.wait_for_words("ERROR", "permission denied for table dead_letter", WAITING)
-        kept = spool.site.rows(), len(spool.left())
+        daemon.wait_for("ERROR", "permission denied for table dead_letter", WAITING)
+        kept = spool.site.rows(), len(spool.pending())
         spool.site.execute(f"GRANT {rights} ON dead_letter TO sam_loader")
 
         spool.wait_until_loaded(rows=10, dead_letters=1)

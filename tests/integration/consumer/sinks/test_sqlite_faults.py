@@ -1,4 +1,4 @@
-"""`sam-consume run` on an SQLite file that others hold, that is closed to it, or has no room."""
+"""`sam-consume run` on an SQLite file that is locked, read-only or on a full disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.consumer.faults import WAITING, SpoolSite, bad_result, fill_u
 from tests.support.consumer.site import WAIT_S, results
 from tests.support.small_disk import small_disk
 
-# Root may write any file, unless it gives that up.
+# Root may write any file unless it drops this capability.
 AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
 
 
@@ -40,8 +40,8 @@ def test_a_load_is_retried_while_another_writer_holds_the_file(
     with spool.daemon() as daemon:
         with written_by_another(tmp_path / "sam.db"):
             spool.fill([*results(10), bad_result()])
-            daemon.wait_for_words("database is locked", WAITING)
-            kept = len(spool.left())
+            daemon.wait_for("database is locked", WAITING)
+            kept = len(spool.pending())
 
         spool.wait_until_loaded(rows=10, dead_letters=1)
     assert kept == 11
@@ -50,13 +50,13 @@ def test_a_load_is_retried_while_another_writer_holds_the_file(
 def test_a_reader_of_the_file_does_not_block_loading(spool: SpoolSite, tmp_path: Path) -> None:
     reader = sqlite3.connect(tmp_path / "sam.db", isolation_level=None)
     reader.execute("BEGIN")
-    seen = reader.execute("SELECT count(*) FROM metricOutput").fetchone()
+    count = reader.execute("SELECT count(*) FROM metricOutput").fetchone()
     with spool.daemon() as daemon:
         spool.fill(results(10))
         spool.wait_until_loaded(rows=10)
 
-    assert "waiting" not in daemon.said
-    assert reader.execute("SELECT count(*) FROM metricOutput").fetchone() == seen == (0,)
+    assert "waiting" not in daemon.log
+    assert reader.execute("SELECT count(*) FROM metricOutput").fetchone() == count == (0,)
     reader.close()
 
 
@@ -67,11 +67,11 @@ def test_a_file_that_becomes_read_only_is_reported_and_loading_resumes_once_it_i
     with spool.daemon(*AS_ANYBODY) as daemon:
         with written_by_another(file):
             spool.fill(results(10))
-            daemon.wait_for_words("database is locked")
-            # An open file stays writable: only whoever opens it again sees the mode.
+            daemon.wait_for("database is locked")
+            # An open file stays writable; the mode takes effect when it is opened again.
             file.chmod(0o444)
-        daemon.wait_for_words(str(file), "readonly database", WAITING)
-        for file in tmp_path.glob("sam.db*"):  # SQLite made the others like it
+        daemon.wait_for(str(file), "readonly database", WAITING)
+        for file in tmp_path.glob("sam.db*"):  # SQLite copies the mode to its other files
             file.chmod(0o644)
 
         spool.wait_until_loaded(rows=10)
@@ -87,8 +87,8 @@ def test_a_file_that_is_read_only_from_the_start_is_refused(
         code = daemon.process.wait(WAIT_S)
 
     assert code == 77
-    assert f"{tmp_path}/sam.db: no permission to write" in daemon.said
-    assert len(spool.left()) == 1
+    assert f"{tmp_path}/sam.db: no permission to write" in daemon.log
+    assert len(spool.pending()) == 1
 
 
 def test_a_full_disk_is_reported_and_loading_resumes_once_there_is_space(
@@ -101,7 +101,7 @@ def test_a_full_disk_is_reported_and_loading_resumes_once_there_is_space(
             spool.wait_until_loaded(rows=10)
             fill_up(disk / "ballast")
             spool.fill(results(500, "after"))
-            daemon.wait_for_words("disk is full", WAITING)
+            daemon.wait_for("disk is full", WAITING)
             (disk / "ballast").unlink()
 
             spool.wait_until_loaded(rows=510)

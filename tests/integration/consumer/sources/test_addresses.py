@@ -1,4 +1,4 @@
-"""A name that leads to several brokers, which come and go while `sam-consume` runs."""
+"""A name with several broker addresses, which change while `sam-consume` runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.services.process import free_ports
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.conservation import numbered
-from tests.support.consumer.daemon import LOST, SUBSCRIBED, Wanted, running, site_of
+from tests.support.consumer.daemon import LOST, SUBSCRIBED, Subscription, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.names import Names
 
@@ -24,7 +24,7 @@ def test_all_brokers_behind_a_name_are_consumed_as_its_addresses_change(
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     names, (port,) = Names(tmp_path / "names"), free_ports(1)
-    site = site_of(tmp_path, [f"stomp://{NAME}:{port}"], Wanted(destination))
+    site = site_of(tmp_path, [f"stomp://{NAME}:{port}"], Subscription(destination))
     names.lead(NAME)
     with (
         FaultProxy(activemq.port, host=FIRST, port=port) as first,
@@ -38,7 +38,7 @@ def test_all_brokers_behind_a_name_are_consumed_as_its_addresses_change(
         daemon.wait_for(SECOND, SUBSCRIBED)
         names.lead(NAME, SECOND, THIRD)
         daemon.wait_for(THIRD, SUBSCRIBED)
-        # The first still has messages for us: its connection is kept until it is lost.
+        # The first broker may still have messages, so its connection is kept until it is lost.
         for number, broker in enumerate((activemq, rabbitmq, artemis)):
             publish(broker.host, broker.port, destination, numbered(f"m{number}", range(10)))
         site.wait_for_rows(30)
@@ -51,5 +51,5 @@ def test_all_brokers_behind_a_name_are_consumed_as_its_addresses_change(
         connections = [proxy.connections for proxy in (first, second, third)]
         stopped = daemon.stop()
 
-    assert connections == [1, 1, 2], "whom the name no longer means is not asked again"
+    assert connections == [1, 1, 2], "a removed address is not connected to again"
     assert (stopped.code, stopped.messages) == (0, 40)

@@ -1,5 +1,5 @@
-"""Frames that say something wrong of themselves, sent to real brokers and by a false one: what is
-confirmed is a row or a dead letter, and the next message is loaded."""
+"""Malformed frames, sent to real brokers and by a fake one: every confirmed message becomes a row
+or a dead letter, and the next one is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.services.broker import StompServer
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.conservation import numbered
-from tests.support.consumer.daemon import LOST, Wanted, running, site_of
+from tests.support.consumer.daemon import LOST, Subscription, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import fill_spool, subscribe
 
@@ -32,7 +32,7 @@ def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirme
     tmp_path: Path, broker: StompServer
 ) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    site = site_of(tmp_path, [broker.url], Subscription(destination))
     subscribe(broker, site.name, destination)
 
     frames = {
@@ -53,7 +53,7 @@ def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirme
 
 def test_the_first_of_repeated_headers_counts(tmp_path: Path, broker: StompServer) -> None:
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    site = site_of(tmp_path, [broker.url], Subscription(destination))
     subscribe(broker, site.name, destination)
 
     frame = send_frame(destination, "first", "samMessageId:second", "messageClass:siteGroup")
@@ -68,21 +68,21 @@ def test_a_broker_that_sends_malformed_frames_is_disconnected_and_the_others_go_
     tmp_path: Path,
 ) -> None:
     with ExitStack() as stack:
-        wrong = {
-            name: stack.enter_context(false_broker({"content-length": length}))
+        by_length = {
+            name: stack.enter_context(broker_with_headers({"content-length": length}))
             for name, length in WRONG_LENGTHS.items()
         }
         repeating = stack.enter_context(
-            false_broker({"messageClass": "metricOutput\nmessageClass:siteGroup"})
+            broker_with_headers({"messageClass": "metricOutput\nmessageClass:siteGroup"})
         )
         spool = tmp_path / "spool"
-        urls = [each.url for each in (*wrong.values(), repeating)]
-        site = site_of(tmp_path, [*urls, f"spool://{spool}"], Wanted("/topic/x"))
+        urls = [broker.url for broker in (*by_length.values(), repeating)]
+        site = site_of(tmp_path, [*urls, f"spool://{spool}"], Subscription("/topic/x"))
         with running(site) as daemon:
-            daemon.wait_for(wrong["too short"].url, "does not end after its 20 bytes", LOST)
-            daemon.wait_for(wrong["negative"].url, "content-length '-5'", LOST)
-            daemon.wait_for(wrong["no number"].url, "content-length 'many'", LOST)
-            daemon.wait_until_subscribed(wrong["too long"].url)
+            daemon.wait_for(by_length["too short"].url, "does not end after its 20 bytes", LOST)
+            daemon.wait_for(by_length["negative"].url, "content-length '-5'", LOST)
+            daemon.wait_for(by_length["no number"].url, "content-length 'many'", LOST)
+            daemon.wait_until_subscribed(by_length["too long"].url)
             fill_spool(spool, numbered("after", range(10)))
             site.wait_for_rows(11)
             assert daemon.stop().code == 0
@@ -90,8 +90,8 @@ def test_a_broker_that_sends_malformed_frames_is_disconnected_and_the_others_go_
     assert "wrong-0" in site.column("SELECT summaryData FROM metricOutput")
 
 
-def false_broker(headers: Mapping[str, str]) -> FakeBroker:
-    """Delivers one message, with these headers, again and again until it is acked."""
+def broker_with_headers(headers: Mapping[str, str]) -> FakeBroker:
+    """A fake broker that delivers one message with these headers until it is acked."""
     message = Frame("SEND", {**A_MESSAGE.headers, **headers}, BODY)
     return FakeBroker(server="ActiveMQ/6.3.1", queue=[message])
 
@@ -105,15 +105,15 @@ def send_frame(destination: str, message_id: str, *more: str) -> bytes:
 
 
 def is_confirmed(broker: StompServer, frame: bytes, silent_s: float = SILENT_S) -> bool:
-    """Whether the broker gives a receipt; otherwise it closes the connection, or waits for more."""
-    heard = b""
+    """Whether the broker sends a receipt rather than closing the connection or waiting for more."""
+    received = b""
     with (
         socket.create_connection((broker.host, broker.port), 10) as connection,
         suppress(TimeoutError, ConnectionError),
     ):
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0" + frame)
         connection.settimeout(silent_s)
-        while b"RECEIPT" not in heard and (data := connection.recv(65536)):
-            heard += data
-    assert heard.startswith(b"CONNECTED")
-    return b"RECEIPT" in heard
+        while b"RECEIPT" not in received and (data := connection.recv(65536)):
+            received += data
+    assert received.startswith(b"CONNECTED")
+    return b"RECEIPT" in received

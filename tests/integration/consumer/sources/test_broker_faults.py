@@ -1,4 +1,4 @@
-"""`sam-consume run` over bad roads to real brokers: nothing is lost, nothing is there twice."""
+"""`sam-consume run` over faulty connections: nothing is lost, nothing is duplicated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.brokers.fault_proxy import HEART_BEATS, FaultProxy
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import (
     LOST,
-    Wanted,
+    Subscription,
     locked,
     row_keys,
     running,
@@ -39,7 +39,7 @@ def test_messages_redelivered_after_lost_acks_change_nothing(
 ) -> None:
     messages, later = numbered("first", range(40)), numbered("later", range(1))
     with FaultProxy(broker.port, spoils=1, **fault) as proxy:  # type: ignore[arg-type]
-        site = site_of(tmp_path, [proxy.url], Wanted(destination))
+        site = site_of(tmp_path, [proxy.url], Subscription(destination))
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url)
             publish(broker.host, broker.port, destination, messages)
@@ -57,10 +57,10 @@ def test_messages_redelivered_after_lost_acks_change_nothing(
 def test_a_message_delivered_on_three_connections_is_one_row(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    """On a durable topic ActiveMQ does not even say that it was delivered before."""
+    """On a durable topic ActiveMQ does not even mark redelivered messages."""
     (message,), later = numbered("thrice", range(1)), numbered("later", range(1))
     with FaultProxy(broker.port, eats="ACK", spoils=2) as proxy:
-        site = site_of(tmp_path, [proxy.url], Wanted(destination))
+        site = site_of(tmp_path, [proxy.url], Subscription(destination))
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url)
             publish(broker.host, broker.port, destination, [message])
@@ -80,7 +80,7 @@ def test_a_broker_without_heart_beats_is_disconnected_and_logged_once(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port, eats=HEART_BEATS, spoils=1) as proxy:
-        site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+        site = site_of(tmp_path, [proxy.url], Subscription(destination), heart_beat_s=HEART_BEAT_S)
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url, times=2)
             publish(broker.host, broker.port, destination, numbered("after", range(10)))
@@ -94,12 +94,12 @@ def test_a_late_heart_beat_does_not_end_the_connection(
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     with FaultProxy(activemq.port) as proxy:
-        site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=2.0)
+        site = site_of(tmp_path, [proxy.url], Subscription(destination), heart_beat_s=2.0)
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url)
             for number in range(2):
                 proxy.freeze_answers()
-                time.sleep(2.8)  # the next heart-beat is late by almost one
+                time.sleep(2.8)  # the next heart-beat is late by almost one interval
                 proxy.heal()
                 publish(activemq.host, activemq.port, destination, numbered(f"{number}", range(1)))
                 site.wait_for_rows(number + 1)
@@ -111,7 +111,7 @@ def test_a_late_heart_beat_does_not_end_the_connection(
 def test_a_frozen_broker_is_disconnected_and_used_again_once_it_responds(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    site = site_of(tmp_path, [broker.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+    site = site_of(tmp_path, [broker.url], Subscription(destination), heart_beat_s=HEART_BEAT_S)
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         publish(broker.host, broker.port, destination, numbered("before", range(50)))
@@ -128,13 +128,13 @@ def test_a_frozen_broker_is_disconnected_and_used_again_once_it_responds(
 def test_a_slow_database_does_not_end_the_connection(
     tmp_path: Path, postgres_url: str, broker: StompServer, destination: str
 ) -> None:
-    """More comes than there is room for, and heart-beats are answered all the same."""
+    """More messages arrive than fit in memory, and heart-beats continue."""
     messages = numbered("many", range(3000))
     with FaultProxy(broker.port) as proxy:
         site = site_of(
             tmp_path,
             [proxy.url],
-            Wanted(destination),
+            Subscription(destination),
             database=postgres_url,
             heart_beat_s=HEART_BEAT_S,
             prefetch=100,
@@ -154,7 +154,7 @@ def test_after_a_network_partition_the_backlog_is_loaded(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port) as proxy:
-        site = site_of(tmp_path, [proxy.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+        site = site_of(tmp_path, [proxy.url], Subscription(destination), heart_beat_s=HEART_BEAT_S)
         with running(site) as daemon:
             daemon.wait_until_subscribed(proxy.url)
             with offering(broker, destination) as load:

@@ -1,4 +1,4 @@
-"""Brokers that are full, or that dismiss a slow consumer: all they confirmed becomes rows."""
+"""Brokers that are full or disconnect a slow consumer: all confirmed messages become rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.services.artemis import SMALL, ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQRules, RabbitMQServer, running_rabbitmq
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import LOST, Wanted, locked, row_keys, running, site_of
+from tests.support.consumer.daemon import LOST, Subscription, locked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, eventually
 
@@ -49,7 +49,7 @@ def test_a_full_artemis_address_is_drained_and_accepts_messages_again(
 def test_a_rabbitmq_with_a_full_disk_is_drained_and_accepts_messages_again(
     tmp_path: Path, rabbitmq: RabbitMQServer, destination: str
 ) -> None:
-    site = site_of(tmp_path, [rabbitmq.url], Wanted(destination))
+    site = site_of(tmp_path, [rabbitmq.url], Subscription(destination))
     subscribe_once(site, rabbitmq)
     accepted = send(rabbitmq, destination, numbered("before", range(100)))
     refused = numbered("refused", range(300))
@@ -64,14 +64,14 @@ def test_a_rabbitmq_with_a_full_disk_is_drained_and_accepts_messages_again(
     with running(site):
         accepted += send(rabbitmq, destination, numbered("after", range(100)))
         eventually(lambda: set(accepted) <= set(row_keys(site)))
-    consumed(accepted, row_keys(site), perhaps=[key_of(message.body) for message in refused])
+    consumed(accepted, row_keys(site), uncertain=[key_of(message.body) for message in refused])
 
 
 def test_a_consumer_disconnected_by_rabbitmq_for_late_acks_reconnects_and_loses_nothing(
     tmp_path: Path, postgres_url: str, destination: str
 ) -> None:
     with needed(running_rabbitmq(RabbitMQRules(ack_timeout_s=ACK_TIMEOUT_S))) as broker:
-        site = site_of(tmp_path, [broker.url], Wanted(destination), database=postgres_url)
+        site = site_of(tmp_path, [broker.url], Subscription(destination), database=postgres_url)
         with running(site) as daemon:
             daemon.wait_until_subscribed(broker.url)
             with locked(postgres_url, "metric_result"):
@@ -84,15 +84,15 @@ def test_a_consumer_disconnected_by_rabbitmq_for_late_acks_reconnects_and_loses_
             accepted += send(broker, destination, numbered("after", range(100)))
             site.wait_for_rows(600)
 
-            assert len(daemon.lines(LOST)) <= 1 + took_s / ACK_TIMEOUT_S, "it does not spin"
+            assert len(daemon.lines(LOST)) <= 1 + took_s / ACK_TIMEOUT_S, "reconnects too often"
             assert daemon.stop().code == 0
 
     consumed(accepted, row_keys(site))
 
 
 def drained_when_full(directory: Path, broker: StompServer, destination: str) -> None:
-    """Fill the broker while the consumer is away; then it drains, and there is room again."""
-    site = site_of(directory, [broker.url], Wanted(destination))
+    """Fill the broker while the consumer is stopped; draining it makes it accept messages again."""
+    site = site_of(directory, [broker.url], Subscription(destination))
     subscribe_once(site, broker)
 
     accepted, refused = filled(broker, destination)
@@ -103,7 +103,7 @@ def drained_when_full(directory: Path, broker: StompServer, destination: str) ->
         eventually(lambda: set(accepted) <= set(row_keys(site)))
         assert daemon.stop().code == 0
 
-    consumed(accepted, row_keys(site), perhaps=refused)
+    consumed(accepted, row_keys(site), uncertain=refused)
 
 
 def subscribe_once(site: Site, broker: StompServer) -> None:
@@ -113,14 +113,14 @@ def subscribe_once(site: Site, broker: StompServer) -> None:
 
 
 def filled(broker: StompServer, destination: str) -> tuple[list[str], list[str]]:
-    """What it took until it took no more, and what it may have taken without a word."""
+    """The keys of all messages it confirmed until it was full, and of the unconfirmed ones."""
     accepted: list[str] = []
     for start in itertools.count(step=CHUNK):
         chunk = numbered("fill", range(start, start + CHUNK), detailsData=DETAILS)
         try:
             accepted += send(broker, destination, chunk)
         except OSError:
-            assert accepted, "it took nothing at all"
+            assert accepted, "the broker accepted nothing"
             return accepted, [key_of(message.body) for message in chunk]
     raise AssertionError("never")
 

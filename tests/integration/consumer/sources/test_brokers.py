@@ -96,11 +96,11 @@ def test_sigterm_commits_and_acks_the_messages_in_memory(
         code, took_s = stop(process)
     loaded = site.rows()
 
-    rest = site.drain()
+    drained = site.drain()
 
     assert (code, site.rows()) == (0, 3000)
     assert took_s < 10
-    assert rest.summary["messages"] == 3000 - loaded
+    assert drained.summary["messages"] == 3000 - loaded
 
 
 def test_a_consumer_killed_repeatedly_loses_nothing(
@@ -108,12 +108,12 @@ def test_a_consumer_killed_repeatedly_loses_nothing(
 ) -> None:
     publish(broker.host, broker.port, destination, results(3000))
     for kill in range(1, 4):
-        with site.daemon():  # leaving the block is SIGKILL
+        with site.daemon():  # killed by SIGKILL at the end of the block
             site.wait_for_rows(kill * 500)
 
-    rest = site.drain()
+    drained = site.drain()
 
-    assert rest.code == 0
+    assert drained.code == 0
     assert site.rows() == 3000
 
 

@@ -1,4 +1,4 @@
-"""Two consumers of one name: the second one is refused, or waits until the first one ends."""
+"""Two consumers with the same name: the second is refused, or waits until the first one ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import LOST, Daemon, Wanted, row_keys, running, site_of
+from tests.support.consumer.daemon import LOST, Daemon, Subscription, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
 
@@ -29,7 +29,7 @@ def destination() -> str:
 def test_a_second_consumer_with_the_same_name_on_one_machine_is_refused(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    site = site_of(tmp_path, [broker.url], Subscription(destination))
     with running(site) as first:
         first.wait_until_subscribed(broker.url)
         with running(site, log="second.log") as second:
@@ -45,7 +45,7 @@ def test_a_second_consumer_with_the_same_name_on_one_machine_is_refused(
 def test_a_second_consumer_on_another_machine_waits_until_activemq_frees_the_name(
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
-    site = site_of(tmp_path, [activemq.url], Wanted(destination))
+    site = site_of(tmp_path, [activemq.url], Subscription(destination))
     with running(site) as first:
         first.wait_until_subscribed(activemq.url)
         with running_elsewhere(site) as second:
@@ -62,9 +62,9 @@ def test_a_second_consumer_on_another_machine_waits_until_activemq_frees_the_nam
 def test_consumers_with_the_same_name_on_two_machines_share_messages_if_the_broker_allows_it(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
-    """They can't be told apart; no record is lost, and none is there twice."""
+    """The broker cannot distinguish them; no record is lost or duplicated."""
     messages = numbered("shared", range(200))
-    site = site_of(tmp_path, [broker.url], Wanted(destination))
+    site = site_of(tmp_path, [broker.url], Subscription(destination))
     with running(site) as first, running_elsewhere(site) as second:
         first.wait_until_subscribed(broker.url)
         second.wait_until_subscribed(broker.url)
@@ -79,24 +79,24 @@ def test_the_client_id_of_a_frozen_consumer_is_taken_over_once_its_heart_beats_s
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     messages = numbered("over", range(50))
-    site = site_of(tmp_path, [activemq.url], Wanted(destination), heart_beat_s=HEART_BEAT_S)
+    site = site_of(tmp_path, [activemq.url], Subscription(destination), heart_beat_s=HEART_BEAT_S)
     with running(site) as frozen:
         frozen.wait_until_subscribed(activemq.url)
-        with running_elsewhere(site) as heir:
-            heir.wait_for(LOST, "already connected")
+        with running_elsewhere(site) as successor:
+            successor.wait_for(LOST, "already connected")
             frozen.process.send_signal(signal.SIGSTOP)
             publish(activemq.host, activemq.port, destination, messages)
-            heir.wait_until_subscribed(activemq.url)
+            successor.wait_until_subscribed(activemq.url)
             site.wait_for_rows(50)
             frozen.process.send_signal(signal.SIGCONT)
             frozen.wait_for(LOST, "already connected")
 
-            assert len(heir.lines(LOST, "already connected")) == 1
-            assert heir.stop().code == 0
+            assert len(successor.lines(LOST, "already connected")) == 1
+            assert successor.stop().code == 0
 
     consumed([key_of(message.body) for message in messages], row_keys(site))
 
 
 def running_elsewhere(site: Site) -> AbstractContextManager[Daemon]:
-    """As on another machine: the lock of the first one is not seen."""
+    """A daemon as on another machine, where the lock of the first one does not exist."""
     return running(replace(site, state="state-elsewhere"), log="elsewhere.log")

@@ -1,4 +1,4 @@
-"""Brokers that refuse us, or a destination: reported with the reason, and the rest goes on."""
+"""A refused login or destination is reported with the reason, and all others are consumed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.services.broker import Rules, StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import LOST, Wanted, checked, row_keys, running, site_of
+from tests.support.consumer.daemon import LOST, Subscription, checked, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
 
 
 @pytest.fixture(scope="module")
 def locked_activemq() -> Iterator[ActiveMQServer]:
-    """It wants a login."""
+    """An ActiveMQ that requires a login."""
     with needed(running_activemq(Rules(needs_login=True))) as server:
         yield server
 
@@ -34,14 +34,14 @@ def destination() -> str:
 
 @pytest.fixture
 def silent() -> str:
-    """A destination that nobody may read."""
+    """A destination without read permission."""
     return f"/topic/{SILENT}{uuid.uuid4().hex}"
 
 
 def test_activemq_refuses_one_destination_and_the_other_is_consumed(
     tmp_path: Path, strict_activemq: ActiveMQServer, destination: str, silent: str
 ) -> None:
-    site = site_of(tmp_path, [strict_activemq.url], Wanted(silent), Wanted(destination))
+    site = site_of(tmp_path, [strict_activemq.url], Subscription(silent), Subscription(destination))
 
     text = logged_refusal(site, strict_activemq, destination)
 
@@ -51,7 +51,7 @@ def test_activemq_refuses_one_destination_and_the_other_is_consumed(
 def test_artemis_refuses_one_destination_and_the_other_is_consumed(
     tmp_path: Path, artemis: ArtemisServer, destination: str, silent: str
 ) -> None:
-    site = site_of(tmp_path, [artemis.url], Wanted(silent), Wanted(destination))
+    site = site_of(tmp_path, [artemis.url], Subscription(silent), Subscription(destination))
 
     text = logged_refusal(site, artemis, destination)
 
@@ -68,7 +68,12 @@ def test_rabbitmq_refuses_one_destination_and_the_other_is_consumed(
     password.chmod(0o600)
     url = f"stomp://{rabbitmq.host}:{rabbitmq.port}"
     site = site_of(
-        tmp_path, [url], Wanted(silent), Wanted(destination), user=user, password_file=password
+        tmp_path,
+        [url],
+        Subscription(silent),
+        Subscription(destination),
+        user=user,
+        password_file=password,
     )
 
     text = logged_refusal(site, rabbitmq, destination)
@@ -81,20 +86,20 @@ def test_rabbitmq_refuses_one_destination_and_the_other_is_consumed(
 def test_check_reports_an_unreadable_destination_but_not_an_unwritable_one(
     tmp_path: Path, strict_activemq: ActiveMQServer, silent: str
 ) -> None:
-    wanted = [Wanted(silent), Wanted(f"/topic/{FORBIDDEN}{uuid.uuid4().hex}")]
-    site = site_of(tmp_path, [strict_activemq.url], *wanted)
+    subscriptions = [Subscription(silent), Subscription(f"/topic/{FORBIDDEN}{uuid.uuid4().hex}")]
+    site = site_of(tmp_path, [strict_activemq.url], *subscriptions)
 
     code, document = checked(site)
 
-    unread, unsent = document["brokers"]
+    unreadable, unwritable = document["brokers"]
     assert code == 78
-    assert document["problems"] == [unread["problem"]]
-    assert f"{silent}: User anonymous" in unread["problem"]
-    assert unsent["proven"].startswith("subscribed; may not send")
+    assert document["problems"] == [unreadable["problem"]]
+    assert f"{silent}: User anonymous" in unreadable["problem"]
+    assert unwritable["proven"].startswith("subscribed; may not send")
 
 
 def logged_refusal(site: Site, broker: StompServer, allowed: str) -> str:
-    """The message, logged once."""
+    """The only log line about the refused destination, while the allowed one is consumed."""
     messages = numbered("allowed", range(50))
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
@@ -113,11 +118,11 @@ def test_a_wrong_password_is_reported_and_the_corrected_one_used_at_the_next_att
     password.write_text("wrong")
     password.chmod(0o600)
     site = site_of(
-        tmp_path, [broker.url], Wanted(destination), user=broker.user, password_file=password
+        tmp_path, [broker.url], Subscription(destination), user=broker.user, password_file=password
     )
     with running(site) as daemon:
         daemon.wait_for(LOST, broker.url, "password is invalid")
-        password.write_text(broker.password)  # read anew at each connection
+        password.write_text(broker.password)  # read again for each connection
         daemon.wait_until_subscribed(broker.url)
 
         assert broker.password not in daemon.log
@@ -161,7 +166,7 @@ def test_a_broker_of_an_unknown_kind_is_named(tmp_path: Path, destination: str) 
 
 
 def refusal(directory: Path, broker: FakeBroker, destination: str) -> str:
-    site = site_of(directory, [broker.url], Wanted(destination))
+    site = site_of(directory, [broker.url], Subscription(destination))
     with running(site) as daemon:
         (line, *_) = daemon.wait_for(LOST, broker.url)
     return line

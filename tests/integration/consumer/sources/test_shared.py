@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +24,7 @@ def destination(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: str) -> Site:
-    """Small batches and prefetches, so that two processes both get something."""
+    """A site with a small prefetch, so that both processes get messages."""
     site = make_site(tmp_path, postgres_url, [broker.url], destination)
     text = site.config.read_text().replace("[[consumer", "prefetch = 50\n[[consumer", 1)
     site.config.write_text(text + "shared = true\n")
@@ -41,13 +42,14 @@ def both(site: Site) -> Iterator[Site]:
         yield site
 
 
-def loaders(site: Site) -> dict[str, int]:
-    """Messages by consumer, as the audit has them."""
-    names = site.column("SELECT consumer FROM loaded_batch ORDER BY batch_id")
+def messages_by_consumer(site: Site) -> Counter[str]:
+    """The number of messages that each consumer loaded, from the audit."""
+    consumers = site.column("SELECT consumer FROM loaded_batch ORDER BY batch_id")
     counts = site.column("SELECT messages FROM loaded_batch ORDER BY batch_id")
-    return {
-        name: sum(n for who, n in zip(names, counts, strict=True) if who == name) for name in names
-    }
+    totals = Counter[str]()
+    for consumer, messages in zip(consumers, counts, strict=True):
+        totals[consumer] += messages
+    return totals
 
 
 def test_two_processes_share_the_messages_without_overlap(
@@ -56,10 +58,10 @@ def test_two_processes_share_the_messages_without_overlap(
     publish(broker.host, broker.port, destination, results(COUNT))
     both.wait_for_rows(COUNT)
 
-    messages_by_loader = loaders(both)
+    counts = messages_by_consumer(both)
 
-    assert sum(messages_by_loader.values()) == COUNT
-    assert set(messages_by_loader) == {f"{both.name}@1", f"{both.name}@2"}
+    assert counts.total() == COUNT
+    assert set(counts) == {f"{both.name}@1", f"{both.name}@2"}
 
 
 def test_pending_messages_of_a_killed_process_go_to_the_other(
@@ -69,7 +71,7 @@ def test_pending_messages_of_a_killed_process_go_to_the_other(
         eventually(lambda: "subscribed as" in site.config.with_name("log-1").read_text())
         publish(broker.host, broker.port, destination, results(COUNT))
         site.wait_for_rows(1)
-    # killed: its pending messages go back
+    # The killed process returns its pending messages to the broker.
     drained = site.drain(instance=2)
 
     assert drained.code == 0

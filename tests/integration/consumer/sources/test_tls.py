@@ -11,7 +11,7 @@ import trustme
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import LOST, Wanted, row_keys, running, site_of
+from tests.support.consumer.daemon import LOST, Subscription, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
 
@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 def known_as(files: TlsFiles, ours: trustme.LeafCert) -> dict[str, Path]:
-    """The keys of the configuration for one who trusts our authority and is `ours`."""
+    """The configuration keys of a consumer that trusts our authority and has this certificate."""
     return {
         "ca_file": files.ca_file,
         "certificate_file": files.certificate_file(ours),
@@ -36,7 +36,7 @@ def known_as(files: TlsFiles, ours: trustme.LeafCert) -> dict[str, Path]:
 
 
 def refusal(site: Site, broker: str) -> str:
-    """The message about a broker that was not used."""
+    """The log line about a broker that was not used."""
     with running(site) as daemon:
         (line, *_) = daemon.wait_for(LOST, broker)
     return line
@@ -48,7 +48,7 @@ def test_a_consumer_with_a_certificate_loads_messages_over_tls(
     server, files = tls_broker
     messages = numbered("tls", range(1500))
     site = site_of(
-        tmp_path, [server.tls_url], Wanted(destination), **known_as(files, files.client())
+        tmp_path, [server.tls_url], Subscription(destination), **known_as(files, files.client())
     )
     with running(site) as daemon:
         daemon.wait_until_subscribed(server.tls_url)
@@ -64,7 +64,7 @@ def test_a_missing_client_certificate_is_reported_with_the_key_to_set(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
-    site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=files.ca_file)
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), ca_file=files.ca_file)
 
     logged = refusal(site, server.tls_url)
 
@@ -76,7 +76,7 @@ def test_a_client_certificate_from_another_authority_is_reported_as_refused(
 ) -> None:
     server, files = tls_broker
     keys = known_as(files, files.foreign_client())
-    site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), **keys)
 
     logged = refusal(site, server.tls_url)
 
@@ -88,7 +88,7 @@ def test_a_broker_with_an_untrusted_certificate_is_not_used(
 ) -> None:
     server, files = tls_broker
     other = files.file("other-ca.pem", files.other.cert_pem.bytes())
-    site = site_of(tmp_path, [server.tls_url], Wanted(destination), ca_file=other)
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), ca_file=other)
 
     logged = refusal(site, server.tls_url)
 
@@ -100,7 +100,7 @@ def test_a_broker_whose_certificate_is_for_another_host_is_not_used(
 ) -> None:
     server, files = tls_broker
     url = f"stomp+ssl://localhost:{server.tls_port}"
-    site = site_of(tmp_path, [url], Wanted(destination), **known_as(files, files.client()))
+    site = site_of(tmp_path, [url], Subscription(destination), **known_as(files, files.client()))
 
     logged = refusal(site, url)
 
@@ -111,7 +111,7 @@ def test_a_broker_with_an_expired_certificate_is_not_used(
     tmp_path: Path, files: TlsFiles, destination: str
 ) -> None:
     with FakeBroker(tls=files.server(files.expired_host())) as broker:
-        site = site_of(tmp_path, [broker.url], Wanted(destination), ca_file=files.ca_file)
+        site = site_of(tmp_path, [broker.url], Subscription(destination), ca_file=files.ca_file)
 
         logged = refusal(site, broker.url)
 
@@ -124,7 +124,7 @@ def test_a_revoked_client_certificate_is_reported(
 ) -> None:
     ours = files.client()
     with FakeBroker(tls=files.server(revoked=ours)) as broker:
-        site = site_of(tmp_path, [broker.url], Wanted(destination), **known_as(files, ours))
+        site = site_of(tmp_path, [broker.url], Subscription(destination), **known_as(files, ours))
 
         logged = refusal(site, broker.url)
 
@@ -137,7 +137,7 @@ def test_nothing_is_sent_in_plain_text_to_a_broker_without_tls(
 ) -> None:
     with FakeBroker() as broker:
         url = broker.url.replace("stomp://", "stomp+ssl://")
-        site = site_of(tmp_path, [url], Wanted(destination), ca_file=files.ca_file)
+        site = site_of(tmp_path, [url], Subscription(destination), ca_file=files.ca_file)
 
         refusal(site, url)
 
@@ -149,7 +149,7 @@ def test_a_renewed_certificate_is_used_at_the_next_connection(
 ) -> None:
     server, files = tls_broker
     keys = known_as(files, files.foreign_client())
-    site = site_of(tmp_path, [server.tls_url], Wanted(destination), **keys)
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), **keys)
     with running(site) as daemon:
         daemon.wait_for(LOST, server.tls_url)
         known_as(files, files.client())  # into the same files

@@ -12,19 +12,19 @@ from sam_pipeline.schema.messages.message import Message
 from tests.services.broker import StompServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, numbered
-from tests.support.consumer.daemon import Wanted, dead_letter_keys, row_keys, running, site_of
+from tests.support.consumer.daemon import Subscription, dead_letter_keys, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
 
 ONE_LEVEL = "*"
-THE_REST = {"activemq": ">", "activemq5": ">", "artemis": "#", "rabbitmq": "#"}
+TRAILING_WILDCARDS = {"activemq": ">", "activemq5": ">", "artemis": "#", "rabbitmq": "#"}
 
 
-pytestmark = on_brokers(*THE_REST)
+pytestmark = on_brokers(*TRAILING_WILDCARDS)
 
 
 @pytest.fixture
-def the_rest(broker: StompServer, request: pytest.FixtureRequest) -> str:
-    return THE_REST[request.node.callspec.params["broker"]]
+def trailing_wildcard(broker: StompServer, request: pytest.FixtureRequest) -> str:
+    return TRAILING_WILDCARDS[request.node.callspec.params["broker"]]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def without_class(prefix: str, numbers: range, **changes: str) -> list[Message]:
 def test_a_wildcard_keeps_messages_that_arrive_while_the_consumer_is_stopped(
     tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
-    site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{ONE_LEVEL}"))
+    site = site_of(tmp_path, [broker.url], Subscription(f"{prefix}.{ONE_LEVEL}"))
     with running(site, log="first.log") as daemon:
         daemon.wait_until_subscribed(broker.url)
         daemon.stop()
@@ -59,9 +59,9 @@ def test_a_wildcard_keeps_messages_that_arrive_while_the_consumer_is_stopped(
 
 
 def test_a_trailing_wildcard_matches_every_level(
-    tmp_path: Path, broker: StompServer, prefix: str, the_rest: str
+    tmp_path: Path, broker: StompServer, prefix: str, trailing_wildcard: str
 ) -> None:
-    site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{the_rest}"))
+    site = site_of(tmp_path, [broker.url], Subscription(f"{prefix}.{trailing_wildcard}"))
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         publish(broker.host, broker.port, f"{prefix}.one", without_class("one", range(10)))
@@ -76,7 +76,7 @@ def test_a_dead_letter_of_a_wildcard_names_its_own_destination(
     tmp_path: Path, broker: StompServer, prefix: str
 ) -> None:
     bad = without_class("bad", range(1), metricStatus="MAYBE")
-    site = site_of(tmp_path, [broker.url], Wanted(f"{prefix}.{ONE_LEVEL}"))
+    site = site_of(tmp_path, [broker.url], Subscription(f"{prefix}.{ONE_LEVEL}"))
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         publish(broker.host, broker.port, f"{prefix}.one", [*bad, *numbered("good", range(1))])
@@ -85,5 +85,5 @@ def test_a_dead_letter_of_a_wildcard_names_its_own_destination(
 
     headers = json.loads(site.scalar("SELECT headers FROM dead_letter"))
     assert headers["destination"] == f"{prefix}.one"
-    assert headers["messageClass"] == "metricOutput", "the class of its subscription"
+    assert headers["messageClass"] == "metricOutput", "the class comes from the subscription"
     consumed(["bad-0", "good-0"], row_keys(site), dead_letter_keys(site))
