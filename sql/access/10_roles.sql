@@ -1,6 +1,6 @@
--- The roles and what they may do with the database and its schema. Roles belong to the server: two
--- databases share them. What the connected user may not do is a warning; `sam-db check` reports
--- what is still missing.
+-- The roles, and their rights on the database and its schema. Roles belong to the server: databases
+-- share them. A statement that the connected user may not execute only causes a warning; `sam-db
+-- check` reports what is still missing.
 DO $$
 DECLARE
     database CONSTANT text := quote_ident(current_database());
@@ -16,8 +16,8 @@ BEGIN
         FROM unnest(ARRAY['sam_owner', 'sam_loader', 'sam_reporter', 'sam_reader']) AS wanted
         WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted)
     ) || ARRAY[
-        -- Partitions, the loader's staging tables, the scratch schema of `sam-db check`. An owner
-        -- that is not sam_owner may have had these rights from PUBLIC.
+        -- For partitions, the loader's staging tables and the scratch schema of `sam-db check`. An
+        -- owner other than sam_owner may have had these rights through PUBLIC.
         format('GRANT CONNECT, CREATE, TEMPORARY ON DATABASE %s TO sam_owner, %s', database, owner),
         format('GRANT USAGE, CREATE ON SCHEMA public TO sam_owner, %s', owner),
         format('GRANT CONNECT ON DATABASE %s TO %s', database, others),
@@ -30,7 +30,7 @@ BEGIN
         BEGIN
             EXECUTE statement;
         EXCEPTION
-            -- Another upgrade has created the role in the meantime.
+            -- A concurrent upgrade has created the role.
             WHEN duplicate_object OR unique_violation THEN NULL;
             WHEN insufficient_privilege OR undefined_object THEN
                 RAISE WARNING '%: %', statement, SQLERRM;

@@ -1,6 +1,6 @@
--- Become the owner of the schema, until the end of the transaction: what is made then is the
--- owner's. A new schema is sam_owner's where the connected user may act as that role, else the
--- user's own.
+-- Become the owner of the schema until the end of the transaction, so that new objects are the
+-- owner's. A new schema belongs to sam_owner if the connected user may act as that role, otherwise
+-- to the user.
 DO $$
 DECLARE
     present name := (
@@ -19,7 +19,7 @@ EXCEPTION WHEN insufficient_privilege THEN
     IF present IS NOT NULL THEN
         RAISE insufficient_privilege USING
             MESSAGE = format(
-                'the schema belongs to %I, whom %I may not act as', owner, current_user
+                'the schema belongs to %I, and %I may not act as that role', owner, current_user
             );
     END IF;
 END

@@ -1,9 +1,9 @@
--- What the roles may do with the objects of the schema; may be repeated. Every right that a program
--- needs is here: nobody may call a new function until it is granted.
+-- The rights of the roles on the objects of the schema; may be run repeatedly. Each right that a
+-- program needs is listed: no role may call a new function until it is granted here.
 DO $$
 BEGIN
     IF to_regclass('alembic_version') IS NULL THEN
-        RAISE WARNING 'nothing was granted: no schema there yet; run `sam-db upgrade`';
+        RAISE WARNING 'nothing was granted: the database has no schema yet; run `sam-db upgrade`';
         RETURN;
     END IF;
     IF (
@@ -13,7 +13,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Functions: by default everybody may run them.
+    -- By default every role may execute a function.
     REVOKE EXECUTE ON FUNCTION
         demand,
         is_time,
@@ -53,10 +53,10 @@ BEGIN
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
 
-    -- The loader: INSERT into the class views; it can't read what was loaded.
+    -- The loader: INSERT on the class views; it can't read the results that were loaded.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
-    -- The database fills in the time and the login.
+    -- The database sets the time and the user.
     GRANT INSERT (consumer, host, process_id, brokers, messages, rows, dead_letters, checks)
         ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
@@ -69,7 +69,7 @@ BEGIN
         fold_news
     TO sam_loader;
 
-    -- The reporter: reads the inputs, writes reports, deletes those that no view shows any more.
+    -- The reporter: reads the inputs, writes reports, deletes reports that no view shows any more.
     GRANT SELECT ON
         report_result,
         report_instance,
@@ -97,7 +97,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE ON published_run, seal TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
-    -- Exclusions stay on record.
+    -- Exclusions are never deleted.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by) ON exclusion TO sam_reporter;
     GRANT SELECT, INSERT, DELETE ON
         endpoint_figure,
@@ -111,7 +111,7 @@ BEGIN
     GRANT INSERT ON report_change_row TO sam_reporter;
     GRANT EXECUTE ON FUNCTION take_changes TO sam_reporter;
 
-    -- The reader: people, Grafana.
+    -- The reader: people and dashboards.
     GRANT SELECT ON
         metricOutput,
         serviceEndpoint,

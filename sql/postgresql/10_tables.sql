@@ -1,6 +1,6 @@
--- The tables beneath the views. They are free to change; what is promised stands in 20_views.sql.
--- Names are stored once and compared byte by byte (COLLATE "C": quick, and as SQLite does).
--- Absent parts of a natural key are stored as '' so that they are equal to each other.
+-- The tables behind the views. They may change in any version; the interface is 20_views.sql.
+-- Names are stored once and compared byte by byte (COLLATE "C": fast, and the same as in SQLite).
+-- Missing parts of a natural key are stored as '', so that they compare equal.
 
 -- Names -----------------------------------------------------------------------------------------
 
@@ -14,7 +14,7 @@ CREATE TABLE host (
     host_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE
 );
-COMMENT ON TABLE host IS 'Names of hosts: those with endpoints, and those where probes ran.';
+COMMENT ON TABLE host IS 'Names of the hosts of endpoints, and of the hosts on which probes ran.';
 
 CREATE TABLE service_flavour (
     service_flavour_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -52,8 +52,7 @@ CREATE TABLE metric_status (
     status smallint PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE
 );
-COMMENT ON TABLE metric_status IS
-    'The four statuses a probe reports; the rank grows with the harm.';
+COMMENT ON TABLE metric_status IS 'The four statuses that a probe can report, ranked by severity.';
 
 INSERT INTO metric_status (status, name)
 VALUES (0, 'OK'), (1, 'WARNING'), (2, 'UNKNOWN'), (3, 'CRITICAL');
@@ -81,8 +80,9 @@ CREATE TABLE instance_status (
     UNIQUE (endpoint_id, metric_id, vo_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE instance_status IS
-    'The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; '
-    'other_at is the newest time with another status. Follows the results by load_news.';
+    'The newest status of a metric of an endpoint, as seen by one VO, and since when it has held. '
+    'other_at is the newest time at which another status held. fold_news() updates it from '
+    'load_news.';
 
 CREATE TABLE metric_instance (
     instance_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -94,9 +94,10 @@ CREATE TABLE metric_instance (
     UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
 );
 COMMENT ON TABLE metric_instance IS
-    'A metric of an endpoint, as seen by one VO and FQAN: what results are results of.';
+    'A metric of an endpoint, as seen by one VO and FQAN. Each result belongs to one instance.';
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
-COMMENT ON INDEX metric_instance_status IS 'The instances whose newest result is one status.';
+COMMENT ON INDEX metric_instance_status IS
+    'Finds the instances that contribute to a row of instance_status.';
 
 CREATE TABLE result_source (
     source_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -114,12 +115,12 @@ CREATE TABLE result_source (
     EXCLUDE USING hash (names WITH =)
 );
 COMMENT ON TABLE result_source IS
-    'What a result says about itself that hardly ever changes, stored once. names joins these texts '
-    'and those of the instance: a result finds both by one look-up. Unique by a hash, which takes '
-    'texts of any length.';
+    'Attributes of results that hardly ever change, each combination stored once. names joins '
+    'them with the names of the instance, so that one look-up finds both. It is unique by a hash, '
+    'which accepts texts of any length.';
 
--- Partitions by UTC day, metric_result_20261121: made when a result needs one, emptied and
--- dropped by `sam-db prune`.
+-- Partitioned by UTC day, as metric_result_20261121. A partition is created when a result needs it,
+-- and emptied and dropped by `sam-db prune`.
 CREATE TABLE metric_result (
     result_id bigint GENERATED ALWAYS AS IDENTITY,
     measured_at timestamptz NOT NULL,
@@ -133,10 +134,10 @@ CREATE TABLE metric_result (
     UNIQUE (instance_id, measured_at, gatherer_id)
 ) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result IS
-    'One result of a probe. No foreign keys and no checks: they would cost as much as the row, '
-    'and its only writer is the function that has just looked everything up.';
+    'One result of a probe. It has no foreign keys and no checks, which would cost as much as the '
+    'row itself: its only writer is the function that has just looked up all ids.';
 CREATE INDEX metric_result_measured_at ON metric_result USING brin (measured_at);
-COMMENT ON INDEX metric_result_measured_at IS 'Reports read parts of a day side by side.';
+COMMENT ON INDEX metric_result_measured_at IS 'For reports, which read parts of a day in parallel.';
 
 CREATE TABLE metric_result_detail (
     measured_at timestamptz NOT NULL,
@@ -147,8 +148,9 @@ CREATE TABLE metric_result_detail (
     PRIMARY KEY (instance_id, measured_at, gatherer_id)
 ) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result_detail IS
-    'The long text of a result, kept apart: no report reads it, and it may be forgotten earlier. '
-    'It belongs to the result of the same status: a worse one that replaced it has its own.';
+    'The long text of a result, stored separately because no report reads it and it may be pruned '
+    'earlier. It applies only while it has the same status as the result, which a worse one may '
+    'have replaced.';
 
 CREATE TABLE load_news (
     news_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -158,8 +160,8 @@ CREATE TABLE load_news (
     summaries text[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 COMMENT ON TABLE load_news IS
-    'What each batch has stored, until fold_news() has brought instance_status and changed_day '
-    'up to it. A batch that did so itself would wait for all others at the same rows.';
+    'What each batch has stored, until fold_news() applies it to instance_status and changed_day. '
+    'A loader that updated these itself would wait for all others that update the same rows.';
 
 -- Topology and downtimes ------------------------------------------------------------------------
 
@@ -177,7 +179,8 @@ CREATE TABLE endpoint_membership (
     UNIQUE (site_id, endpoint_id, vo_id, valid_from)
 );
 COMMENT ON TABLE endpoint_membership IS
-    'An endpoint belongs to a site in [valid_from, valid_to); no valid_to: until further notice.';
+    'An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs '
+    'there until further notice.';
 
 CREATE TABLE site_group_member (
     member_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -189,7 +192,7 @@ CREATE TABLE site_group_member (
     message_id text,
     UNIQUE (site_id, site_group_id, valid_from)
 );
-COMMENT ON TABLE site_group_member IS 'A site belongs to a group in [valid_from, valid_to).';
+COMMENT ON TABLE site_group_member IS 'A site belongs to a group during [valid_from, valid_to).';
 
 CREATE TABLE announced_downtime (
     announced_downtime_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -208,10 +211,11 @@ CREATE TABLE announced_downtime (
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 );
 COMMENT ON TABLE announced_downtime IS
-    'An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without '
-    'an id the epoch second of the start, otherwise 0: a downtime with an id may move.';
+    'A downtime announced for [start_time, end_time); if that is empty, the downtime is '
+    'cancelled. start_key is the epoch second of the start for a downtime without an id, and 0 '
+    'for one with an id, which may therefore move.';
 
--- What shall not count --------------------------------------------------------------------------
+-- Exclusions ------------------------------------------------------------------------------------
 
 CREATE TABLE exclusion (
     exclusion_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -242,37 +246,38 @@ CREATE TABLE exclusion (
     CHECK ((removed_at IS NULL) = (removed_by IS NULL))
 );
 COMMENT ON TABLE exclusion IS
-    'A time that shall not count, and who says so; an absent selector, which means any, is empty. '
-    'Of a monitoring host the second end_time does not count either. Who takes one back leaves the '
-    'row, with removed_at.';
+    'A period that does not count in reports, and who excluded it. An empty selector matches '
+    'everything. For a monitoring host the second of end_time is excluded as well. A removed '
+    'exclusion keeps its row, with removed_at set.';
 
--- What has changed since reports were made -----------------------------------------------------
+-- Changes since the last reports ----------------------------------------------------------------
 
 CREATE TABLE changed_day (
     day date PRIMARY KEY,
     change_no bigint
 );
 COMMENT ON TABLE changed_day IS
-    'Days whose results, topology, downtimes or exclusions changed. A run of a report numbers the '
-    'changes it is going to read; without a number: changed after any run. The first day with '
-    'results is the first of all.';
+    'Days whose results, topology, downtimes or exclusions have changed. A run of a report '
+    'numbers the changes that it is about to read; NULL marks a change that no run has read yet. '
+    'The earliest day is the first one with results.';
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
-COMMENT ON INDEX changed_day_change_no IS 'The days without a number.';
+COMMENT ON INDEX changed_day_change_no IS 'Finds the days without a number.';
 
 CREATE TABLE change_counter (
     change_no bigint NOT NULL
 );
 COMMENT ON TABLE change_counter IS
-    'One row: the last number given to changes, which is never given again.';
+    'One row: the last change number assigned. Numbers are never reused.';
 INSERT INTO change_counter (change_no) VALUES (0);
 
 CREATE TABLE horizon (
     day date PRIMARY KEY
 );
 COMMENT ON TABLE horizon IS
-    'One row at most: results before this day were pruned, and its reports are frozen.';
+    'At most one row: results before this day have been pruned, and the reports of those days are '
+    'frozen.';
 
--- What could not be loaded ----------------------------------------------------------------------
+-- Dead letters ----------------------------------------------------------------------------------
 
 CREATE TABLE dead_letter (
     dead_letter_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -289,14 +294,14 @@ CREATE TABLE dead_letter (
     UNIQUE (message_id, record_number)
 );
 COMMENT ON TABLE dead_letter IS
-    'A record that could not be loaded, byte by byte, with the headers (JSON) of its message. '
-    'Record 0 is the whole message.';
+    'A record that could not be loaded, byte for byte, with the headers of its message as JSON. '
+    'Record number 0 stands for the whole message.';
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 COMMENT ON INDEX dead_letter_open IS
-    'The open ones are counted without reading a letter. Names of classes, which others write, may '
-    'be too long for an index.';
+    'Counts open dead letters without reading them. The message class is not a key: senders '
+    'choose its name, which may be too long for an index.';
 
--- Who loaded what -------------------------------------------------------------------------------
+-- Audit -----------------------------------------------------------------------------------------
 
 CREATE TABLE loaded_batch (
     batch_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -312,14 +317,16 @@ CREATE TABLE loaded_batch (
     checks integer NOT NULL
 );
 COMMENT ON TABLE loaded_batch IS
-    'Who loaded what: a row for each batch, of its own transaction. brokers is JSON '
-    '{"broker": messages}; rows were stored or there already, dead_letters are new, checks are '
-    'messages that only prove a path. The database fills in time and user.';
+    'Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON '
+    '{"broker": messages}. rows counts rows that were stored or already there, dead_letters new '
+    'dead letters, and checks messages that only prove that a path works. The database sets time '
+    'and user.';
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
-COMMENT ON INDEX loaded_batch_loaded_at IS 'What was loaded lately, and what is old enough to go.';
+COMMENT ON INDEX loaded_batch_loaded_at IS
+    'Finds recent batches, and those that are old enough to be pruned.';
 
 -- Reports ---------------------------------------------------------------------------------------
--- Every figure carries the run that made it; published_run says which run readers see.
+-- Each figure belongs to the run that computed it; readers see the runs in published_run.
 
 CREATE TABLE run (
     run_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -347,12 +354,13 @@ CREATE TABLE run (
     exclusions text NOT NULL DEFAULT '[]'
 );
 COMMENT ON TABLE run IS
-    'A computation of one report for one day and what it read; results_ignored is JSON '
-    '{"reason": count}, until is the time of the run where the day was still open, change_no the '
-    'newest change of changed_day that it has read, newest_result the last result_id. downtimes '
-    'and exclusions are JSON: those that touch the day, the ones that do not count, too.';
+    'A computation of one report for one day, and what it read. until is the time of the run if '
+    'the day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest '
+    'change of changed_day that the run has read, and newest_result the last result_id. downtimes '
+    'and exclusions are JSON and list all that overlap the day, including those that do not '
+    'count.';
 CREATE INDEX run_report_day ON run (report, day);
-COMMENT ON INDEX run_report_day IS 'The runs of one day.';
+COMMENT ON INDEX run_report_day IS 'Finds the runs of one day.';
 
 CREATE TABLE published_run (
     report text COLLATE "C" NOT NULL,
@@ -361,7 +369,8 @@ CREATE TABLE published_run (
     PRIMARY KEY (report, day)
 );
 COMMENT ON TABLE published_run IS
-    'The run that readers see for a report and day: changed by one statement, so never a mixture.';
+    'The run that readers see for a report and day. It is replaced by a single statement, so that '
+    'readers never see a mixture of two runs.';
 
 CREATE TABLE seal (
     report text COLLATE "C" NOT NULL,
@@ -371,8 +380,9 @@ CREATE TABLE seal (
     PRIMARY KEY (report, month)
 );
 COMMENT ON TABLE seal IS
-    'A month (2026-11) whose published figures stay: its days keep their runs in published_run, '
-    'and later ones become candidates. sealed_at is the last time it was sealed.';
+    'A month (2026-11) whose published figures are final: its days keep their runs in '
+    'published_run, and later runs become candidates. sealed_at is the time at which the month '
+    'was last sealed.';
 
 CREATE TABLE candidate_run (
     report text COLLATE "C" NOT NULL,
@@ -381,8 +391,8 @@ CREATE TABLE candidate_run (
     PRIMARY KEY (report, day)
 );
 COMMENT ON TABLE candidate_run IS
-    'The newest run of a sealed day, which the next seal publishes: superseded from its beginning, '
-    'but not swept.';
+    'The newest run of a day in a sealed month, which the next seal publishes. It is superseded '
+    'from the start, but it is not swept.';
 
 CREATE TABLE endpoint_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -400,7 +410,7 @@ CREATE TABLE endpoint_figure (
     excluded_s integer NOT NULL,
     PRIMARY KEY (run_id, site, service_flavour, host_name)
 );
-COMMENT ON TABLE endpoint_figure IS 'Figures of an endpoint at a site, one day.';
+COMMENT ON TABLE endpoint_figure IS 'Figures of an endpoint at a site for one day.';
 
 CREATE TABLE service_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -417,7 +427,7 @@ CREATE TABLE service_figure (
     excluded_s integer NOT NULL,
     PRIMARY KEY (run_id, site, service_flavour)
 );
-COMMENT ON TABLE service_figure IS 'Figures of a service flavour at a site, one day.';
+COMMENT ON TABLE service_figure IS 'Figures of a service flavour at a site for one day.';
 
 CREATE TABLE function_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -434,7 +444,7 @@ CREATE TABLE function_figure (
     excluded_s integer NOT NULL,
     PRIMARY KEY (run_id, site, function)
 );
-COMMENT ON TABLE function_figure IS 'Figures of a function of a site, one day.';
+COMMENT ON TABLE function_figure IS 'Figures of a function of a site for one day.';
 
 CREATE TABLE site_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -450,7 +460,7 @@ CREATE TABLE site_figure (
     excluded_s integer NOT NULL,
     PRIMARY KEY (run_id, site)
 );
-COMMENT ON TABLE site_figure IS 'Figures of a site, one day.';
+COMMENT ON TABLE site_figure IS 'Figures of a site for one day.';
 
 CREATE TABLE group_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -463,7 +473,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 );
 COMMENT ON TABLE group_figure IS
-    'Weighted means of a group of sites, and how many of its sites had a value, one day.';
+    'Weighted means of a group of sites for one day, and how many of its sites had a value.';
 
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -473,7 +483,7 @@ CREATE TABLE group_site (
     weight integer NOT NULL,
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
-COMMENT ON TABLE group_site IS 'The sites a run counted in a group, with their weights.';
+COMMENT ON TABLE group_site IS 'The sites that a run counted in a group, with their weights.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,
@@ -489,10 +499,11 @@ CREATE TABLE timeline_segment (
     status text NOT NULL
 );
 COMMENT ON TABLE timeline_segment IS
-    'A status held in [start_time, end_time) of the day; absent key parts are empty. Nothing is '
-    'unique and there is no foreign key: a run writes hundreds of thousands, and each once.';
+    'A status that held during [start_time, end_time) of the day. Unused parts of the key are '
+    'empty. There is neither a unique nor a foreign key: a run writes hundreds of thousands of '
+    'rows, and each of them only once.';
 CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
-COMMENT ON INDEX timeline_segment_site IS 'The timelines of one site.';
+COMMENT ON INDEX timeline_segment_site IS 'Finds the timelines of one site.';
 
 CREATE TABLE report_change_row (
     change_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -504,6 +515,6 @@ CREATE TABLE report_change_row (
     reason text NOT NULL
 );
 COMMENT ON TABLE report_change_row IS
-    'A figure that differs from the run before; names is JSON.';
+    'A figure that differs from that of the previous run; names is JSON.';
 CREATE INDEX report_change_row_run ON report_change_row (run_id);
-COMMENT ON INDEX report_change_row_run IS 'The changes of one run.';
+COMMENT ON INDEX report_change_row_run IS 'Finds the changes of one run.';

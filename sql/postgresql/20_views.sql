@@ -1,8 +1,8 @@
--- What is promised: class views (one per message class), report views, the inputs of reports.
+-- The public interface: class views (one per message class), inputs of reports, report views.
 
 -- Class views -----------------------------------------------------------------------------------
--- Columns are the attributes of the class, so `SELECT hostName FROM metricOutput` is what a person
--- types. Absent values are NULL. Insert into them: 30_triggers.sql.
+-- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
+-- are NULL. The triggers in 30_triggers.sql accept inserts.
 
 CREATE VIEW metric_instance_name AS
 SELECT
@@ -55,7 +55,7 @@ LEFT JOIN metric_result_detail AS d
     AND d.measured_at = r.measured_at
     AND d.gatherer_id = r.gatherer_id
     AND d.status = r.status;
-COMMENT ON VIEW metricOutput IS 'Class: results of probes.';
+COMMENT ON VIEW metricOutput IS 'Message class: results of probes.';
 
 CREATE VIEW serviceEndpoint AS
 SELECT
@@ -75,7 +75,8 @@ JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
-COMMENT ON VIEW serviceEndpoint IS 'Class: which endpoints a site has, and since when.';
+COMMENT ON VIEW serviceEndpoint IS
+    'Message class: the endpoints of sites, and when they are valid.';
 
 CREATE VIEW siteGroup AS
 SELECT
@@ -89,7 +90,8 @@ SELECT
 FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
-COMMENT ON VIEW siteGroup IS 'Class: which federation, region or other group a site belongs to.';
+COMMENT ON VIEW siteGroup IS
+    'Message class: the federations, regions and other groups that sites belong to.';
 
 CREATE VIEW downtime AS
 SELECT
@@ -108,10 +110,12 @@ FROM announced_downtime AS a
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
-COMMENT ON VIEW downtime IS 'Class: announced downtimes; endTime = startTime: cancelled.';
+COMMENT ON VIEW downtime IS
+    'Message class: announced downtimes. One that ends when it starts is cancelled.';
 
 -- Inputs of reports -----------------------------------------------------------------------------
--- Site-free where results are concerned; times twice, as time and as epoch seconds (…_s).
+-- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
+-- epoch seconds (…_s).
 
 CREATE VIEW report_result AS
 SELECT
@@ -143,8 +147,8 @@ LEFT JOIN metric_status AS s ON s.status = r.status
 LEFT JOIN host AS g ON g.host_id = r.gatherer_id
 LEFT JOIN result_source AS k ON k.source_id = r.source_id;
 COMMENT ON VIEW report_result IS
-    'Results with the ids and names that reports read. A query pays for no name that it does '
-    'not use: a database leaves out an outer join whose columns are not wanted.';
+    'Results with the ids and names that reports read. A query pays only for the names that it '
+    'uses: the planner removes an outer join whose columns are not used.';
 
 CREATE VIEW report_instance AS
 SELECT
@@ -165,7 +169,7 @@ LEFT JOIN metric AS m ON m.metric_id = i.metric_id
 LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 COMMENT ON VIEW report_instance IS
-    'Metric instances with their names: what an instance_id of report_result is.';
+    'Metric instances with their names, by the instance_id of report_result.';
 
 CREATE VIEW report_topology AS
 SELECT
@@ -187,7 +191,7 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 COMMENT ON VIEW report_topology IS
-    'Endpoints of sites, as announced; production and monitored as sent, NULL means yes.';
+    'Endpoints of sites, as announced. production and monitored are as sent; NULL means yes.';
 
 CREATE VIEW report_downtime AS
 SELECT
@@ -208,7 +212,8 @@ JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
 WHERE a.end_time > a.start_time;
 COMMENT ON VIEW report_downtime IS
-    'Downtimes that were not cancelled; no flavour: all of the host, no host: the whole site.';
+    'Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, '
+    'without a host to the whole site.';
 
 CREATE VIEW report_site_group AS
 SELECT
@@ -223,7 +228,7 @@ SELECT
 FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
-COMMENT ON VIEW report_site_group IS 'Sites of groups, as announced.';
+COMMENT ON VIEW report_site_group IS 'Members of groups of sites, as announced.';
 
 CREATE VIEW report_exclusion AS
 SELECT
@@ -244,7 +249,8 @@ SELECT
 FROM exclusion
 WHERE removed_at IS NULL;
 COMMENT ON VIEW report_exclusion IS
-    'Times that shall not count: those in force. An empty selector means any.';
+    'Periods that do not count in reports: the exclusions in force. An empty selector matches '
+    'everything.';
 
 CREATE VIEW exclusion_history AS
 SELECT
@@ -265,27 +271,28 @@ SELECT
     removed_at,
     removed_by
 FROM exclusion;
-COMMENT ON VIEW exclusion_history IS 'The same with those that somebody took back.';
+COMMENT ON VIEW exclusion_history IS 'All exclusions, including those that were removed.';
 
 CREATE VIEW report_newest_result AS
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS result_id
 FROM metric_result_result_id_seq;
 COMMENT ON VIEW report_newest_result IS
-    'The last number given to a result: a run reads none that comes later.';
+    'The last result_id assigned. A run reads no result beyond it.';
 
 CREATE VIEW report_changed_day AS
 SELECT day, change_no FROM changed_day;
 COMMENT ON VIEW report_changed_day IS
-    'Days whose results, topology, downtimes or exclusions changed; no number: since any run '
-    'looked. A day is due for a report whose published run, or candidate, has a smaller change_no.';
+    'Days whose results, topology, downtimes or exclusions have changed. Without a number no run '
+    'has read the change yet. A report is due for a day if its published run, or its candidate, '
+    'has a smaller change_no.';
 
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
 COMMENT ON VIEW report_horizon IS
-    'The first day that can be recomputed, once results were pruned; no row before.';
+    'The first day that can be recomputed, once results have been pruned; no row until then.';
 
 -- Report views ----------------------------------------------------------------------------------
--- Figures of the run that is published for a report and day.
+-- Figures of the published run of each report and day.
 
 CREATE VIEW endpoint_availability AS
 SELECT
@@ -401,7 +408,7 @@ SELECT
     p.run_id
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
-COMMENT ON VIEW report_group_site IS 'The sites that count in a group, by day, with weights.';
+COMMENT ON VIEW report_group_site IS 'The sites that count in a group and their weights, by day.';
 
 CREATE VIEW status_timeline AS
 SELECT
@@ -419,7 +426,8 @@ SELECT
     p.run_id
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
-COMMENT ON VIEW status_timeline IS 'Who had which status from when to when, clipped to the day.';
+COMMENT ON VIEW status_timeline IS
+    'Status timelines of metrics, endpoints, services, functions and sites, cut into days.';
 
 CREATE VIEW status_trend AS
 SELECT
@@ -476,8 +484,8 @@ GROUP BY
     t.metric_name,
     t.function;
 COMMENT ON VIEW status_trend IS
-    'How often the status of a thing changed in a day, when first and last, and the seconds of '
-    'each.';
+    'How often each timeline changed its status in a day, when it first and last did so, and the '
+    'seconds it spent in each status.';
 
 CREATE VIEW current_status AS
 SELECT
@@ -504,7 +512,8 @@ LEFT JOIN (
     WHERE p.valid_from <= now() AND (p.valid_to IS NULL OR p.valid_to > now())
 ) AS home ON home.endpoint_id = i.endpoint_id;
 COMMENT ON VIEW current_status IS
-    'The newest status of everything and since when it holds; no site: not in the topology now.';
+    'The newest status of each metric of each endpoint, and since when it has held. The site is '
+    'empty if the endpoint is not in the topology now.';
 
 CREATE VIEW report_run AS
 SELECT
@@ -533,7 +542,7 @@ SELECT
     r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
-COMMENT ON VIEW report_run IS 'Every run of every report: what it read, and what became of it.';
+COMMENT ON VIEW report_run IS 'All runs of all reports: what they read, and their state.';
 
 CREATE VIEW report_change AS
 SELECT
@@ -547,19 +556,19 @@ SELECT
     c.reason
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
-COMMENT ON VIEW report_change IS 'What a run changed in the figures of the one before, and why.';
+COMMENT ON VIEW report_change IS 'The figures that a run changed since the previous run, and why.';
 
 CREATE VIEW report_seal AS
 SELECT report, month, who, sealed_at FROM seal;
-COMMENT ON VIEW report_seal IS 'Months whose published figures stay as they are.';
+COMMENT ON VIEW report_seal IS 'Months whose published figures are final.';
 
 CREATE VIEW report_candidate AS
 SELECT report, day, run_id FROM candidate_run;
 COMMENT ON VIEW report_candidate IS
-    'The newest runs of sealed days, which the next seal publishes; report_change shows how '
-    'they differ.';
+    'The newest runs of days in sealed months, which the next seal publishes. report_change shows '
+    'how they differ.';
 
--- Who loaded what -------------------------------------------------------------------------------
+-- Audit -----------------------------------------------------------------------------------------
 
 CREATE VIEW load_audit AS
 SELECT
@@ -576,4 +585,4 @@ SELECT
     checks
 FROM loaded_batch;
 COMMENT ON VIEW load_audit IS
-    'Who loaded what: a row for each batch that was committed, until prune takes it.';
+    'Audit of loaders: one row for each committed batch, until it is pruned.';

@@ -1,17 +1,17 @@
--- Inserts into the class views: stage the rows, then check, look names up (or create them), merge.
+-- Inserts into the class views: stage the rows, check them, look up or create their names, merge.
 --
--- A statement's rows are staged one by one, by the view's INSTEAD OF trigger, and stored all at
--- once when it ends, by <class>_load(): a set costs a fraction of its rows one by one. A loader
--- may pass the trigger by: open_staging(), COPY into the staging table, <class>_load().
+-- The INSTEAD OF trigger of a view stages the rows of a statement one by one, and <class>_load()
+-- stores all of them when the statement ends: a set costs a fraction of as many single rows. A
+-- loader may bypass the trigger: open_staging(), COPY into the staging table, <class>_load().
 --
--- Redelivery is normal: the broker re-sends whatever was not acked. So a second copy changes
--- nothing, and which status, end or announcement wins does not depend on the order of arrival.
+-- Redelivery is normal: a broker re-sends each message that was not acked. So a second copy changes
+-- nothing, and the status, end or announcement that wins does not depend on the order of arrival.
 --
--- Names and partitions are created by one transaction at a time (an advisory lock, held to its
--- end): two that met the same new names in a different order would deadlock on the unique indexes.
--- What exists takes no lock.
+-- One transaction at a time creates names and partitions, and holds an advisory lock until it ends:
+-- two that created the same names in a different order would deadlock on the unique indexes.
+-- Existing names and partitions need no lock.
 --
--- These functions run with their owner's rights: INSERT on a view is all that a loader needs.
+-- These functions run with the rights of their owner: a loader only needs INSERT on the view.
 
 -- Helpers ---------------------------------------------------------------------------------------
 
@@ -24,13 +24,14 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION demand IS 'Refuse the row, naming attribute and value, unless fulfilled.';
+COMMENT ON FUNCTION demand IS
+    'Reject the row unless the condition is fulfilled, naming the attribute and its value.';
 
 CREATE FUNCTION is_time(value timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT isfinite(value) AND value = CAST(value AS timestamptz(0))
 $$;
-COMMENT ON FUNCTION is_time IS 'A finite time in whole seconds.';
+COMMENT ON FUNCTION is_time IS 'Whether a time is finite and in whole seconds.';
 
 CREATE FUNCTION lock_names() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -41,22 +42,22 @@ BEGIN
         RETURN;
     END IF;
     IF current_setting('sam.stored', true) = 'yes' THEN
-        RAISE EXCEPTION 'another transaction is creating names: run this one again'
+        RAISE EXCEPTION 'another transaction is creating names; retry this transaction'
             USING ERRCODE = 'serialization_failure';
     END IF;
     PERFORM pg_advisory_xact_lock(key);
 END
 $$;
 COMMENT ON FUNCTION lock_names IS
-    'Become the one transaction that creates names. One that has stored nothing yet waits for '
-    'its turn; another must not, as others may already wait for its rows.';
+    'Wait to be the one transaction that creates names. A transaction that has already stored '
+    'something fails instead of waiting, because others may be waiting for its rows.';
 
 CREATE FUNCTION make_names(kind text, wanted text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     new_names text[];
 BEGIN
-    -- A sub-query, not a join: an index look-up regardless of the statistics.
+    -- A sub-query instead of a join uses the index regardless of the statistics.
     EXECUTE format(
         'SELECT array_agg(DISTINCT w.name ORDER BY w.name) FROM unnest($1) AS w (name)
         WHERE (SELECT k.name FROM %I AS k WHERE k.name = w.name COLLATE "C") IS NULL', kind
@@ -69,7 +70,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION make_names IS 'Create those of the names that the table of that kind lacks.';
+COMMENT ON FUNCTION make_names IS 'Create the names that are missing from the table of this kind.';
 
 CREATE FUNCTION make_endpoints(host_names text[], flavours text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -98,17 +99,19 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION make_endpoints IS 'Create those of the services on hosts that are not known.';
+COMMENT ON FUNCTION make_endpoints IS
+    'Create the missing endpoints, and the names of their hosts and service flavours.';
 
 CREATE FUNCTION has_relation(name text) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
-    -- Not to_regclass(): that may ask a cache which has not heard of others' commits.
+    -- Not to_regclass(): its cache may lack relations that others have just committed.
     SELECT EXISTS (
         SELECT FROM pg_class AS c
         WHERE c.relname = name AND c.relnamespace = CAST(current_schema() AS regnamespace)
     )
 $$;
-COMMENT ON FUNCTION has_relation IS 'Whether there is a table of that name, committed or ours.';
+COMMENT ON FUNCTION has_relation IS
+    'Whether a relation of that name exists, committed or created by this transaction.';
 
 CREATE FUNCTION make_partitions(days date[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -116,7 +119,7 @@ DECLARE
     day date;
     parent text;
     partition text;
-    made integer := 0;
+    created integer := 0;
 BEGIN
     FOR day, parent IN
         SELECT d, p
@@ -127,8 +130,8 @@ BEGIN
         partition := parent || to_char(day, '_YYYYMMDD');
         CONTINUE WHEN has_relation(partition);
         PERFORM lock_names();
-        CONTINUE WHEN has_relation(partition);  -- made while we waited
-        -- Made apart and then attached: those who read and write other days need not wait.
+        CONTINUE WHEN has_relation(partition);  -- created while we waited
+        -- Created first and then attached: sessions that use other days need not wait.
         EXECUTE format(
             'CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)',
             partition, parent
@@ -137,32 +140,33 @@ BEGIN
             'ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
             parent, partition, day || ' 00:00:00Z', day + 1 || ' 00:00:00Z'
         );
-        made := made + 1;
+        created := created + 1;
     END LOOP;
-    RETURN made;
+    RETURN created;
 END
 $$;
 COMMENT ON FUNCTION make_partitions IS
-    'Make the partitions of these UTC days that are missing; how many were.';
+    'Create the missing partitions of these UTC days; returns how many were created.';
 
 CREATE FUNCTION make_temporary(name text, definition text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    its_owner regrole;
+    table_owner regrole;
 BEGIN
-    SELECT relowner INTO its_owner FROM pg_class
+    SELECT relowner INTO table_owner FROM pg_class
     WHERE oid = to_regclass('pg_temp.' || quote_ident(name));
-    IF its_owner IS NULL THEN
+    IF table_owner IS NULL THEN
         EXECUTE format('CREATE TEMPORARY TABLE %I (%s) ON COMMIT DELETE ROWS', name, definition);
-    ELSIF its_owner <> CAST(quote_ident(current_user) AS regrole) THEN
+    ELSIF table_owner <> CAST(quote_ident(current_user) AS regrole) THEN
         -- Its triggers would run with our rights.
-        RAISE EXCEPTION 'the temporary table % belongs to %', name, its_owner
+        RAISE EXCEPTION 'temporary table % belongs to %', name, table_owner
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    RETURN its_owner IS NULL;
+    RETURN table_owner IS NULL;
 END
 $$;
-COMMENT ON FUNCTION make_temporary IS 'Make a table for this session; whether it was missing.';
+COMMENT ON FUNCTION make_temporary IS
+    'Create a temporary table unless it exists; returns whether it was created.';
 
 -- Staging ---------------------------------------------------------------------------------------
 
@@ -200,9 +204,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION open_staging IS
-    'Make this session''s table pg_temp.staged_<class>, or empty it of rows that were stored; for '
-    'those who may insert into the view. It has the columns of the view; but of metricOutput the '
-    'names are joined, as source_names() does.';
+    'Create this session''s table pg_temp.staged_<class>, or delete rows from it that are already '
+    'stored. Requires INSERT on the view. The table has the columns of the view, except that for '
+    'metricOutput the names are joined as by source_names().';
 
 CREATE FUNCTION close_staging(class text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -210,7 +214,8 @@ BEGIN
     PERFORM set_config('sam.stored_' || class, 'yes', true), set_config('sam.stored', 'yes', true);
 END
 $$;
-COMMENT ON FUNCTION close_staging IS 'Note for open_staging() and lock_names(): rows are stored.';
+COMMENT ON FUNCTION close_staging IS
+    'Record, for open_staging() and lock_names(), that the staged rows are stored.';
 
 CREATE FUNCTION stage_begin() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -219,7 +224,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION stage_begin IS 'A statement begins to insert into a class view.';
+COMMENT ON FUNCTION stage_begin IS
+    'Trigger function: prepares the staging table before an INSERT into a class view.';
 
 CREATE FUNCTION stage_end() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -229,15 +235,16 @@ BEGIN
     EXECUTE format('SELECT %I()', TG_TABLE_NAME || '_load');
     EXECUTE format('SELECT count(*) <= 100 FROM pg_temp.%I', 'staged_' || TG_TABLE_NAME)
         INTO is_small;
-    IF is_small THEN  -- a person's: to be seen at once; loaders fold many batches together
+    IF is_small THEN  -- typed by a person, who expects to see it; loaders fold many batches at once
         PERFORM fold_news();
     END IF;
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION stage_end IS 'A statement has staged its rows: store them.';
+COMMENT ON FUNCTION stage_end IS
+    'Trigger function: stores the staged rows at the end of an INSERT.';
 
--- metricOutput: of two statuses for one moment the worse stays, with its whole row ------------
+-- metricOutput: of two results for one moment the one with the worse status is kept -------------
 
 CREATE FUNCTION source_names(
     host_name text, flavour text, metric_name text, vo text, fqan text, service_uri text,
@@ -254,34 +261,34 @@ LANGUAGE sql STABLE AS $$
     )
 $$;
 COMMENT ON FUNCTION source_names IS
-    'The texts by which a result finds its source, joined by unit separators.';
+    'The names that identify the source of a result, joined by unit separators.';
 
 CREATE FUNCTION metricOutput_check() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    one record;
+    r record;
     parts text[];
 BEGIN
-    FOR one IN SELECT * FROM pg_temp.staged_metricoutput ORDER BY ctid LOOP
-        parts := string_to_array(one.names, E'\x1f');
+    FOR r IN SELECT * FROM pg_temp.staged_metricoutput ORDER BY ctid LOOP
+        parts := string_to_array(r.names, E'\x1f');
         PERFORM demand(
             cardinality(parts) = 14, 'hostName', parts[1],
-            'and the other names must not hold a unit separator'
+            'or another name contains a unit separator'
         );
         PERFORM demand(parts[1] <> '', 'hostName', parts[1], 'is not a host name');
         PERFORM demand(parts[2] <> '', 'serviceFlavour', parts[2], 'is not a service flavour');
         PERFORM demand(parts[3] <> '', 'metricName', parts[3], 'is not a metric name');
         PERFORM demand(
-            EXISTS (SELECT FROM metric_status WHERE name = one.metricStatus),
-            'metricStatus', one.metricStatus, 'is not one of OK, WARNING, CRITICAL, UNKNOWN'
+            EXISTS (SELECT FROM metric_status WHERE name = r.metricStatus),
+            'metricStatus', r.metricStatus, 'must be one of OK, WARNING, CRITICAL, UNKNOWN'
         );
         PERFORM demand(
-            is_time(one.timestamp), 'timestamp', CAST(one.timestamp AS text), 'is not a time'
+            is_time(r.timestamp), 'timestamp', CAST(r.timestamp AS text), 'is not a time'
         );
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION metricOutput_check IS 'Refuse the first staged result that is bad.';
+COMMENT ON FUNCTION metricOutput_check IS 'Reject the first staged result that is not valid.';
 
 CREATE FUNCTION metricOutput_names() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -350,7 +357,8 @@ BEGIN
     DELETE FROM pg_temp.sam_sources;
 END
 $$;
-COMMENT ON FUNCTION metricOutput_names IS 'Create the new names of the staged results.';
+COMMENT ON FUNCTION metricOutput_names IS
+    'Create the missing names, instances and sources of the staged results.';
 
 CREATE FUNCTION metricOutput_add() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -369,7 +377,7 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT * FROM result_source AS k
             WHERE k.names = s.names
-            LIMIT 1  -- an index look-up regardless of the statistics
+            LIMIT 1  -- uses the index regardless of the statistics
         ) AS k ON true
     ),
     stored AS (
@@ -396,14 +404,15 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION metricOutput_add IS
-    'Store the staged results if each is good and new, and all its names are known. Else an error.';
+    'Store the staged results. Fails unless all of them are valid and new, and all their names '
+    'exist.';
 
 CREATE FUNCTION metricOutput_merge() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     PERFORM metricOutput_check();
     PERFORM metricOutput_names();
-    -- From here on prune can't drop an empty partition that we are about to fill.
+    -- From here on a prune can't drop an empty partition that we are about to fill.
     LOCK TABLE ONLY metric_result, ONLY metric_result_detail IN ROW EXCLUSIVE MODE;
     PERFORM make_partitions(array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)))
     FROM pg_temp.staged_metricoutput;
@@ -454,7 +463,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS
-    'Store the staged results, new or known, or refuse the first bad one.';
+    'Store the staged results, new or known, or reject the first one that is not valid.';
 
 CREATE FUNCTION metricOutput_load() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -469,7 +478,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION metricOutput_load IS
-    'Store the staged results: nearly always all are good and new, and that is half the work.';
+    'Store the staged results. Nearly always all of them are valid and new, so the function first '
+    'tries metricOutput_add(), which does half the work.';
 
 CREATE FUNCTION metricOutput_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -486,11 +496,11 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION metricOutput_stage IS 'Stages a result of a probe.';
+COMMENT ON FUNCTION metricOutput_stage IS 'Trigger function: stages a result of a probe.';
 
 CREATE TRIGGER metricOutput_begin BEFORE INSERT ON metricOutput
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER metricOutput_begin ON metricOutput IS 'Makes the staging table.';
+COMMENT ON TRIGGER metricOutput_begin ON metricOutput IS 'Prepares the staging table.';
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput
 FOR EACH ROW EXECUTE FUNCTION metricOutput_stage();
 COMMENT ON TRIGGER metricOutput_insert ON metricOutput IS 'Stages a result of a probe.';
@@ -498,26 +508,26 @@ CREATE TRIGGER metricOutput_end AFTER INSERT ON metricOutput
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
 COMMENT ON TRIGGER metricOutput_end ON metricOutput IS 'Stores the staged results.';
 
--- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
+-- serviceEndpoint: the first row is kept, with the earliest validTo of all ----------------------
 
 CREATE FUNCTION serviceEndpoint_load() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    one record;
+    r record;
 BEGIN
-    FOR one IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
-        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is not a site name');
-        PERFORM demand(one.hostName <> '', 'hostName', one.hostName, 'is not a host name');
+    FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
+        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
+        PERFORM demand(r.hostName <> '', 'hostName', r.hostName, 'is not a host name');
         PERFORM demand(
-            one.serviceFlavour <> '', 'serviceFlavour', one.serviceFlavour,
+            r.serviceFlavour <> '', 'serviceFlavour', r.serviceFlavour,
             'is not a service flavour'
         );
         PERFORM demand(
-            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is not a time'
+            is_time(r.validFrom), 'validFrom', CAST(r.validFrom AS text), 'is not a time'
         );
         PERFORM demand(
-            one.validTo IS NULL OR is_time(one.validTo),
-            'validTo', CAST(one.validTo AS text), 'is not a time'
+            r.validTo IS NULL OR is_time(r.validTo),
+            'validTo', CAST(r.validTo AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_serviceendpoint;
@@ -548,10 +558,10 @@ BEGIN
             ) AS endpoint_id,
             (SELECT x.vo_id FROM vo AS x WHERE x.name = coalesce(s.voName, '')) AS vo_id,
             s.*,
-            s.ctid AS place
+            s.ctid AS arrival
         FROM pg_temp.staged_serviceendpoint AS s
     ) AS staged
-    ORDER BY site_id, endpoint_id, vo_id, validFrom, place
+    ORDER BY site_id, endpoint_id, vo_id, validFrom, arrival
     ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
     WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
@@ -567,39 +577,38 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION serviceEndpoint_stage IS 'Stages that an endpoint belongs to a site.';
+COMMENT ON FUNCTION serviceEndpoint_stage IS 'Trigger function: stages an endpoint of a site.';
 
 CREATE TRIGGER serviceEndpoint_begin BEFORE INSERT ON serviceEndpoint
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER serviceEndpoint_begin ON serviceEndpoint IS 'Makes the staging table.';
+COMMENT ON TRIGGER serviceEndpoint_begin ON serviceEndpoint IS 'Prepares the staging table.';
 CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint
 FOR EACH ROW EXECUTE FUNCTION serviceEndpoint_stage();
-COMMENT ON TRIGGER serviceEndpoint_insert ON serviceEndpoint IS
-    'Stages that an endpoint belongs to a site.';
+COMMENT ON TRIGGER serviceEndpoint_insert ON serviceEndpoint IS 'Stages an endpoint of a site.';
 CREATE TRIGGER serviceEndpoint_end AFTER INSERT ON serviceEndpoint
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
 COMMENT ON TRIGGER serviceEndpoint_end ON serviceEndpoint IS 'Stores the staged endpoints.';
 
--- siteGroup: as serviceEndpoint -----------------------------------------------------------------
+-- siteGroup: like serviceEndpoint ---------------------------------------------------------------
 
 CREATE FUNCTION siteGroup_load() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    one record;
+    r record;
 BEGIN
-    FOR one IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
-        PERFORM demand(one.siteName <> '', 'siteName', one.siteName, 'is not a site name');
-        PERFORM demand(one.groupName <> '', 'groupName', one.groupName, 'is not a group name');
-        PERFORM demand(one.groupType <> '', 'groupType', one.groupType, 'is not a group type');
+    FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
+        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
+        PERFORM demand(r.groupName <> '', 'groupName', r.groupName, 'is not a group name');
+        PERFORM demand(r.groupType <> '', 'groupType', r.groupType, 'is not a group type');
         PERFORM demand(
-            coalesce(one.weight, 0) >= 0, 'weight', CAST(one.weight AS text), 'is not a weight'
+            coalesce(r.weight, 0) >= 0, 'weight', CAST(r.weight AS text), 'is not a weight'
         );
         PERFORM demand(
-            is_time(one.validFrom), 'validFrom', CAST(one.validFrom AS text), 'is not a time'
+            is_time(r.validFrom), 'validFrom', CAST(r.validFrom AS text), 'is not a time'
         );
         PERFORM demand(
-            one.validTo IS NULL OR is_time(one.validTo),
-            'validTo', CAST(one.validTo AS text), 'is not a time'
+            r.validTo IS NULL OR is_time(r.validTo),
+            'validTo', CAST(r.validTo AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitegroup;
@@ -628,10 +637,10 @@ BEGIN
             ) AS site_group_id,
             (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
             s.*,
-            s.ctid AS place
+            s.ctid AS arrival
         FROM pg_temp.staged_sitegroup AS s
     ) AS staged
-    ORDER BY site_group_id, site_id, validFrom, place
+    ORDER BY site_group_id, site_id, validFrom, arrival
     ON CONFLICT (site_id, site_group_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
     WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
@@ -647,46 +656,46 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION siteGroup_stage IS 'Stages that a site belongs to a group.';
+COMMENT ON FUNCTION siteGroup_stage IS 'Trigger function: stages a member of a group.';
 
 CREATE TRIGGER siteGroup_begin BEFORE INSERT ON siteGroup
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER siteGroup_begin ON siteGroup IS 'Makes the staging table.';
+COMMENT ON TRIGGER siteGroup_begin ON siteGroup IS 'Prepares the staging table.';
 CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup
 FOR EACH ROW EXECUTE FUNCTION siteGroup_stage();
-COMMENT ON TRIGGER siteGroup_insert ON siteGroup IS 'Stages that a site belongs to a group.';
+COMMENT ON TRIGGER siteGroup_insert ON siteGroup IS 'Stages a member of a group.';
 CREATE TRIGGER siteGroup_end AFTER INSERT ON siteGroup
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
 COMMENT ON TRIGGER siteGroup_end ON siteGroup IS 'Stores the staged members of groups.';
 
--- downtime: the newest announcement wins; one without a timestamp is older than any with one -
+-- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
 CREATE FUNCTION downtime_load() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    one record;
+    r record;
 BEGIN
-    FOR one IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
+    FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
         PERFORM demand(
-            concat(one.siteName, one.hostName) <> '', 'hostName', one.hostName,
-            'is not a host name, and there is no siteName'
+            concat(r.siteName, r.hostName) <> '', 'hostName', r.hostName,
+            'is not a host name, and siteName is missing'
         );
         PERFORM demand(
-            is_time(one.startTime), 'startTime', CAST(one.startTime AS text), 'is not a time'
+            is_time(r.startTime), 'startTime', CAST(r.startTime AS text), 'is not a time'
         );
-        PERFORM demand(is_time(one.endTime), 'endTime', CAST(one.endTime AS text), 'is not a time');
+        PERFORM demand(is_time(r.endTime), 'endTime', CAST(r.endTime AS text), 'is not a time');
         PERFORM demand(
-            one.endTime >= one.startTime,
-            'endTime', CAST(one.endTime AS text), 'is before startTime'
+            r.endTime >= r.startTime,
+            'endTime', CAST(r.endTime AS text), 'is before startTime'
         );
         PERFORM demand(
-            one.classification <> '', 'classification', one.classification,
+            r.classification <> '', 'classification', r.classification,
             'is not a classification'
         );
-        PERFORM demand(one.severity <> '', 'severity', one.severity, 'is not a severity');
+        PERFORM demand(r.severity <> '', 'severity', r.severity, 'is not a severity');
         PERFORM demand(
-            one.timestamp IS NULL OR is_time(one.timestamp),
-            'timestamp', CAST(one.timestamp AS text), 'is not a time'
+            r.timestamp IS NULL OR is_time(r.timestamp),
+            'timestamp', CAST(r.timestamp AS text), 'is not a time'
         );
     END LOOP;
     PERFORM make_names('site', array_agg(coalesce(siteName, ''))) FROM pg_temp.staged_downtime;
@@ -717,11 +726,11 @@ BEGIN
                 ELSE extract(epoch FROM s.startTime)
             END AS start_key,
             s.*,
-            s.ctid AS place
+            s.ctid AS arrival
         FROM pg_temp.staged_downtime AS s
     ) AS staged
     ORDER BY
-        id, site_id, host_id, service_flavour_id, start_key, timestamp DESC NULLS LAST, place
+        id, site_id, host_id, service_flavour_id, start_key, timestamp DESC NULLS LAST, arrival
     ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO UPDATE SET
         start_time = excluded.start_time,
         end_time = excluded.end_time,
@@ -743,11 +752,11 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION downtime_stage IS 'Stages an announced downtime.';
+COMMENT ON FUNCTION downtime_stage IS 'Trigger function: stages an announced downtime.';
 
 CREATE TRIGGER downtime_begin BEFORE INSERT ON downtime
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER downtime_begin ON downtime IS 'Makes the staging table.';
+COMMENT ON TRIGGER downtime_begin ON downtime IS 'Prepares the staging table.';
 CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime
 FOR EACH ROW EXECUTE FUNCTION downtime_stage();
 COMMENT ON TRIGGER downtime_insert ON downtime IS 'Stages an announced downtime.';

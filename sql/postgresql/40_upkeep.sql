@@ -1,9 +1,9 @@
--- What follows from stored rows: the days whose reports are due, and the newest statuses.
+-- Data derived from stored rows: the days whose reports are due, and the newest statuses.
 --
--- Results are noted in load_news, which fold_news() applies to both; topology, downtimes and
--- exclusions, which are few, mark their days at once.
+-- Results are recorded in load_news, which fold_news() applies to both. Rows of topology, downtimes
+-- and exclusions are few, so their triggers mark the changed days at once.
 
--- What has changed since reports were made -----------------------------------------------------
+-- Changes since the last reports ----------------------------------------------------------------
 
 CREATE FUNCTION mark_days(starts timestamptz[], ends timestamptz[]) RETURNS void
 LANGUAGE plpgsql SET timezone = 'UTC' AS $$
@@ -17,7 +17,7 @@ BEGIN
     SELECT d.day
     FROM (SELECT first_day + n AS day FROM generate_series(0, today - first_day) AS n) AS d
     WHERE EXISTS (
-        SELECT FROM unnest(starts, ends) AS touched (start_time, end_time)
+        SELECT FROM unnest(starts, ends) AS changed (start_time, end_time)
         WHERE start_time <= d.day AND end_time > d.day
     )
     ORDER BY d.day
@@ -25,10 +25,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mark_days IS
-    'Reports are due of the days that begin in one of [start, end), from the first day with '
-    'results (or the first that is not frozen) up to today.';
+    'Mark as changed all days that begin within one of the intervals [start, end), from the first '
+    'day with results (or the first that is not frozen) up to today.';
 
--- Topology counts on the days that begin while it is valid.
+-- A row of the topology counts on each day at whose beginning it is valid.
 
 CREATE FUNCTION membership_begin() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -38,7 +38,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION membership_begin IS 'Marks the days of new memberships.';
+COMMENT ON FUNCTION membership_begin IS 'Trigger function: marks the days of new memberships.';
 
 CREATE FUNCTION membership_end() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -52,7 +52,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION membership_end IS 'Marks the days that memberships have lost.';
+COMMENT ON FUNCTION membership_end IS
+    'Trigger function: marks the days on which memberships are no longer valid.';
 
 CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership
 REFERENCING NEW TABLE AS new_rows
@@ -72,14 +73,14 @@ REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION membership_end('member_id');
 COMMENT ON TRIGGER site_group_member_update ON site_group_member IS 'Marks changed days.';
 
--- A downtime counts on each day that it touches; so does the one that it replaces.
+-- A downtime counts on each day that it overlaps, and so does the version that it replaces.
 
 CREATE FUNCTION downtime_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format(
         'SELECT mark_days(array_agg(date_trunc(''day'', start_time, ''UTC'')), array_agg(end_time))
-        FROM (%s) AS touched WHERE start_time < end_time',
+        FROM (%s) AS changed WHERE start_time < end_time',
         CASE TG_OP
             WHEN 'INSERT' THEN 'SELECT * FROM new_rows'
             ELSE 'SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows'
@@ -88,7 +89,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION downtime_change IS 'Marks the days of new and of changed downtimes.';
+COMMENT ON FUNCTION downtime_change IS
+    'Trigger function: marks the days of new and changed downtimes.';
 
 CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
 REFERENCING NEW TABLE AS new_rows
@@ -99,8 +101,8 @@ REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
 COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
 
--- An exclusion counts on each day that it touches. That of a monitoring host includes the results
--- of the second end_time, and what they would have carried into the next day.
+-- An exclusion counts on each day that it overlaps. One of a monitoring host also covers the second
+-- of end_time, and what results of that second would have carried into the next day.
 
 CREATE FUNCTION exclusion_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -118,7 +120,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION exclusion_change IS 'Marks the days of exclusions, new or taken back.';
+COMMENT ON FUNCTION exclusion_change IS
+    'Trigger function: marks the days of new and removed exclusions.';
 
 CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion
 REFERENCING NEW TABLE AS new_rows
@@ -130,9 +133,9 @@ FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
 COMMENT ON TRIGGER exclusion_update ON exclusion IS 'Marks changed days.';
 
 -- The newest statuses ---------------------------------------------------------------------------
--- A result newer than the newest one starts a status, or extends the present one. An older result
--- changes nothing if its status is the one of that time: since the status began, or before
--- other_at. Otherwise the history of its instances is read.
+-- A result newer than the newest one starts a status or extends the present one. An older result
+-- changes nothing if it is older than other_at, or if it has the present status and is not older
+-- than since. Otherwise the history of its instances is read.
 
 CREATE FUNCTION read_history(status_ids integer[]) RETURNS void
 LANGUAGE sql SET timezone = 'UTC' AS $$
@@ -140,7 +143,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
         status = newest.status,
         measured_at = newest.measured_at,
         summary = newest.summary,
-        -- Knowledge from results that were pruned is kept.
+        -- What is known from pruned results is kept.
         other_at = coalesce(other.measured_at, pruned.other_at),
         since = least(since.measured_at, pruned.since)
     FROM unnest(status_ids) AS wanted (status_id)
@@ -166,7 +169,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
                 AND q.measured_at < newest.measured_at
                 AND q.status <> newest.status
                 AND (
-                    -- Of several results at one moment the worst counts.
+                    -- Of several results for one moment the worst counts.
                     q.status > newest.status OR NOT EXISTS (
                         SELECT FROM metric_instance AS j
                         JOIN metric_result AS p ON p.instance_id = j.instance_id
@@ -205,7 +208,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
     ) AS since
     WHERE known.status_id = wanted.status_id
 $$;
-COMMENT ON FUNCTION read_history IS 'Compute these statuses from the stored results.';
+COMMENT ON FUNCTION read_history IS 'Recompute these statuses from the stored results.';
 
 CREATE FUNCTION fold_batches(at_most integer) RETURNS integer
 LANGUAGE plpgsql SET timezone = 'UTC' AS $$
@@ -216,7 +219,7 @@ DECLARE
     late integer[];
 BEGIN
     PERFORM make_temporary('sam_news', '
-        status_id integer, measured_at timestamptz, status smallint, summary text, place bigint
+        status_id integer, measured_at timestamptz, status smallint, summary text, arrival bigint
     ');
     WITH taken AS (
         DELETE FROM load_news
@@ -227,14 +230,14 @@ BEGIN
         INSERT INTO pg_temp.sam_news
         SELECT
             (SELECT i.status_id FROM metric_instance AS i WHERE i.instance_id = n.instance_id),
-            n.measured_at, n.status, n.summary, row_number() OVER (ORDER BY news_id, n.place)
+            n.measured_at, n.status, n.summary, row_number() OVER (ORDER BY news_id, n.arrival)
         FROM taken
         CROSS JOIN unnest(instance_ids, measured_ats, statuses, summaries)
-            WITH ORDINALITY AS n (instance_id, measured_at, status, summary, place)
+            WITH ORDINALITY AS n (instance_id, measured_at, status, summary, arrival)
     )
     SELECT count(*) INTO folded FROM taken;
 
-    -- Sub-queries with a limit are index look-ups regardless of the statistics.
+    -- A sub-query with a limit uses the index regardless of the statistics.
     SELECT array_agg(DISTINCT k.status_id) INTO late
     FROM pg_temp.sam_news AS n
     JOIN LATERAL (
@@ -253,7 +256,7 @@ BEGIN
             SELECT * FROM instance_status AS i WHERE i.status_id = n.status_id LIMIT 1
         ) AS k ON true
         WHERE n.measured_at > coalesce(k.measured_at, '-infinity')
-        ORDER BY k.status_id, n.measured_at, n.status DESC, n.place
+        ORDER BY k.status_id, n.measured_at, n.status DESC, n.arrival
     ),
     step AS (
         SELECT
@@ -287,14 +290,14 @@ BEGIN
         PERFORM read_history(late);
     END IF;
 
-    -- A report looks back to the previous day: a result changes two reports.
+    -- A report looks back to the previous day, so a result changes two days.
     INSERT INTO changed_day (day)
     SELECT DISTINCT day
     FROM (
         SELECT CAST(measured_at AS date) AS day FROM pg_temp.sam_news
         UNION ALL
         SELECT CAST(measured_at AS date) + 1 FROM pg_temp.sam_news
-    ) AS touched
+    ) AS changed
     WHERE day <= today AND day >= coalesce(frozen, day)
     ORDER BY day
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
@@ -303,8 +306,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION fold_batches IS
-    'Apply the oldest notes of loaded batches to statuses and changed days; how many batches. '
-    'The caller holds the lock that makes it the only one.';
+    'Apply the oldest rows of load_news to statuses and changed days; returns the number of '
+    'batches. The caller must hold the lock that prevents concurrent folds.';
 
 CREATE FUNCTION fold_news() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -316,8 +319,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION fold_news IS
-    'Bring instance_status and changed_day up to what was loaded, 100 batches at a time, unless '
-    'another session is doing so; how many batches.';
+    'Bring instance_status and changed_day up to date with loaded results, at most 100 batches at '
+    'a time, unless another session is doing so; returns the number of batches.';
 
 CREATE FUNCTION take_changes() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -335,4 +338,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION take_changes IS
-    'Number all committed changes, which a run is going to read; the number.';
+    'Number all committed changes, for a run that is about to read them; returns the number.';

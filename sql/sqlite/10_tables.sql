@@ -1,7 +1,7 @@
--- The tables beneath the views. They are free to change; what is promised stands in 20_views.sql.
+-- The tables behind the views. They may change in any version; the interface is 20_views.sql.
 -- Times are epoch seconds; the views show them as text YYYY-MM-DDThh:mm:ssZ. Days are text.
 -- Names are stored once and compared byte by byte.
--- Absent parts of a natural key are stored as '' so that they are equal to each other.
+-- Missing parts of a natural key are stored as '', so that they compare equal.
 
 -- Names -----------------------------------------------------------------------------------------
 
@@ -11,7 +11,7 @@ CREATE TABLE site (
     name text NOT NULL UNIQUE
 ) STRICT;
 
--- Names of hosts: those with endpoints, and those where probes ran.
+-- Names of the hosts of endpoints, and of the hosts on which probes ran.
 CREATE TABLE host (
     host_id integer PRIMARY KEY,
     name text NOT NULL UNIQUE
@@ -49,7 +49,7 @@ CREATE TABLE site_group (
     UNIQUE (group_type, name)
 ) STRICT;
 
--- The four statuses a probe reports; the rank grows with the harm.
+-- The four statuses that a probe can report, ranked by severity.
 CREATE TABLE metric_status (
     status integer PRIMARY KEY,
     name text NOT NULL UNIQUE
@@ -68,8 +68,8 @@ CREATE TABLE endpoint (
     UNIQUE (host_id, service_flavour_id)
 ) STRICT;
 
--- The newest status of a metric of an endpoint, as seen by one VO, and since when it holds; other_at
--- is the newest time with another status. Follows the results by folds.
+-- The newest status of a metric of an endpoint, as seen by one VO, and since when it has held.
+-- other_at is the newest time at which another status held. Folds update it.
 CREATE TABLE instance_status (
     status_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
@@ -83,7 +83,7 @@ CREATE TABLE instance_status (
     UNIQUE (endpoint_id, metric_id, vo_id)
 ) STRICT;
 
--- A metric of an endpoint, as seen by one VO and FQAN: what results are results of.
+-- A metric of an endpoint, as seen by one VO and FQAN. Each result belongs to one instance.
 CREATE TABLE metric_instance (
     instance_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
@@ -93,12 +93,12 @@ CREATE TABLE metric_instance (
     status_id integer NOT NULL REFERENCES instance_status,
     UNIQUE (endpoint_id, metric_id, vo_id, fqan_id)
 ) STRICT;
--- The instances whose newest result is one status.
+-- Finds the instances that contribute to a row of instance_status.
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
--- What a result says about itself that hardly ever changes, stored once. names are all these texts
--- and those of the instance, as JSON: a result finds both by one look-up. All else follows from
--- names by a trigger; no instance: only until it has ended.
+-- Attributes of results that hardly ever change, each combination stored once. names is a JSON
+-- array of them and of the names of the instance, so that one look-up finds both. A trigger derives
+-- the other columns from names; until it has run there is no instance_id.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
     instance_id integer REFERENCES metric_instance,
@@ -114,8 +114,8 @@ CREATE TABLE result_source (
     names text NOT NULL UNIQUE
 ) STRICT;
 
--- SQLite has no functions: a row sent here is what a call with these arguments would be. Its
--- trigger (30_triggers.sql) stores the result; this table stays empty.
+-- SQLite has no functions: inserting a row here is a call with the columns as arguments. A trigger
+-- (30_triggers.sql) stores the result, and the table stays empty.
 CREATE TABLE new_result (
     names text,
     measured_at integer,
@@ -127,7 +127,7 @@ CREATE TABLE new_result (
     details text
 ) STRICT;
 
--- A call as new_result is: makes the metric instance of a source; stays empty.
+-- A call, like new_result: creates the metric instance of a source. Stays empty.
 CREATE TABLE new_instance (
     host_id integer,
     service_flavour_id integer,
@@ -137,8 +137,8 @@ CREATE TABLE new_instance (
     source_id integer
 ) STRICT;
 
--- One result of a probe. No foreign keys and no checks: they would cost as much as the row, and
--- its only writer is the trigger that has just looked everything up.
+-- One result of a probe. It has no foreign keys and no checks, which would cost as much as the row
+-- itself: its only writer is the trigger that has just looked up all ids.
 CREATE TABLE metric_result (
     result_id integer PRIMARY KEY,
     instance_id integer NOT NULL,
@@ -151,11 +151,12 @@ CREATE TABLE metric_result (
     message_id text,
     UNIQUE (instance_id, measured_at, gatherer_id)
 ) STRICT;
--- Reports read a window of time.
+-- For reports, which read a range of times.
 CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
 
--- The long text of a result, kept apart: no report reads it, and it may be forgotten earlier. It
--- belongs to the result of the same status: a worse one that replaced it has its own.
+-- The long text of a result, stored separately because no report reads it and it may be pruned
+-- earlier. It applies only while it has the same status as the result, which a worse one may have
+-- replaced.
 CREATE TABLE metric_result_detail (
     measured_at integer NOT NULL,
     instance_id integer NOT NULL,
@@ -165,28 +166,29 @@ CREATE TABLE metric_result_detail (
     PRIMARY KEY (instance_id, measured_at, gatherer_id)
 ) STRICT;
 
--- Results that became worse since they were folded. With those beyond folded they are the news that
--- instance_status and changed_day do not follow yet.
+-- Results that became worse after they had been folded. Together with the results newer than the
+-- one in folded, they are not yet included in instance_status and changed_day.
 CREATE TABLE load_news (
     result_id integer PRIMARY KEY
 ) STRICT;
 
--- One row: the newest result that was folded. up_to is the limit of the fold that is under way.
+-- One row: the newest result that was folded. up_to is the limit of the fold in progress.
 CREATE TABLE folded (
     result_id integer NOT NULL,
     up_to integer NOT NULL
 ) STRICT;
 INSERT INTO folded (result_id, up_to) VALUES (0, 9223372036854775807);
 
--- A call as new_result is: brings instance_status and changed_day up to so many results that are
--- news, or to all; stays empty.
+-- A call, like new_result: brings instance_status and changed_day up to date with the oldest
+-- at_most unfolded results, or with all of them if it is NULL. Stays empty.
 CREATE TABLE fold_news (
     at_most integer
 ) STRICT;
 
 -- Topology and downtimes ------------------------------------------------------------------------
 
--- An endpoint belongs to a site in [valid_from, valid_to); no valid_to: until further notice.
+-- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
+-- until further notice.
 CREATE TABLE endpoint_membership (
     membership_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,
@@ -201,7 +203,7 @@ CREATE TABLE endpoint_membership (
     UNIQUE (site_id, endpoint_id, vo_id, valid_from)
 ) STRICT;
 
--- A site belongs to a group in [valid_from, valid_to).
+-- A site belongs to a group during [valid_from, valid_to).
 CREATE TABLE site_group_member (
     member_id integer PRIMARY KEY,
     site_group_id integer NOT NULL REFERENCES site_group,
@@ -213,8 +215,9 @@ CREATE TABLE site_group_member (
     UNIQUE (site_id, site_group_id, valid_from)
 ) STRICT;
 
--- An announced downtime [start_time, end_time); an empty one is cancelled. start_key: without an
--- id the epoch second of the start, otherwise 0: a downtime with an id may move.
+-- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
+-- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
+-- id, which may therefore move.
 CREATE TABLE announced_downtime (
     announced_downtime_id integer PRIMARY KEY,
     downtime_id text NOT NULL,
@@ -232,11 +235,11 @@ CREATE TABLE announced_downtime (
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 ) STRICT;
 
--- What shall not count --------------------------------------------------------------------------
+-- Exclusions ------------------------------------------------------------------------------------
 
--- A time that shall not count, and who says so; an absent selector, which means any, is empty. Of a
--- monitoring host the second end_time does not count either. Who takes one back leaves the row,
--- with removed_at.
+-- A period that does not count in reports, and who excluded it. An empty selector matches
+-- everything. For a monitoring host the second of end_time is excluded as well. A removed exclusion
+-- keeps its row, with removed_at set.
 CREATE TABLE exclusion (
     exclusion_id integer PRIMARY KEY,
     kind text NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'group')),
@@ -266,39 +269,40 @@ CREATE TABLE exclusion (
     CHECK ((removed_at IS NULL) = (removed_by IS NULL))
 ) STRICT;
 
--- What has changed since reports were made -----------------------------------------------------
+-- Changes since the last reports ----------------------------------------------------------------
 
--- Days whose results, topology, downtimes or exclusions changed. A run of a report numbers the
--- changes it is going to read; without a number: changed after any run. The first day with results
--- is the first of all.
+-- Days whose results, topology, downtimes or exclusions have changed. A run of a report numbers the
+-- changes that it is about to read; NULL marks a change that no run has read yet. The earliest day
+-- is the first one with results.
 CREATE TABLE changed_day (
     day text PRIMARY KEY,
     change_no integer
 ) STRICT, WITHOUT ROWID;
--- The days without a number.
+-- Finds the days without a number.
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
 
--- One row: the last number given to changes, which is never given again.
+-- One row: the last change number assigned. Numbers are never reused.
 CREATE TABLE change_counter (
     change_no integer NOT NULL
 ) STRICT;
 INSERT INTO change_counter (change_no) VALUES (0);
 
--- One row at most: results before this day were pruned, and its reports are frozen.
+-- At most one row: results before this day have been pruned, and the reports of those days are
+-- frozen.
 CREATE TABLE horizon (
     day text PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
--- A call as new_result is: marks the days from first_day to last_day; stays empty.
+-- A call, like new_result: marks the days from first_day to last_day as changed. Stays empty.
 CREATE TABLE new_change (
     first_day text,
     last_day text
 ) STRICT;
 
--- What could not be loaded ----------------------------------------------------------------------
+-- Dead letters ----------------------------------------------------------------------------------
 
--- A record that could not be loaded, byte by byte, with the headers (JSON) of its message.
--- Record 0 is the whole message.
+-- A record that could not be loaded, byte for byte, with the headers of its message as JSON. Record
+-- number 0 stands for the whole message.
 CREATE TABLE dead_letter (
     dead_letter_id integer PRIMARY KEY,
     message_id text NOT NULL,
@@ -313,15 +317,15 @@ CREATE TABLE dead_letter (
     changed_at integer NOT NULL,
     UNIQUE (message_id, record_number)
 ) STRICT;
--- The open ones are counted without reading a letter. Names of classes, which others write, may be
--- too long for an index.
+-- Counts open dead letters without reading them. The message class is not a key: senders choose its
+-- name, which may be too long for an index.
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 
--- Who loaded what -------------------------------------------------------------------------------
+-- Audit -----------------------------------------------------------------------------------------
 
--- Who loaded what: a row for each batch, in its transaction. brokers is JSON {"broker": messages};
--- rows were stored or there already, dead_letters are new, checks are messages that only prove a
--- path. SQLite has no users.
+-- Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON {"broker":
+-- messages}. rows counts rows that were stored or already there, dead_letters new dead letters, and
+-- checks messages that only prove that a path works. SQLite has no users.
 CREATE TABLE loaded_batch (
     batch_id integer PRIMARY KEY,
     loaded_at integer NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS integer)),
@@ -335,16 +339,16 @@ CREATE TABLE loaded_batch (
     dead_letters integer NOT NULL,
     checks integer NOT NULL
 ) STRICT;
--- What was loaded lately, and what is old enough to go.
+-- Finds recent batches, and those that are old enough to be pruned.
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 
 -- Reports ---------------------------------------------------------------------------------------
--- Every figure carries the run that made it; published_run says which run readers see.
+-- Each figure belongs to the run that computed it; readers see the runs in published_run.
 
--- A computation of one report for one day and what it read; results_ignored is JSON {"reason":
--- count}, until is the time of the run where the day was still open, change_no the newest change of
--- changed_day that it has read, newest_result the last result_id. downtimes and exclusions are
--- JSON: those that touch the day, the ones that do not count, too.
+-- A computation of one report for one day, and what it read. until is the time of the run if the
+-- day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest change
+-- of changed_day that the run has read, and newest_result the last result_id. downtimes and
+-- exclusions are JSON and list all that overlap the day, including those that do not count.
 CREATE TABLE run (
     run_id integer PRIMARY KEY,
     report text NOT NULL,
@@ -370,10 +374,11 @@ CREATE TABLE run (
     downtimes text NOT NULL DEFAULT '[]',
     exclusions text NOT NULL DEFAULT '[]'
 ) STRICT;
--- The runs of one day.
+-- Finds the runs of one day.
 CREATE INDEX run_report_day ON run (report, day);
 
--- The run that readers see for a report and day: changed by one statement, so never a mixture.
+-- The run that readers see for a report and day. It is replaced by a single statement, so that
+-- readers never see a mixture of two runs.
 CREATE TABLE published_run (
     report text NOT NULL,
     day text NOT NULL,
@@ -381,8 +386,8 @@ CREATE TABLE published_run (
     PRIMARY KEY (report, day)
 ) STRICT;
 
--- A month (2026-11) whose published figures stay: its days keep their runs in published_run, and
--- later ones become candidates. sealed_at is the last time it was sealed.
+-- A month (2026-11) whose published figures are final: its days keep their runs in published_run,
+-- and later runs become candidates. sealed_at is the time at which the month was last sealed.
 CREATE TABLE seal (
     report text NOT NULL,
     month text NOT NULL CHECK (month GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]'),
@@ -391,8 +396,8 @@ CREATE TABLE seal (
     PRIMARY KEY (report, month)
 ) STRICT;
 
--- The newest run of a sealed day, which the next seal publishes: superseded from its beginning, but
--- not swept.
+-- The newest run of a day in a sealed month, which the next seal publishes. It is superseded from
+-- the start, but it is not swept.
 CREATE TABLE candidate_run (
     report text NOT NULL,
     day text NOT NULL,
@@ -400,7 +405,7 @@ CREATE TABLE candidate_run (
     PRIMARY KEY (report, day)
 ) STRICT;
 
--- Figures of an endpoint at a site, one day.
+-- Figures of an endpoint at a site for one day.
 CREATE TABLE endpoint_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     site text NOT NULL,
@@ -418,7 +423,7 @@ CREATE TABLE endpoint_figure (
     PRIMARY KEY (run_id, site, service_flavour, host_name)
 ) STRICT;
 
--- Figures of a service flavour at a site, one day.
+-- Figures of a service flavour at a site for one day.
 CREATE TABLE service_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     site text NOT NULL,
@@ -435,7 +440,7 @@ CREATE TABLE service_figure (
     PRIMARY KEY (run_id, site, service_flavour)
 ) STRICT;
 
--- Figures of a function of a site, one day.
+-- Figures of a function of a site for one day.
 CREATE TABLE function_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     site text NOT NULL,
@@ -452,7 +457,7 @@ CREATE TABLE function_figure (
     PRIMARY KEY (run_id, site, function)
 ) STRICT;
 
--- Figures of a site, one day.
+-- Figures of a site for one day.
 CREATE TABLE site_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     site text NOT NULL,
@@ -468,7 +473,7 @@ CREATE TABLE site_figure (
     PRIMARY KEY (run_id, site)
 ) STRICT;
 
--- Weighted means of a group of sites, and how many of its sites had a value, one day.
+-- Weighted means of a group of sites for one day, and how many of its sites had a value.
 CREATE TABLE group_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,
@@ -480,7 +485,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 ) STRICT;
 
--- The sites a run counted in a group, with their weights.
+-- The sites that a run counted in a group, with their weights.
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,
@@ -490,8 +495,9 @@ CREATE TABLE group_site (
     PRIMARY KEY (run_id, group_type, group_name, site)
 ) STRICT;
 
--- A status held in [start_time, end_time) of the day; absent key parts are empty. Nothing is unique
--- and there is no foreign key: a run writes hundreds of thousands, and each once.
+-- A status that held during [start_time, end_time) of the day. Unused parts of the key are empty.
+-- There is neither a unique nor a foreign key: a run writes hundreds of thousands of rows, and each
+-- of them only once.
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,
     level text NOT NULL
@@ -506,10 +512,10 @@ CREATE TABLE timeline_segment (
     status text NOT NULL
 ) STRICT;
 
--- The timelines of one site.
+-- Finds the timelines of one site.
 CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
 
--- A figure that differs from the run before; names is JSON.
+-- A figure that differs from that of the previous run; names is JSON.
 CREATE TABLE report_change_row (
     change_id integer PRIMARY KEY,
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -519,5 +525,5 @@ CREATE TABLE report_change_row (
     new text,
     reason text NOT NULL
 ) STRICT;
--- The changes of one run.
+-- Finds the changes of one run.
 CREATE INDEX report_change_row_run ON report_change_row (run_id);

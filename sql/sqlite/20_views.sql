@@ -1,8 +1,8 @@
--- What is promised: class views (one per message class), report views, the inputs of reports.
+-- The public interface: class views (one per message class), inputs of reports, report views.
 
 -- Class views -----------------------------------------------------------------------------------
--- Columns are the attributes of the class, so `SELECT hostName FROM metricOutput` is what a person
--- types. Absent values are NULL. Insert into them: 30_triggers.sql.
+-- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
+-- are NULL. The triggers in 30_triggers.sql accept inserts.
 
 -- Metric instances with their names.
 CREATE VIEW metric_instance_name AS
@@ -22,7 +22,7 @@ JOIN metric AS m ON m.metric_id = i.metric_id
 JOIN vo AS v ON v.vo_id = i.vo_id
 JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
--- Class: results of probes.
+-- Message class: results of probes.
 CREATE VIEW metricOutput AS
 SELECT
     n.host_name AS hostName,
@@ -57,7 +57,7 @@ LEFT JOIN metric_result_detail AS d
     AND d.gatherer_id = r.gatherer_id
     AND d.status = r.status;
 
--- Class: which endpoints a site has, and since when.
+-- Message class: the endpoints of sites, and when they are valid.
 CREATE VIEW serviceEndpoint AS
 SELECT
     s.name AS siteName,
@@ -77,7 +77,7 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 
--- Class: which federation, region or other group a site belongs to.
+-- Message class: the federations, regions and other groups that sites belong to.
 CREATE VIEW siteGroup AS
 SELECT
     s.name AS siteName,
@@ -91,7 +91,7 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
--- Class: announced downtimes; endTime = startTime: cancelled.
+-- Message class: announced downtimes. One that ends when it starts is cancelled.
 CREATE VIEW downtime AS
 SELECT
     NULLIF(a.downtime_id, '') AS downtimeId,
@@ -111,10 +111,11 @@ JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 
 -- Inputs of reports -----------------------------------------------------------------------------
--- Site-free where results are concerned; times twice, as time and as epoch seconds (…_s).
+-- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
+-- epoch seconds (…_s).
 
--- Results with the ids and names that reports read. A query pays for no name that it does not use:
--- SQLite leaves out an outer join that nothing needs, but not a chain of them.
+-- Results with the ids and names that reports read. A query pays only for the names that it uses:
+-- SQLite removes an unused outer join, but not a chain of them, hence the sub-queries.
 CREATE VIEW report_result AS
 SELECT
     r.result_id,
@@ -165,7 +166,7 @@ LEFT JOIN metric_status AS s ON s.status = r.status
 LEFT JOIN host AS g ON g.host_id = r.gatherer_id
 LEFT JOIN result_source AS k ON k.source_id = r.source_id;
 
--- Metric instances with their names: what an instance_id of report_result is.
+-- Metric instances with their names, by the instance_id of report_result.
 CREATE VIEW report_instance AS
 SELECT
     i.instance_id,
@@ -185,7 +186,7 @@ LEFT JOIN metric AS m ON m.metric_id = i.metric_id
 LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
--- Endpoints of sites, as announced; production and monitored as sent, NULL means yes.
+-- Endpoints of sites, as announced. production and monitored are as sent; NULL means yes.
 CREATE VIEW report_topology AS
 SELECT
     s.name AS site,
@@ -206,7 +207,8 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 
--- Downtimes that were not cancelled; no flavour: all of the host, no host: the whole site.
+-- Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, without
+-- a host to the whole site.
 CREATE VIEW report_downtime AS
 SELECT
     a.downtime_id,
@@ -226,7 +228,7 @@ JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
 WHERE a.end_time > a.start_time;
 
--- Sites of groups, as announced.
+-- Members of groups of sites, as announced.
 CREATE VIEW report_site_group AS
 SELECT
     s.name AS site,
@@ -241,7 +243,8 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
--- Times that shall not count: those in force. An empty selector means any.
+-- Periods that do not count in reports: the exclusions in force. An empty selector matches
+-- everything.
 CREATE VIEW report_exclusion AS
 SELECT
     exclusion_id,
@@ -261,7 +264,7 @@ SELECT
 FROM exclusion
 WHERE removed_at IS NULL;
 
--- The same with those that somebody took back.
+-- All exclusions, including those that were removed.
 CREATE VIEW exclusion_history AS
 SELECT
     exclusion_id,
@@ -282,11 +285,11 @@ SELECT
     removed_by
 FROM exclusion;
 
--- The last number given to a result: a run reads none that comes later.
+-- The last result_id assigned. A run reads no result beyond it.
 CREATE VIEW report_newest_result AS
 SELECT coalesce(max(result_id), 0) AS result_id FROM metric_result;
 
--- Results that are news: not folded yet, or worse than when they were.
+-- Results that were not folded yet, or are worse now than when they were folded.
 CREATE VIEW unfolded_result AS
 SELECT r.result_id, i.status_id, r.measured_at, r.status, r.summary
 FROM folded AS f
@@ -299,8 +302,9 @@ CROSS JOIN load_news AS n ON n.result_id <= f.up_to
 CROSS JOIN metric_result AS r ON r.result_id = n.result_id
 CROSS JOIN metric_instance AS i ON i.instance_id = r.instance_id;
 
--- The days that news change: a report looks back to the day before, so a result changes two. None
--- before the horizon, and none of the future, as it was never computed.
+-- The days that unfolded results change. A report looks back to the previous day, so a result
+-- changes two days. Days before the horizon are frozen, and no report exists for days in the
+-- future.
 CREATE VIEW unfolded_day AS
 SELECT day
 FROM (
@@ -310,19 +314,20 @@ FROM (
 )
 WHERE day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now');
 
--- Days whose results, topology, downtimes or exclusions changed; no number: since any run looked. A
--- day is due for a report whose published run, or candidate, has a smaller change_no.
+-- Days whose results, topology, downtimes or exclusions have changed. Without a number no run has
+-- read the change yet. A report is due for a day if its published run, or its candidate, has a
+-- smaller change_no.
 CREATE VIEW report_changed_day AS
 SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
 UNION ALL
 SELECT day, NULL FROM unfolded_day;
 
--- The first day that can be recomputed, once results were pruned; no row before.
+-- The first day that can be recomputed, once results have been pruned; no row until then.
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;
 
 -- Report views ----------------------------------------------------------------------------------
--- Figures of the run that is published for a report and day.
+-- Figures of the published run of each report and day.
 
 -- Availability of endpoints, by site and day.
 CREATE VIEW endpoint_availability AS
@@ -427,7 +432,7 @@ SELECT
 FROM published_run AS p
 JOIN group_figure AS g ON g.run_id = p.run_id;
 
--- The sites that count in a group, by day, with weights.
+-- The sites that count in a group and their weights, by day.
 CREATE VIEW report_group_site AS
 SELECT
     p.report,
@@ -440,7 +445,7 @@ SELECT
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 
--- Who had which status from when to when, clipped to the day.
+-- Status timelines of metrics, endpoints, services, functions and sites, cut into days.
 CREATE VIEW status_timeline AS
 SELECT
     p.report,
@@ -458,7 +463,8 @@ SELECT
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
 
--- How often the status of a thing changed in a day, when first and last, and the seconds of each.
+-- How often each timeline changed its status in a day, when it first and last did so, and the
+-- seconds it spent in each status.
 CREATE VIEW status_trend AS
 SELECT
     p.report,
@@ -497,9 +503,10 @@ GROUP BY
     t.metric_name,
     t.function;
 
--- The rows of instance_status after the news. A result newer than the newest starts a status, or
--- moves on the one that holds. An older one changes nothing if its status is the one that held
--- then: since the status began, or before other_at. Else the history of its instances is read.
+-- The rows of instance_status as unfolded results change them. A result newer than the newest one
+-- starts a status or extends the present one. An older result changes nothing if it is older than
+-- other_at, or if it has the present status and is not older than since. Otherwise the history of
+-- its instances is read.
 CREATE VIEW unfolded_status AS
 WITH news AS MATERIALIZED (
     SELECT
@@ -515,7 +522,7 @@ late AS MATERIALIZED (
     SELECT DISTINCT status_id FROM news WHERE is_late
 ),
 moment AS (
-    -- Several results of one moment: the worse counts, and its summary.
+    -- Of several results for one moment the worst counts, with its summary.
     SELECT status_id, measured_at, max(status) AS status, summary, held, held_at
     FROM news
     WHERE is_newer AND status_id NOT IN (SELECT status_id FROM late)
@@ -541,8 +548,8 @@ newest AS (
     FROM step
     GROUP BY status_id
 ),
--- The history, step by step: the newest result, the newest time before it when another status
--- held, the oldest time after that. Nothing, if what is known is of results that were pruned.
+-- The history in steps: the newest result, the newest time before it at which another status held,
+-- the oldest time after that. There is no row if the known status comes from pruned results.
 newest_time AS MATERIALIZED (
     SELECT
         late.status_id,
@@ -596,19 +603,19 @@ other AS MATERIALIZED (
             ))
             FROM metric_instance AS i
             WHERE i.status_id = n.status_id
-        ) AS found_at
+        ) AS changed_at
     FROM newest_result AS n
 ),
--- What is known of results that were pruned is remembered.
-remembered AS MATERIALIZED (
+-- What is known from pruned results is kept.
+known AS MATERIALIZED (
     SELECT
         o.*,
-        CASE WHEN o.is_of_it AND o.other_at < o.horizon_at THEN o.other_at END AS pruned_at,
-        CASE WHEN o.is_of_it AND o.since < o.horizon_at THEN o.since END AS pruned_since
+        CASE WHEN o.is_same_status AND o.other_at < o.horizon_at THEN o.other_at END AS pruned_at,
+        CASE WHEN o.is_same_status AND o.since < o.horizon_at THEN o.since END AS pruned_since
     FROM (
         SELECT
             other.*,
-            found_at IS NULL AND held = status AS is_of_it,
+            changed_at IS NULL AND held = status AS is_same_status,
             (SELECT unixepoch(day) FROM horizon) AS horizon_at
         FROM other
     ) AS o
@@ -632,20 +639,20 @@ SELECT
             SELECT min((
                 SELECT min(r.measured_at) FROM metric_result AS r
                 WHERE r.instance_id = i.instance_id
-                    AND r.measured_at > coalesce(n.found_at, n.pruned_at, -1e18)
+                    AND r.measured_at > coalesce(n.changed_at, n.pruned_at, -1e18)
             ))
             FROM metric_instance AS i
             WHERE i.status_id = n.status_id
         )
     ),
     n.measured_at,
-    coalesce(n.found_at, n.pruned_at),
+    coalesce(n.changed_at, n.pruned_at),
     n.summary
-FROM remembered AS n;
+FROM known AS n;
 
--- The newest status of everything and since when it holds; no site: not in the topology now.
--- CROSS JOIN: the statuses come first regardless of the statistics; another order takes four
--- times as long.
+-- The newest status of each metric of each endpoint, and since when it has held. The site is empty
+-- if the endpoint is not in the topology now. CROSS JOIN makes SQLite begin with the statuses
+-- regardless of its statistics: another order takes four times as long.
 CREATE VIEW current_status AS
 SELECT
     coalesce(home.site, '') AS site,
@@ -681,7 +688,7 @@ LEFT JOIN (
     WHERE p.valid_from <= unixepoch('now') AND (p.valid_to IS NULL OR p.valid_to > unixepoch('now'))
 ) AS home ON home.endpoint_id = i.endpoint_id;
 
--- Every run of every report: what it read, and what became of it.
+-- All runs of all reports: what they read, and their state.
 CREATE VIEW report_run AS
 SELECT
     r.run_id,
@@ -710,7 +717,7 @@ SELECT
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 
--- What a run changed in the figures of the one before, and why.
+-- The figures that a run changed since the previous run, and why.
 CREATE VIEW report_change AS
 SELECT
     c.run_id,
@@ -724,7 +731,7 @@ SELECT
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 
--- Months whose published figures stay as they are.
+-- Months whose published figures are final.
 CREATE VIEW report_seal AS
 SELECT
     report,
@@ -733,14 +740,14 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
 FROM seal;
 
--- The newest runs of sealed days, which the next seal publishes; report_change shows how they
--- differ.
+-- The newest runs of days in sealed months, which the next seal publishes. report_change shows how
+-- they differ.
 CREATE VIEW report_candidate AS
 SELECT report, day, run_id FROM candidate_run;
 
--- Who loaded what -------------------------------------------------------------------------------
+-- Audit -----------------------------------------------------------------------------------------
 
--- Who loaded what: a row for each batch that was committed, until prune takes it.
+-- Audit of loaders: one row for each committed batch, until it is pruned.
 CREATE VIEW load_audit AS
 SELECT
     batch_id,

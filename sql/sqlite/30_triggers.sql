@@ -1,14 +1,14 @@
--- Inserts into the class views: check, look the names up (or create them), merge.
+-- Inserts into the class views: check the row, look up or create its names, merge.
 --
--- Redelivery is normal: the broker re-sends whatever was not acked. So a second copy changes
--- nothing, and which status, end or announcement wins does not depend on the order of arrival.
+-- Redelivery is normal: a broker re-sends each message that was not acked. So a second copy changes
+-- nothing, and the status, end or announcement that wins does not depend on the order of arrival.
 --
--- A time is accepted if parsing and formatting do not change it: YYYY-MM-DDThh:mm:ssZ, nothing
--- else. Where a time may be absent, 1e18 stands for later than any and -1e18 for earlier.
+-- A time is accepted if parsing and formatting leave it unchanged: only YYYY-MM-DDThh:mm:ssZ. In
+-- comparisons with a time that may be missing, 1e18 is later than any time and -1e18 earlier.
 
--- metricOutput: of two statuses for one moment the worse stays, with its whole row ------------
+-- metricOutput: of two results for one moment the one with the worse status is kept -------------
 
--- Looks a result of a probe up, and stores it by new_result.
+-- Joins the names of a result, and passes it to new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     INSERT INTO new_result (
         names, measured_at, gathered_at, status, summary, performance_data, message_id, details
@@ -31,14 +31,14 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     );
 END;
 
--- Makes the names that are new, and stores a result that is new, or worse than the one that is
--- there. VALUES, not SELECT, where a trigger waits: that would write to a temporary table first.
+-- Creates missing names, and stores a result if it is new or worse than the stored one. Where a
+-- trigger fires, it uses VALUES: a SELECT would write to a temporary table first.
 CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     SELECT CASE
         WHEN NEW.measured_at IS NULL
-            THEN RAISE(ABORT, 'timestamp: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.status IS NULL
-            THEN RAISE(ABORT, 'metricStatus: is not one of OK, WARNING, CRITICAL, UNKNOWN')
+            THEN RAISE(ABORT, 'metricStatus: must be one of OK, WARNING, CRITICAL, UNKNOWN')
     END;
 
     INSERT INTO host (name) VALUES (NEW.gathered_at) ON CONFLICT (name) DO NOTHING;
@@ -60,7 +60,7 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
         performance_data = excluded.performance_data,
         message_id = excluded.message_id
     WHERE excluded.status > metric_result.status;
-    -- changes() is 1 if the statement above stored the row, 0 if what was there stays.
+    -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
     INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
     SELECT NEW.measured_at, k.instance_id, g.host_id, NEW.status, NEW.details
     FROM result_source AS k
@@ -72,11 +72,11 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
         status = excluded.status,
         details = excluded.details;
-    -- Keeps the row itself out.
+    -- The row itself is not stored.
     SELECT RAISE(IGNORE);
 END;
 
--- Checks a new source, makes the names in it, and its metric instance by new_instance.
+-- Checks a new source, creates its missing names and, by new_instance, its metric instance.
 CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     SELECT CASE
         WHEN coalesce(NEW.names ->> 0, '') = '' THEN RAISE(ABORT, 'hostName: is not a host name')
@@ -84,9 +84,9 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
             THEN RAISE(ABORT, 'serviceFlavour: is not a service flavour')
         WHEN coalesce(NEW.names ->> 2, '') = ''
             THEN RAISE(ABORT, 'metricName: is not a metric name')
-        -- Without the pairs that stand for one backslash each.
+        -- In JSON two backslashes are one literal backslash, even before u001f.
         WHEN instr(replace(NEW.names, '\\', ''), '\u001f')
-            THEN RAISE(ABORT, 'hostName: and the other names must not hold a unit separator')
+            THEN RAISE(ABORT, 'hostName: this or another name contains a unit separator')
     END;
 
     INSERT INTO host (name) VALUES (NEW.names ->> 0) ON CONFLICT (name) DO NOTHING;
@@ -105,7 +105,7 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     );
 END;
 
--- Creates the metric instance of a new source, and fills in what follows from the source's names.
+-- Creates the metric instance of a new source, and fills in the columns derived from its names.
 CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
     INSERT INTO endpoint (host_id, service_flavour_id)
     VALUES (NEW.host_id, NEW.service_flavour_id)
@@ -148,9 +148,9 @@ CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
     SELECT RAISE(IGNORE);
 END;
 
--- serviceEndpoint: the first row stays; validTo: a value beats none, of two the earlier ----
+-- serviceEndpoint: the first row is kept, with the earliest validTo of all ----------------------
 
--- Stores that an endpoint belongs to a site.
+-- Stores an endpoint of a site.
 CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
@@ -160,10 +160,10 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
         WHEN NEW.validFrom IS NULL
             OR NEW.validFrom
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
-            THEN RAISE(ABORT, 'validFrom: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.validTo
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
-            THEN RAISE(ABORT, 'validTo: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
     END;
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
@@ -196,9 +196,9 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     WHERE excluded.valid_to < coalesce(endpoint_membership.valid_to, 1e18);
 END;
 
--- siteGroup: as serviceEndpoint -----------------------------------------------------------------
+-- siteGroup: like serviceEndpoint ---------------------------------------------------------------
 
--- Stores that a site belongs to a group.
+-- Stores a member of a group.
 CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
@@ -209,10 +209,10 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
         WHEN NEW.validFrom IS NULL
             OR NEW.validFrom
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
-            THEN RAISE(ABORT, 'validFrom: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.validTo
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
-            THEN RAISE(ABORT, 'validTo: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
     END;
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
@@ -233,28 +233,28 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     WHERE excluded.valid_to < coalesce(site_group_member.valid_to, 1e18);
 END;
 
--- downtime: the newest announcement wins; one without a timestamp is older than any with one -
+-- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
 -- Stores an announced downtime.
 CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
-            THEN RAISE(ABORT, 'hostName: is not a host name, and there is no siteName')
+            THEN RAISE(ABORT, 'hostName: is not a host name, and siteName is missing')
         WHEN NEW.startTime IS NULL
             OR NEW.startTime
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
-            THEN RAISE(ABORT, 'startTime: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'startTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime IS NULL
             OR NEW.endTime
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
-            THEN RAISE(ABORT, 'endTime: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'endTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
         WHEN coalesce(NEW.classification, '') = ''
             THEN RAISE(ABORT, 'classification: is not a classification')
         WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is not a severity')
         WHEN NEW.timestamp
                 IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
-            THEN RAISE(ABORT, 'timestamp: is not a time YYYY-MM-DDThh:mm:ssZ')
+            THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
     END;
 
     INSERT INTO site (name) VALUES (coalesce(NEW.siteName, '')) ON CONFLICT (name) DO NOTHING;

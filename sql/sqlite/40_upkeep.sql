@@ -1,18 +1,18 @@
--- What follows from stored rows: the days whose reports are due, and the newest statuses.
+-- Data derived from stored rows: the days whose reports are due, and the newest statuses.
 --
--- Results beyond the one in folded, and those in load_news, are news; an insert into fold_news
--- brings both up to them, and the views show them before. Topology, downtimes and exclusions,
--- which are few, mark their days at once.
+-- Results newer than the one in folded, and those in load_news, are unfolded: an insert into
+-- fold_news applies them to both, and until then the views add them. Rows of topology, downtimes
+-- and exclusions are few, so their triggers mark the changed days at once.
 
--- News of results ------------------------------------------------------------------------------
+-- Folding results -------------------------------------------------------------------------------
 
--- Notes that a result became worse after it was folded.
+-- Records that a result became worse after it had been folded.
 CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
 WHEN NEW.result_id <= (SELECT result_id FROM folded) BEGIN
     INSERT INTO load_news (result_id) VALUES (NEW.result_id) ON CONFLICT (result_id) DO NOTHING;
 END;
 
--- The next result has the number after the last one: news again, also if that was deleted.
+-- The next result reuses the result_id of a deleted last one, and must be folded as well.
 CREATE TRIGGER metric_result_delete AFTER DELETE ON metric_result
 WHEN OLD.result_id = (SELECT result_id FROM folded) BEGIN
     UPDATE folded SET result_id = coalesce(
@@ -20,7 +20,7 @@ WHEN OLD.result_id = (SELECT result_id FROM folded) BEGIN
     );
 END;
 
--- Stores what the views unfolded_status and unfolded_day show, for the oldest news.
+-- Stores what the views unfolded_status and unfolded_day show for the oldest unfolded results.
 CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
     UPDATE folded SET up_to = coalesce(
         (
@@ -56,12 +56,12 @@ CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
     SELECT RAISE(IGNORE);
 END;
 
--- What topology and downtimes change in reports ------------------------------------------------
+-- Changes since the last reports ----------------------------------------------------------------
 --
--- A row of the topology counts on the days at whose 00:00:00Z it is valid, a downtime on the days
--- it touches. A change marks the days where the old and the new row differ: none before the horizon
--- or the first changed day (before that nothing is reported), none after today, and none that is
--- marked already.
+-- A row of the topology counts on each day at whose beginning it is valid, a downtime on each day
+-- that it overlaps. A change marks the days on which the old and the new row differ, except days
+-- before the horizon, days before the first changed day (nothing is reported before it), days after
+-- today, and days that are already marked.
 
 -- Marks days that are not marked yet.
 CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
@@ -78,7 +78,7 @@ CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
     ),
     step (day, last_day) AS (
         SELECT first_day, last_day FROM span
-        -- Nothing to do if all of them are marked, as by another row about the same days.
+        -- Nothing to do if all are marked already, for instance by another row for the same days.
         WHERE (
             SELECT count(*) FROM changed_day
             WHERE change_no IS NULL AND day BETWEEN first_day AND last_day
@@ -88,7 +88,7 @@ CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
     )
     SELECT day FROM step WHERE true
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
-    -- Keeps the row itself out.
+    -- The row itself is not stored.
     SELECT RAISE(IGNORE);
 END;
 
@@ -140,14 +140,14 @@ WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
     );
 END;
 
--- Marks the days of a new downtime; a cancelled one has none.
+-- Marks the days of a new downtime; a cancelled one has no days.
 CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
 WHEN NEW.end_time > NEW.start_time BEGIN
     INSERT INTO new_change (first_day, last_day)
     VALUES (date(NEW.start_time, 'unixepoch'), date(NEW.end_time - 1, 'unixepoch'));
 END;
 
--- Marks the days of a downtime before and after it was changed.
+-- Marks the days of a downtime before and after a change.
 CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGIN
     INSERT INTO new_change (first_day, last_day)
     SELECT date(start_time, 'unixepoch'), date(end_time - 1, 'unixepoch')
@@ -158,8 +158,8 @@ CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGI
     WHERE end_time > start_time;
 END;
 
--- Marks the days of a new exclusion. That of a monitoring host includes the results of the second
--- end_time, and what they would have carried into the next day.
+-- Marks the days of a new exclusion. One of a monitoring host also covers the second of end_time,
+-- and what results of that second would have carried into the next day.
 CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
     INSERT INTO new_change (first_day, last_day)
     VALUES (
@@ -172,7 +172,7 @@ CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion BEGIN
     );
 END;
 
--- Marks the days of an exclusion that was removed.
+-- Marks the days of a removed exclusion.
 CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion BEGIN
     INSERT INTO new_change (first_day, last_day)
     VALUES (
