@@ -1,4 +1,4 @@
-"""The roles of PostgreSQL: whether they exist, and what they may do outside our objects."""
+"""The roles of PostgreSQL: whether they exist, and their rights on database and schema."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _RIGHTS = text("""
     LEFT JOIN pg_roles AS r ON r.oid = target.grantee
     WHERE target.grantee = 0 OR r.rolname = ANY (:roles)
 """)
-_NOT_INSERTED = text("""
+_WITHOUT_INSERT = text("""
     SELECT name FROM unnest(CAST(:names AS text[])) AS name
     WHERE NOT has_any_column_privilege(quote_ident(name), 'INSERT')
     ORDER BY name
 """)
-# The owner may well be a member of something; the others have their rights from us alone.
+# The owner may be a member of other roles; the rest have no rights but those we grant.
 _MEMBERS = text("""
     SELECT CAST(m.rolname AS text), format('%I', g.rolname)
     FROM pg_auth_members AS a
@@ -54,14 +54,15 @@ _POWERFUL = text("""
 
 
 def access_problems(connection: Connection) -> Iterator[Problem]:
-    """Missing roles; or where roles, database and schema are not as `sam-db sql --roles` has it."""
+    """Missing roles, or differences from the roles and grants of `sam-db sql --roles`."""
     missing = missing_roles(connection)
     if missing:
-        yield Problem(f"no role {', '.join(missing)}", ROLES_COMMAND)
+        roles = f"role {missing[0]} is" if len(missing) == 1 else f"roles {', '.join(missing)} are"
+        yield Problem(f"{roles} missing", ROLES_COMMAND)
         return
     for role in connection.execute(_POWERFUL, {"roles": list(ROLES)}).scalars():
         yield Problem(
-            f"role {role} has powers over the whole server",
+            f"role {role} has server-wide privileges",
             f"ALTER ROLE {role} NOSUPERUSER NOCREATEROLE NOCREATEDB NOREPLICATION NOBYPASSRLS;",
         )
     for role, group in connection.execute(_MEMBERS, {"roles": list(ROLES)}):
@@ -79,6 +80,6 @@ def access_problems(connection: Connection) -> Iterator[Problem]:
                 yield Problem(f"unexpected grant {right} {target}", ROLES_COMMAND)
 
 
-def closed_to_us(connection: Connection, names: Collection[str]) -> list[str]:
-    """The tables and views among these that the user may not INSERT into."""
-    return list(connection.execute(_NOT_INSERTED, {"names": list(names)}).scalars())
+def without_insert(connection: Connection, names: Collection[str]) -> list[str]:
+    """The names of tables and views on which the user lacks INSERT."""
+    return list(connection.execute(_WITHOUT_INSERT, {"names": list(names)}).scalars())

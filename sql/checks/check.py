@@ -1,4 +1,4 @@
-"""Everything that is wrong with a database, at once."""
+"""All problems of a database at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.checks.access import access_problems, closed_to_us
+from sam_pipeline.sql.checks.access import access_problems, without_insert
 from sam_pipeline.sql.checks.ownership import ownership_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
 from sam_pipeline.sql.checks.schema_objects import differences, present, wanted
@@ -19,20 +19,21 @@ from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.catalogue import class_views
 
 IN_TABLES = ("column", "constraint", "index")
-"""Kinds of objects that are reported, like tables, and never altered."""
+"""Kinds of objects that are parts of tables: like these they are reported and never altered."""
 
-KEPT_ASIDE = ("dead_letter", "loaded_batch")
-"""What a loader writes beside the classes."""
+TABLES_OF_LOADERS = ("dead_letter", "loaded_batch")
+"""Tables that a loader writes besides the class views."""
 
 _SESSION = text("SELECT quote_ident(current_user), quote_ident(current_database())")
 
 
 def find_problems(engine: Engine) -> list[Problem]:
-    """All problems.
+    """All problems of schema, grants and settings.
 
     Raises:
-        SchemaMismatch: the database has another version than this program: nothing was compared.
-        DatabaseAway: it can't be asked.
+        SchemaMismatch: the schema has another version than this program needs; nothing else was
+            checked.
+        DatabaseAway: the database is unavailable.
     """
     problems: list[Problem] = []
     with reading(engine) as connection:
@@ -54,12 +55,12 @@ def find_problems(engine: Engine) -> list[Problem]:
         except DATABASE_ERRORS as error:
             if kind_of(error) is Kind.RETRY:
                 raise
-            refused = "tables, views and rights can't be compared (run as their owner)"
+            refused = "tables, views and grants can't be compared (run as their owner)"
             problems.append(Problem(f"{refused}: {message_of(error)}"))
-    # Of a site's own ones: a built-in one is compared with the other objects.
-    schemas_own = view_names(engine.dialect.name)
+    # Only the classes of a site: views of the schema were compared above.
+    views_of_schema = view_names(engine.dialect.name)
     for view in class_views(engine):
-        if view.problem and view.name not in schemas_own:
+        if view.problem and view.name not in views_of_schema:
             problems.append(Problem(f"class {view.name}: {view.problem}"))
     return named(name_of(engine), problems)
 
@@ -69,31 +70,31 @@ def schema_problems(connection: Connection) -> list[Problem]:
     ours = wanted(connection)
     problems: list[Problem] = []
     for difference in differences(present(connection), ours):
-        if difference.kind in IN_TABLES:
+        if difference.kind in IN_TABLES and difference.wanted:
             problems.append(Problem(f"{difference} (expected: {difference.wanted})"))
         else:
-            is_table = difference.kind == "table"
-            problems.append(Problem(str(difference), None if is_table else REPAIR_COMMAND))
+            is_repairable = difference.kind not in ("table", *IN_TABLES)
+            problems.append(Problem(str(difference), REPAIR_COMMAND if is_repairable else None))
     if connection.dialect.name == "postgresql":
         problems += ownership_problems(connection, ours)
     return problems
 
 
 def loader_problems(engine: Engine) -> list[Problem]:
-    """What keeps this user from loading, or makes it lose what it loaded.
+    """Problems that keep this user from loading, or with which loaded data may be lost.
 
     Raises:
-        DatabaseAway: it can't be asked.
+        DatabaseAway: the database is unavailable.
     """
     views = class_views(engine)
     problems = [Problem(f"class {view.name}: {view.problem}") for view in views if view.problem]
     if engine.dialect.name == "postgresql":
-        names = [*KEPT_ASIDE, *(view.name for view in views if not view.problem)]
+        names = [*TABLES_OF_LOADERS, *(view.name for view in views if not view.problem)]
         with reading(engine) as connection:
             problems += harmful_settings(connection)
-            for name in closed_to_us(connection, names):
+            for name in without_insert(connection, names):
                 statement = f"GRANT INSERT ON {name} TO {LOADER};"
-                problems.append(Problem(f"this user has no INSERT on {name}", statement))
+                problems.append(Problem(f"this user lacks INSERT on {name}", statement))
     return named(name_of(engine), problems)
 
 

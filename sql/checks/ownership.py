@@ -1,4 +1,4 @@
-"""Whose the objects of the schema should be, and which belong to somebody else."""
+"""The owner that the objects of the schema should have, and objects with another one."""
 
 from __future__ import annotations
 
@@ -39,23 +39,25 @@ _OWNED = text("""
 class Owner(NamedTuple):
     name: str
     is_new: bool
-    """Now the schema is a superuser's."""
+    """The schema still belongs to a superuser."""
 
 
 class Stray(NamedTuple):
+    """An object of ours that belongs to another role."""
+
     kind: str
     name: str
     owner: str
 
 
 def right_owner(connection: Connection) -> Owner:
-    """The owner of the schema; sam_owner instead of a superuser."""
+    """The owner of the schema; sam_owner if that is a superuser."""
     name, is_superuser = connection.execute(_OWNER).one()
     return Owner(OWNER, True) if is_superuser else Owner(name, False)
 
 
 def strays(connection: Connection, wanted: Objects, owner: Owner) -> list[Stray]:
-    """Our objects that are somebody else's."""
+    """The wanted objects that belong to another role than `owner`."""
     return [
         Stray(kind, name, other)
         for kind, name, root, other in connection.execute(_OWNED)
@@ -65,10 +67,11 @@ def strays(connection: Connection, wanted: Objects, owner: Owner) -> list[Stray]
 
 def ownership_problems(connection: Connection, wanted: Objects) -> list[Problem]:
     owner = right_owner(connection)
-    foreign = strays(connection, wanted, owner)
-    if not foreign:
+    found = strays(connection, wanted, owner)
+    if not found:
         return []
-    others = ", ".join(sorted({stray.owner for stray in foreign}))
-    because = ": functions run with the rights of their owner" if owner.is_new else ""
-    problem = f"{len(foreign)} of our objects belong to {others}, not to {owner.name}{because}"
+    others = ", ".join(sorted({stray.owner for stray in found}))
+    reason = ": functions run with the rights of their owner" if owner.is_new else ""
+    number = "1 object belongs" if len(found) == 1 else f"{len(found)} objects belong"
+    problem = f"{number} to {others}, not to {owner.name}{reason}"
     return [Problem(problem, REPAIR_COMMAND)]

@@ -8,7 +8,7 @@ REPAIR_COMMAND = "sam-db repair"
 
 
 class Problem(NamedTuple):
-    """`repair` is the command or the statement that solves it; None: no command does."""
+    """`repair` is the command or statement that solves it; None if there is none."""
 
     text: str
     repair: str | None = None

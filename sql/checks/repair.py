@@ -1,4 +1,4 @@
-"""Views, functions, triggers and grants created again from the `.sql` files."""
+"""Recreates views, functions, triggers and grants from the `.sql` files."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from sam_pipeline.sql.errors import (
 RECREATED = ("view", "function", "trigger")
 
 CANNOT_REPLACE = ("42P13", "42P16")
-"""Another result or argument of a function, another column of a view: CREATE OR REPLACE refuses."""
+"""SQLSTATEs of CREATE OR REPLACE for another result of a function, or other columns of a view."""
 
-# Whatever goes with a view or a function; not its row type, nor the rule that is the view itself.
+# Everything that depends on a view or function, except its row type and the rule of the view.
 _DEPENDENTS = text("""
     WITH RECURSIVE dependent (class, oid) AS (
         SELECT CAST(CAST(:class AS regclass) AS oid), CAST(:oid AS oid)
@@ -79,24 +79,24 @@ logger = logging.getLogger(__name__)
 
 
 class Repair(NamedTuple):
-    """`done`, a line each, and the problems of the schema that remain."""
+    """What was done, one line per object, and the problems of the schema that remain."""
 
     done: list[str]
     problems: list[Problem]
 
 
 def repair(engine: Engine) -> Repair:
-    """Make the schema's views, functions, triggers, grants and owners as they should be.
+    """Restore the views, functions, triggers, grants and owners of the schema, but no tables.
 
-    Tables are left as they are. All of it is one transaction; what the database refuses is logged
-    and remains a problem.
+    This is one transaction. If the database rejects a statement, that is logged, and the problem
+    remains.
 
     Raises:
-        RepairRefused: objects of the site's own would be lost; nothing was changed.
-        SchemaMismatch: the database has another version than this program.
+        RepairRefused: the site's own objects or grants would be lost; nothing was changed.
+        SchemaMismatch: the schema has another version than this program needs.
         ConfigError: the user works in another schema than ours.
-        DatabaseRefused: the user may not act as the schema's owner.
-        DatabaseAway: it can't be asked.
+        DatabaseRefused: the user may not act as the owner of the schema.
+        DatabaseAway: the database is unavailable.
     """
     require_current(engine)
     with writing(engine) as connection:
@@ -107,7 +107,7 @@ def repair(engine: Engine) -> Repair:
         roles.become_owner(connection)
         before, ours = present(connection), wanted(connection)
         roles.warn_of_missing_roles(connection)
-        connection.execute(text("SET LOCAL ROLE NONE"))  # it is the user who may give objects away
+        connection.execute(text("SET LOCAL ROLE NONE"))  # only the user may change owners
         done: list[str] = []
         owner = right_owner(connection)
         if owner.name not in roles.missing_roles(connection):
@@ -116,7 +116,7 @@ def repair(engine: Engine) -> Repair:
                     run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
                     done.append(f"gave {kind} {name} from {other} to {owner.name}")
         roles.become_owner(connection)
-        # A function may refer to another one that is still missing.
+        # A function may refer to another one that does not exist yet.
         connection.execute(text("SET LOCAL check_function_bodies = off"))
         done += _recreate_different(connection, before, ours)
         done += _correct_grants(connection, before, ours)
@@ -124,15 +124,15 @@ def repair(engine: Engine) -> Repair:
 
 
 @contextmanager
-def _attempt(connection: Connection, what: str) -> Iterator[None]:
-    """Undo and log what the database refuses: the rest goes on."""
+def _attempt(connection: Connection, subject: str) -> Iterator[None]:
+    """If the database rejects a statement in the block, undo the block, and log why."""
     try:
         with connection.begin_nested():
             yield
     except DATABASE_ERRORS as error:
         if kind_of(error) is Kind.RETRY:
             raise
-        logger.warning("%s: %s", what, message_of(error))
+        logger.warning("%s: %s", subject, message_of(error))
 
 
 def _recreate_different(connection: Connection, before: Objects, ours: Objects) -> list[str]:
@@ -146,12 +146,18 @@ def _recreate_different(connection: Connection, before: Objects, ours: Objects) 
 
 
 def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
-    """Create one object anew; it, and those of ours that had to be dropped with it."""
+    """Recreate an object, and those of ours that depend on it if it must be dropped first.
+
+    Returns the keys of all recreated objects.
+
+    Raises:
+        RepairRefused: an object of the site depends on it.
+    """
     kind, name = key
     statement = _creating(connection, key)
     if connection.dialect.name == "sqlite":
         triggers: Sequence[str] = ()
-        if kind == "view":  # they go with it, a site's own as well
+        if kind == "view":  # dropping it drops its triggers, including those of the site
             triggers = connection.execute(_SQLITE_TRIGGERS, {"view": name}).scalars().all()
         for script in (f"DROP {kind} IF EXISTS {name}", statement, *triggers):
             run_script(connection, script)
@@ -169,20 +175,20 @@ def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
     dependents = connection.execute(
         _DEPENDENTS, connection.execute(_OID[kind], {"name": name}).one()._asdict()
     )
-    lost = [(str(kind), str(name)) for kind, name in dependents]
-    theirs = ", ".join(f"{kind} {name}" for kind, name in lost if (kind, name) not in ours)
+    dropped = [(str(kind), str(name)) for kind, name in dependents]
+    theirs = ", ".join(f"{kind} {name}" for kind, name in dropped if (kind, name) not in ours)
     if theirs:
         raise RepairRefused(
-            f"{name_of(connection.engine)}: {kind} {name} can't be replaced in place, and would"
-            f" take with it: {theirs}. Drop these, repair, and create them again; nothing was"
+            f"{name_of(connection.engine)}: {kind} {name} can't be replaced in place, and dropping"
+            f" it would drop {theirs}: drop these, repair, and create them again; nothing was"
             " changed"
         )
-    again = [one for one in ours if one in lost]
-    for kind, name in reversed(again):
+    recreated = [other for other in ours if other in dropped]
+    for kind, name in reversed(recreated):
         run_script(connection, f"DROP {kind} {name}")
-    for one in again:
-        run_script(connection, _creating(connection, one))
-    return again
+    for other in recreated:
+        run_script(connection, _creating(connection, other))
+    return recreated
 
 
 def _creating(connection: Connection, key: Key) -> str:
@@ -191,7 +197,7 @@ def _creating(connection: Connection, key: Key) -> str:
 
 
 def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> list[str]:
-    """Our roles' rights as 30_grants.sql has them, other roles' rights as they were."""
+    """Grant our roles the rights of 30_grants.sql, and other roles those they had `before`."""
     done: list[str] = []
     for kind, grant, state, _ in differences(present(connection), ours):
         if kind != "grant":
@@ -202,16 +208,16 @@ def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> l
                 run_script(connection, f"REVOKE {right} FROM {grantee} CASCADE")
             if state != "unexpected":
                 run_script(connection, f"GRANT {grant}")
-            # Not where an object was dropped and created again.
+            # Only real changes are reported, not those of an object that was recreated.
             if state == "missing" and (kind, grant) not in before:
                 done.append(f"granted {grant}")
             elif state != "missing" and (kind, grant) in before:
                 done.append(f"revoked {grant}")
     now = present(connection)
-    for (kind, grant), was in before.items():
+    for (kind, grant), old in before.items():
         if kind == "grant" and (kind, grant) not in now and grantee_of(grant) not in GRANTED:
             try:
-                run_script(connection, f"GRANT {grant} {was.definition}")
+                run_script(connection, f"GRANT {grant} {old.definition}")
             except DATABASE_ERRORS as error:
                 if kind_of(error) is Kind.RETRY:
                     raise

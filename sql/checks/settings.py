@@ -1,4 +1,4 @@
-"""Settings of the server that lose data, wherever they were made."""
+"""Settings of the server with which data may be lost, wherever they were made."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from sqlalchemy import Connection, text
 from sam_pipeline.sql.checks.problem import Problem
 
 OLDEST_POSTGRESQL = 130000
+"""`server_version_num` of PostgreSQL 13."""
 
 _HARMFUL = {
-    "synchronous_commit": ("on", "a crash can lose what was acked", ("off", "false", "no", "0")),
-    "fsync": ("on", "a crash can damage everything", ("off",)),
+    "synchronous_commit": ("on", "a crash can lose acked messages", ("off", "false", "no", "0")),
+    "fsync": ("on", "a crash can corrupt the database", ("off",)),
     "session_replication_role": ("origin", "triggers may not fire", ("replica", "local")),
 }
-"""The good value, why, and the bad ones as people may write them."""
+"""The good value, the danger of the bad ones, and the bad ones as people may write them."""
 
-# Whose settings the loader's sessions have; a superuser is a member of everything.
+# Settings that sessions of the loader inherit. A superuser counts as a member of every role.
 _OF_LOADER = text("""
     SELECT
         split_part(setting, '=', 1) AS name,
@@ -48,7 +49,7 @@ _OF_LOADER = text("""
 """)
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
-"""Sources whose settings the statement above returns."""
+"""Sources of settings that _OF_LOADER returns."""
 _OF_FILES = ("configuration file", "default")
 
 
@@ -69,7 +70,7 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:
-    """Settings with which data can be lost after they were committed."""
+    """Settings with which committed data can be lost."""
     bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
     for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):
         yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", statement)
@@ -78,7 +79,7 @@ def harmful_settings(connection: Connection) -> Iterator[Problem]:
         source = connection.execute(_SOURCE, {"name": name}).scalar_one()
         if value in values and source not in _OF_SESSIONS:
             statement = f"ALTER SYSTEM SET {name} = {good}; SELECT pg_reload_conf();"
-            # No statement changes an option of the server's command line.
+            # No statement overrides the command line of the server.
             yield Problem(f"{name} is {value}: {why}", statement if source in _OF_FILES else None)
 
 

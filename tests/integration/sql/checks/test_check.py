@@ -170,7 +170,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
     ),
     "somebody else owns tables": (
         ["ALTER TABLE site OWNER TO sam", "ALTER VIEW downtime OWNER TO reader_login"],
-        ["2 of our objects belong to reader_login, sam, not to sam_owner"],
+        ["2 objects belong to reader_login, sam, not to sam_owner"],
     ),
 }
 TABLES_ON_SQLITE: Mapping[str, Damage] = {
@@ -178,7 +178,35 @@ TABLES_ON_SQLITE: Mapping[str, Damage] = {
     "a table is gone": ("DROP TABLE group_site", ["table group_site is missing"]),
     "a column is gone": (
         ["DROP VIEW report_run", "ALTER TABLE run DROP COLUMN who"],
-        ["table run was changed", "view report_run is missing"],
+        ["column run.who is missing", "view report_run is missing"],
+    ),
+    "a column was added": (
+        "ALTER TABLE run ADD COLUMN note text",
+        ["unexpected column run.note"],
+    ),
+    "columns and a constraint were changed": (
+        [
+            "DROP TABLE group_site",
+            (
+                "CREATE TABLE group_site (run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,"
+                " group_type text, group_name text NOT NULL, weight real NOT NULL,"
+                " PRIMARY KEY (run_id, group_type, group_name)) STRICT"
+            ),
+        ],
+        [
+            "column group_site.group_type was changed",
+            "column group_site.site is missing",
+            "column group_site.weight was changed",
+            "constraint PRIMARY KEY(run_id,group_type,group_name,site) on group_site is missing",
+            "unexpected constraint PRIMARY KEY(run_id,group_type,group_name) on group_site",
+        ],
+    ),
+    "the options of a table were changed": (
+        [
+            "DROP TABLE horizon",
+            "CREATE TABLE horizon (day text PRIMARY KEY)",
+        ],
+        ["table horizon was changed"],
     ),
     "an index was changed": (
         ["DROP INDEX run_report_day", "CREATE INDEX run_report_day ON run (day)"],
@@ -241,14 +269,21 @@ TABLES_ON_POSTGRESQL: Mapping[str, Damage] = {
         ["index run_report_day was changed"],
     ),
 }
-OF_TABLES = ("table ", "column ", "constraint ", "index ")
+OF_TABLES = (
+    "table ",
+    "column ",
+    "constraint ",
+    "index ",
+    "unexpected column ",
+    "unexpected constr",
+)
 ROWS = (
     "INSERT INTO site (name) VALUES ('S'), ('T')",
     "INSERT INTO run (report, day, started_at, state) VALUES ('r', {day}, {now}, 'failed')",
     "INSERT INTO report_change_row (run_id, level, names, reason) VALUES (1, 'x', '', '')",
 )
-OWNER_TOO = "1 of our objects belong to sam, not to sam_owner"
-"""Who damages a database makes objects of his own."""
+OWNER_TOO = "1 object belongs to sam, not to sam_owner"
+"""A test that damages a database also creates an object of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -444,7 +479,7 @@ def test_partitions_are_as_their_table_says(
 
     execute(engine, "ALTER TABLE by_day_20261121 OWNER TO sam")
     problems = find_problems(engine)
-    assert texts(problems) == ["1 of our objects belong to sam, not to sam_owner"]
+    assert texts(problems) == [OWNER_TOO]
     solve(engine, problems)
     assert find_problems(engine) == []
 
@@ -520,7 +555,7 @@ def test_a_setting_that_loses_data_is_found_wherever_it_is_made(
 ROLE_DAMAGES: Mapping[str, Damage] = {
     "a role is gone": (
         ["DROP OWNED BY sam_reader", "DROP ROLE sam_reader"],
-        ["no role sam_reader"],
+        ["role sam_reader is missing"],
     ),
     "all roles are gone": (
         [
@@ -532,13 +567,13 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             ),
         ],
         [
-            "no role sam_owner, sam_loader, sam_reporter, sam_reader",
+            "roles sam_owner, sam_loader, sam_reporter, sam_reader are missing",
             "functions run with the rights of their owner",
         ],
     ),
     "a role is more than it should be": (
         "ALTER ROLE sam_loader SUPERUSER",
-        ["role sam_loader has powers over the whole server"],
+        ["role sam_loader has server-wide privileges"],
     ),
     "a role has the rights of another": (
         "GRANT sam_owner TO sam_reader",

@@ -272,10 +272,10 @@ def test_an_owner_without_roles_upgrades_and_says_what_an_administrator_must_run
     with caplog.at_level(logging.WARNING):
         engine = upgraded(plain)
 
-    assert "an administrator must run `sam-db sql --roles | psql`" in caplog.text
+    assert "administrator runs `sam-db sql --roles | psql`" in caplog.text
     insert(engine, "metricOutput", EXAMPLES["metricOutput"])
     [problem] = find_problems(engine)
-    assert problem.text.endswith(f"no role {', '.join(ROLES)}")
+    assert problem.text.endswith(f"roles {', '.join(ROLES)} are missing")
     assert problem.repair == ROLES_COMMAND
 
     run_psql(url, access_script())
@@ -310,7 +310,7 @@ def test_who_is_not_the_owner_cannot_upgrade(server: PostgresServer) -> None:
     upgraded(url).dispose()
     stranger = make_engine(login(server, url, "stranger", "IN ROLE sam_loader"))
 
-    with pytest.raises(DatabaseRefused, match="belongs to sam_owner, whom stranger may not act as"):
+    with pytest.raises(DatabaseRefused, match="belongs to sam_owner, and stranger may not act as"):
         upgrade(stranger)
 
     stranger.dispose()
