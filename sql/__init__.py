@@ -1,1 +1,1 @@
-"""Tables, views and triggers as `.sql` files, and what applies, loads and checks them."""
+"""The schema of the database as `.sql` files, and the code that applies, checks and loads it."""

@@ -1,4 +1,4 @@
-"""`python -m sam_pipeline.sql` is `sam-db`."""
+"""`python -m sam_pipeline.sql` runs `sam-db`."""
 
 import sys
 

@@ -30,33 +30,33 @@ examples:
   sam-db sql --roles | psql --dbname sam
   sam-db classes --json
 
-The database is the url in section [database] of sam.toml, or $SAM_DATABASE_URL. PostgreSQL reads
-a password from ~/.pgpass or $PGPASSWORD as well. `check` prints its results on standard output;
-it and `repair` exit 78 while there is a problem.
+The database is the one of `url` in section [database] of sam.toml, or of $SAM_DATABASE_URL.
+A password for PostgreSQL can also come from ~/.pgpass or $PGPASSWORD. `check` prints its results
+on standard output; `check` and `repair` exit 78 if a problem remains.
 """
 
 COMMANDS = {
-    "upgrade": (upgrade, "bring the schema to this program's version; creates the SQLite file"),
-    "current": (current, "print the schema's version; exit 78 if it is not this program's"),
+    "upgrade": (upgrade, "upgrade the schema to this program's version; creates the SQLite file"),
+    "current": (current, "print the version of the schema; exit 78 if this program needs another"),
     "check": (
         check,
-        "report every problem of schema, rights and settings; exit 78 if there is one",
+        "report all problems with schema, grants and settings; exit 78 if there are any",
     ),
-    "repair": (repair, "create missing and altered views, functions, triggers and grants again"),
+    "repair": (repair, "recreate missing and altered views, functions, triggers and grants"),
     "classes": (
         classes,
-        "list the message classes: views that take inserts, their columns and problems",
+        "list the message classes: views that accept inserts, their columns and problems",
     ),
-    "sql": (sql, "print what `upgrade` does, for a DBA"),
+    "sql": (sql, "print the SQL of an upgrade, for a DBA"),
     "import": (import_files, "load records and tables from files"),
-    "downtime": (downtime, "announce, cancel and list downtimes by hand, in the past too"),
-    "prune": (prune, "remove whole days of old results, details, audit rows and dead letters"),
+    "downtime": (downtime, "announce, cancel and list downtimes, including past ones"),
+    "prune": (prune, "remove old results, details, audit rows and dead letters by whole days"),
     "partitions": (
         partitions,
-        "show the day partitions of PostgreSQL, and create those of the coming days",
+        "list the day partitions of PostgreSQL, and create those of the coming days",
     ),
 }
-"""Module, and help."""
+"""The module and the help text of each command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,7 +68,7 @@ def make_parser() -> CommandParser:
     parser = CommandParser(
         prog=PROGRAM,
         parents=[common],
-        description="Look after the database: its schema and rights, what is in it, what goes.",
+        description="Manage the database: its schema, grants and data.",
         epilog=EXAMPLES,
     )
     parser.add_argument(

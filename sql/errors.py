@@ -1,18 +1,18 @@
-"""What can go wrong with the database, by what the caller does next.
+"""Errors of the database, by what the caller does next.
 
 SqlError
-├── DatabaseMissing       no database has that name: configure or create one
-├── SchemaMismatch        its schema has another version than this program: both are named
-├── DatabaseAway          wait and try again; nothing was committed
-│   ├── DatabaseRefused   it is there and denies access: someone must act, then try again
-│   └── DatabaseFull      its disk is full: someone must make room, then try again
-├── StatementFailed       the database refuses a statement of ours: a bug, or a changed schema
-├── RepairRefused         a site's own objects are in the way of a repair; nothing was changed
+├── DatabaseMissing       the database does not exist: configure another, or create it
+├── SchemaMismatch        the schema has a version that this program does not support
+├── DatabaseAway          unavailable: try again later; nothing was committed
+│   ├── DatabaseRefused   access was denied: try again after someone has acted
+│   └── DatabaseFull      the disk is full: try again after someone has made room
+├── StatementFailed       the database rejects one of our statements: a bug, or an altered schema
+├── RepairRefused         a repair would destroy a site's own objects; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
-├── BadInput              a file to import is missing, unreadable or bad: see its exit code
-├── DowntimeRefused       no downtime has that id, or it can't be ended then
+├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
+├── DowntimeRefused       no downtime has that id, or it can't end at that time
 ├── NoSuchDeadLetter      no dead letter has that number
-└── EditRefused           the dead letter is replayed or dropped, or nothing would change
+└── EditRefused           the dead letter was replayed or dropped, or the edit changes nothing
 
 Errors of the drivers are classified by SQLSTATE (PostgreSQL) and error name (SQLite) in tables:
 `kind_of` decides whether to retry, to give up a class, or to give up a record.
@@ -32,7 +32,7 @@ from sam_pipeline.schema.program import command
 
 
 class SqlError(SamError):
-    """Something about the database."""
+    """Base class of the errors of this package."""
 
 
 class DatabaseMissing(SqlError):
@@ -40,7 +40,7 @@ class DatabaseMissing(SqlError):
 
 
 class SchemaMismatch(SqlError):
-    """`found` is None where no schema was applied."""
+    """`found` and `wanted` are versions; `found` is None if the database has no schema."""
 
     exit_code = command.CONFIG
 
@@ -64,7 +64,7 @@ class DatabaseFull(DatabaseAway):
 
 
 class StatementFailed(SqlError):
-    """Not for records: those become dead letters."""
+    """A statement other than the insert of a record; a rejected record becomes a dead letter."""
 
 
 class RepairRefused(SqlError):
@@ -76,7 +76,7 @@ class CannotCreate(SqlError):
 
 
 class BadInput(SqlError):
-    """About a file that a person named; `text` says how far the import came."""
+    """A file to import can't be used; the message says how much of it was imported."""
 
     def __init__(self, text: str, exit_code: int = command.BAD_DATA) -> None:
         super().__init__(text)
@@ -102,7 +102,7 @@ class EditRefused(SqlError):
 class Kind(enum.Enum):
     """What to do about an error of the driver."""
 
-    RETRY = "the database is away, busy or full: try again later"
+    RETRY = "the database is unavailable, busy or full: try again later"
     CLASS = "the view, its trigger or a grant is broken: every record of the class fails"
     RECORD = "this record can never be loaded"
 
@@ -110,7 +110,7 @@ class Kind(enum.Enum):
 SQLSTATES = {
     "08": Kind.RETRY,  # connection
     "09": Kind.CLASS,  # triggered action
-    "0A": Kind.CLASS,  # not supported: a view that takes no inserts
+    "0A": Kind.CLASS,  # not supported: a view that accepts no inserts
     "0B": Kind.CLASS,  # transaction initiation
     "0F": Kind.RECORD,  # locator
     "0L": Kind.CLASS,  # grantor
@@ -153,11 +153,11 @@ SQLSTATES = {
     "HV": Kind.CLASS,  # foreign tables
     "P0": Kind.RECORD,  # RAISE in a trigger
     "XX": Kind.RECORD,  # internal errors of the server
-    "XX001": Kind.RETRY,  # damaged data: for a person to solve, not the record's fault
+    "XX001": Kind.RETRY,  # damaged data: an administrator must act, the record is not at fault
     "XX002": Kind.RETRY,  # damaged index
 }
-"""By SQLSTATE or its first two characters, all of PostgreSQL's. Any other one was made up by a
-trigger: the record's fault."""
+"""All SQLSTATEs of PostgreSQL, or their first two characters. Any other code was made up by a
+trigger and is the fault of the record."""
 
 DISK_FULL = "53100"
 PERMISSION_DENIED = "42501"
@@ -177,7 +177,7 @@ SQLITE_NAMES = {
     "SQLITE_LOCKED": Kind.RETRY,
     "SQLITE_MISMATCH": Kind.RECORD,
     "SQLITE_MISUSE": Kind.RECORD,
-    "SQLITE_NOLFS": Kind.RETRY,  # the file system takes no file of that size
+    "SQLITE_NOLFS": Kind.RETRY,  # the file system does not support files of that size
     "SQLITE_NOMEM": Kind.RETRY,
     "SQLITE_NOTADB": Kind.RETRY,
     "SQLITE_PERM": Kind.RETRY,
@@ -187,10 +187,10 @@ SQLITE_NAMES = {
     "SQLITE_SCHEMA": Kind.RETRY,
     "SQLITE_TOOBIG": Kind.RECORD,
 }
-"""By the first two words of the error's name."""
+"""By the first two parts of the error name."""
 
-# A function in a trigger gives SQLITE_ERROR for a bad value as well; only with these texts is the
-# view itself broken.
+# SQLITE_ERROR can also come from a function in a trigger that is given a bad value. Only these
+# messages mean that the view itself is broken.
 _SQLITE_BROKEN = re.compile(r"no such |cannot modify |has no column named |values for \d+ columns")
 
 _REFUSED = re.compile(
@@ -200,16 +200,16 @@ _REFUSED = re.compile(
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
 LONGEST_DETAIL = 200
-"""How many characters of `Key (column)=(value) already exists.` a message quotes."""
+"""How many characters of the detail `Key (column)=(value) already exists.` a message quotes."""
 
 _COPY_COLUMN = re.compile(r"^COPY \S+, line \d+, column (\w+):", re.MULTILINE)
 
-# Not all errors of the drivers pass through SQLAlchemy: those of COPY, and of connecting to
-# SQLite, do not.
+# SQLAlchemy does not wrap all errors of the drivers: not those of COPY, nor those of connecting to
+# SQLite.
 DATABASE_ERRORS = (SQLAlchemyError, psycopg2.Error, sqlite3.Error)
 
-# ValueError and OverflowError are raised by drivers before anything is sent: NUL in a text, a lone
-# surrogate, an integer too big.
+# Drivers raise ValueError and OverflowError before they send anything: a text contains NUL or a
+# lone surrogate, or an integer is too large.
 DRIVER_ERRORS = (*DATABASE_ERRORS, ValueError, OverflowError)
 
 
@@ -233,17 +233,17 @@ def kind_of(error: Exception) -> Kind:
 
 
 def is_collision(error: Exception) -> bool:
-    """Two transactions were in each other's way: run this one again at once."""
+    """Whether the transaction failed because of a concurrent one: retry it at once."""
     return sqlstate(error).startswith("40")
 
 
 def sqlstate(error: Exception) -> str:
-    """The code of an error of PostgreSQL, or ""."""
+    """The SQLSTATE of an error of PostgreSQL, "" for any other error."""
     return getattr(_of_driver(error), "pgcode", None) or ""
 
 
 def message_of(error: Exception) -> str:
-    """One line: SQLSTATE or SQLite's error name, the database's message, the column if known."""
+    """One line: SQLSTATE or SQLite's error name, the message, and the column if it is known."""
     orig = _of_driver(error)
     if isinstance(orig, sqlite3.Error):
         return f"{_sqlite_name(orig)}: {orig}"
@@ -268,7 +268,7 @@ def translated(error: Exception, database: str) -> SqlError:
 
 
 def away(error: Exception, database: str) -> SqlError:
-    """An error that is not a record's fault: to be tried again, perhaps after someone has acted."""
+    """The error to raise if no record is at fault: try again, perhaps after someone has acted."""
     orig = _of_driver(error)
     text = _first_line(orig)
     if _NO_DATABASE.search(text):

@@ -1,1 +1,1 @@
-"""What a person types: one module per subcommand of sam-db."""
+"""The subcommands of sam-db, one module each."""

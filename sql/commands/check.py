@@ -1,4 +1,4 @@
-"""`sam-db check`: every problem of a database, each with the command that solves it."""
+"""`sam-db check`: every problem of a database, with the command that solves it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
 from sam_pipeline.sql.database.config import load_database
@@ -19,9 +20,9 @@ examples:
   sam-db --config /etc/sam/sam.toml check
   sam-db check --json
 
-Each problem is printed with the one command that solves it: `sam-db upgrade`, `sam-db repair`,
-`sam-db sql --roles | psql`, or a statement for psql or sqlite3. No command solves a table that
-differs, nor a setting on the server's command line. Exit 78 if there is a problem.
+Each problem is printed with the command that solves it: `sam-db upgrade`, `sam-db repair`,
+`sam-db sql --roles | psql`, or a statement for psql or sqlite3. There is no command for an altered
+table, nor for a setting on the server's command line. Exit 78 if there is a problem.
 """
 
 
@@ -33,8 +34,8 @@ def run_check(args: argparse.Namespace) -> int:
     """Print every problem.
 
     Raises:
-        ConfigError: there is one.
-        SchemaMismatch: of another version there is nothing else to say.
+        ConfigError: there are problems.
+        SchemaMismatch: the schema has another version; nothing else was checked.
     """
     engine = make_engine(load_database(args).url)
     name = name_of(engine)
@@ -56,7 +57,7 @@ def run_check(args: argparse.Namespace) -> int:
 def print_problems(
     database: str, problems: Sequence[Problem], as_json: bool, **facts: object
 ) -> None:
-    """Print the problems with their solutions; in the JSON document the `facts` precede them."""
+    """Print the problems and their solutions; in the JSON document, `facts` come before them."""
     if as_json:
         listed = [{"problem": problem.text, "repair": problem.repair} for problem in problems]
         print(to_json({"database": database, **facts, "problems": listed}))
@@ -66,12 +67,11 @@ def print_problems(
 
 
 def require_none(problems: Sequence[Problem], database: str) -> None:
-    """Nothing, if there are no problems.
+    """Make sure that there are no problems.
 
     Raises:
-        ConfigError: how many there are.
+        ConfigError: the message gives their number.
     """
     if problems:
-        sys.stdout.flush()  # they come before their number
-        number = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise ConfigError([f"{database}: {number}, see above"])
+        sys.stdout.flush()  # so that the printed problems precede the error
+        raise ConfigError([f"{database}: {plural(len(problems), 'problem')}, see above"])

@@ -1,4 +1,4 @@
-"""`sam-db classes`: the message classes a database knows."""
+"""`sam-db classes`: the message classes of a database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_classes(args: argparse.Namespace) -> int:
     for view in class_views(engine):
         name, columns = view.name, list(view.columns)
         known = built_in(name)
-        if known and not view.problem:  # PostgreSQL's catalogue has lower case alone
+        if known and not view.problem:  # PostgreSQL's catalogue only has lower case
             spelling = {key.lower(): key for key in known.keys}
             name, columns = known.name, [spelling.get(key.lower(), key) for key in columns]
         rows.append((name, columns, view.problem))
@@ -31,5 +31,6 @@ def run_classes(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json([dict(zip(header, row, strict=True)) for row in rows]))
     else:
-        print(text_table(header, [(name, " ".join(of), problem) for name, of, problem in rows]))
+        cells = [(name, " ".join(columns), problem) for name, columns, problem in rows]
+        print(text_table(header, cells))
     return OK

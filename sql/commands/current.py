@@ -1,4 +1,4 @@
-"""`sam-db current`: which version the schema has."""
+"""`sam-db current`: the version of the schema."""
 
 from __future__ import annotations
 

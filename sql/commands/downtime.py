@@ -1,4 +1,4 @@
-"""`sam-db downtime`: announce, cancel and list downtimes by hand."""
+"""`sam-db downtime`: announce, cancel and list downtimes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ examples:
   sam-db downtime cancel local-20261121-1a2b3c4d --reason "wrong site"
 
 Times need a zone: 08:00Z is UTC, and 09:00+01:00 is the same moment. A change in the past marks the
-days it affects; the next `sam-report run --due` computes them again.
+days it affects, and the next `sam-report run --due` recomputes their reports.
 """
 
 NAMES = {
@@ -61,37 +61,55 @@ def add_options(group: argparse.ArgumentParser) -> None:
     common = [common_options()]
     add, cancel, listing = (
         actions.add_parser(
-            name, parents=common, help=summary, description=f"{summary}.", epilog=EXAMPLES
+            name,
+            parents=common,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=EXAMPLES,
         )
         for name, summary in (
-            ("add", "announce a downtime, or move a known one (--id)"),
-            ("cancel", "make downtimes never count, or end them early (--end)"),
-            ("list", "list current and future downtimes, or those of some days"),
+            ("add", "announce a downtime, or move an existing one (--id)"),
+            ("cancel", "cancel downtimes, or end them early (--end)"),
+            ("list", "list current and future downtimes, or those in a range of days"),
         )
     )
 
-    add.add_argument("--site", required=True, metavar="S")
+    add.add_argument("--site", required=True, metavar="S", help="site of the downtime")
     add.add_argument("--host", metavar="H", help="default: the whole site")
     add.add_argument("--flavour", metavar="F", help="default: all services of the host or site")
-    for name in ("start", "end"):
-        add.add_argument(f"--{name}", required=True, type=time_argument, metavar="TIME")
-    add.add_argument("--classification", default="SCHEDULED", help="default: SCHEDULED")
-    add.add_argument("--severity", default="OUTAGE", help="default: OUTAGE")
-    add.add_argument("--id", metavar="ID", help="default: a new one, which is printed")
+    for name, summary in (("start", "when it starts"), ("end", "when it ends (exclusive)")):
+        add.add_argument(
+            f"--{name}", required=True, type=time_argument, metavar="TIME", help=summary
+        )
+    add.add_argument(
+        "--classification", default="SCHEDULED", metavar="C", help="default: SCHEDULED"
+    )
+    add.add_argument("--severity", default="OUTAGE", metavar="S", help="default: OUTAGE")
+    add.add_argument("--id", metavar="ID", help="id of the downtime (default: a new one)")
     add.set_defaults(handler=run_add, usage_error=add.error)
 
-    cancel.add_argument("ids", metavar="ID", nargs="+")
-    cancel.add_argument("--end", type=time_argument, metavar="TIME", help="count until then")
+    cancel.add_argument("ids", metavar="ID", nargs="+", help="id of a downtime")
+    cancel.add_argument(
+        "--end", type=time_argument, metavar="TIME", help="end them then instead of cancelling them"
+    )
     cancel.set_defaults(handler=run_cancel)
     for parser in (add, cancel):
-        parser.add_argument("--reason", required=parser is add, metavar="TEXT", default="")
-        parser.add_argument("--who", metavar="NAME", help="default: your login name")
+        parser.add_argument(
+            "--reason",
+            required=parser is add,
+            metavar="TEXT",
+            default="",
+            help="why; becomes part of the description",
+        )
+        parser.add_argument(
+            "--who", metavar="NAME", help="who gives the reason (default: your login name)"
+        )
 
     listing.add_argument("--site", metavar="S", help="only downtimes of this site")
-    for name, summary in (("from", "first UTC day"), ("to", "last UTC day, included")):
+    for name, summary in (("from", "first UTC day"), ("to", "last UTC day, inclusive")):
         listing.add_argument(f"--{name}", type=day_argument, metavar="D", help=summary)
     listing.add_argument(
-        "--all", dest="everything", action="store_true", help="include past and cancelled ones"
+        "--all", dest="everything", action="store_true", help="include past and cancelled downtimes"
     )
     listing.set_defaults(handler=run_list, usage_error=listing.error)
 
@@ -167,10 +185,10 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def _signed(reason: str, who: str | None) -> str:
-    """The reason as the description keeps it: `power cut (jane)`."""
+    """The reason and who gives it, as stored in the description: `power cut (jane)`."""
     try:
         return f"{reason} ({who or getpass.getuser()})"
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         return f"{reason} (uid {os.getuid()})"
 
 
@@ -189,7 +207,7 @@ def _print_changed(args: argparse.Namespace, changed: ChangedDowntimes) -> None:
 
 
 def _downtime_document(row: Row) -> dict[str, object]:
-    """A downtime for output; an empty host or flavour stands for all of them."""
+    """A downtime for output; an empty host or flavour means all of them."""
     return {
         **{name: row.get(key, "") for name, key in NAMES.items()},
         "cancelled": row["endTime"] <= row["startTime"],

@@ -36,15 +36,15 @@ examples:
 """
 
 RECORDS = """\
-Load records straight into the views, as the consumer does: WLCG `key: value` text, or JSON (an
-object, an array, or one object per line), also gzipped. An interrupted import resumes when it is
-called again, and repeating one changes nothing. Records that can't be loaded become dead letters
-(sam-consume dead-letter list). Results of any age from the year 2000 on are accepted.
+Load records into the views, as the consumer does: WLCG `key: value` text or JSON (an object, an
+array, or one object per line), optionally gzipped. An interrupted import resumes if the command is
+repeated, and repeating a complete one changes nothing. Records that can't be loaded become dead
+letters (sam-consume dead-letter list). Results from the year 2000 on are accepted.
 """
 CSV = """\
-Load a table. Its first line names columns of the class, in any case and order; UTF-8, quotes as in
-RFC 4180. All lines are checked first: if any is bad, nothing is loaded and all bad lines are
-listed. Repeating an import changes nothing.
+Load a table in CSV (RFC 4180) and UTF-8. Its first line names columns of the class, in any case and
+order. All lines are checked first: if any of them is invalid, nothing is loaded and all invalid
+lines are listed. Repeating an import changes nothing.
 """
 TABLES = (SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
 TABLE_NAMES = ", ".join(message_class.name for message_class in TABLES)
@@ -52,7 +52,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
 def add_options(group: argparse.ArgumentParser) -> None:
-    actions = group.add_subparsers(metavar="WHAT", required=True)
+    actions = group.add_subparsers(metavar="FORMAT", required=True)
 
     def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
         common = [common_options()]
@@ -60,8 +60,8 @@ def add_options(group: argparse.ArgumentParser) -> None:
             name, parents=common, help=summary, description=description, epilog=EXAMPLES
         )
 
-    records = add("records", "metric results, or records of any class", RECORDS)
-    records.add_argument("files", metavar="FILE", nargs="+", help="- is standard input")
+    records = add("records", "load metric results, or records of another class", RECORDS)
+    records.add_argument("files", metavar="FILE", nargs="+", help="a file, or - for standard input")
     records.add_argument(
         "--class",
         dest="message_class",
@@ -73,39 +73,39 @@ def add_options(group: argparse.ArgumentParser) -> None:
         "--age-limit",
         type=whole_number(1, 99_999),
         metavar="DAYS",
-        help="refuse older results (default: those before the year 2000)",
+        help="refuse results older than this (default: from before the year 2000)",
     )
     records.add_argument(
         "--restart", action="store_true", help="start from the beginning instead of resuming"
     )
     records.add_argument(
-        "--dry-run", action="store_true", help="write nothing: count, and list the bad records"
+        "--dry-run", action="store_true", help="write nothing; count records, list refused ones"
     )
     records.set_defaults(handler=run_records)
 
-    table = add("csv", "a table of topology, groups or downtimes", CSV)
-    table.add_argument("file", metavar="FILE", help="- is standard input")
+    table = add("csv", "load a table of endpoints, groups or downtimes", CSV)
+    table.add_argument("file", metavar="FILE", help="the table, or - for standard input")
     table.add_argument(
         "--class",
         dest="message_class",
         metavar="NAME",
         required=True,
-        type=_table_class,
-        help=f"class of the lines: {TABLE_NAMES}",
+        type=table_class_argument,
+        help=f"class of the rows: {TABLE_NAMES}",
     )
     table.add_argument(
         "--delimiter",
-        type=_delimiter,
+        type=delimiter_argument,
         default=",",
         metavar="C",
-        help="between values: one character, or `tab` (default: a comma)",
+        help="the delimiter: one character, or `tab` (default: a comma)",
     )
     table.add_argument(
-        "--keep-going", action="store_true", help="load the good lines, list the bad ones"
+        "--keep-going", action="store_true", help="load the valid lines even if others are invalid"
     )
     table.set_defaults(handler=run_csv)
 
-    summary = "exports of GOCDB: endpoints, groups of sites, downtimes"
+    summary = "load exports of GOCDB: endpoints, groups of sites, downtimes"
     gocdb = add("gocdb", summary, "Make topology and downtimes match an export of GOCDB.")
     import_gocdb.add_options(gocdb)
 
@@ -130,7 +130,7 @@ def run_records(args: argparse.Namespace) -> int:
                 job.run(name)
         except BaseException:
             if not args.dry_run:
-                done = f"{grouped(job.totals.records)} records are imported"
+                done = f"{grouped(job.totals.records)} records were imported"
                 advice = "the same command resumes there (a pipe starts over)"
                 print(f"sam-db: interrupted: {done}; {advice}", file=sys.stderr)
             raise
@@ -175,17 +175,17 @@ def run_csv(args: argparse.Namespace) -> int:
     return BAD_DATA if done.bad else OK
 
 
-def _table_class(text: str) -> MessageClass:
+def table_class_argument(text: str) -> MessageClass:
     for message_class in TABLES:
         if message_class.name.lower() == text.lower():
             return message_class
     raise argparse.ArgumentTypeError(f"{text!r} must be one of {TABLE_NAMES}")
 
 
-def _delimiter(text: str) -> str:
+def delimiter_argument(text: str) -> str:
     character = DELIMITERS.get(text.lower(), text)
     if len(character) != 1 or character in '"\r\n':
-        raise argparse.ArgumentTypeError(f"{text!r} is not a delimiter, like , or ; or tab")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a delimiter, such as , or ; or tab")
     return character
 
 
@@ -203,6 +203,6 @@ def _summary(totals: ImportTotals, seconds: float, dry_run: bool) -> str:
     if totals.ignored_keys:
         parts.append(counted("keys without a column", totals.ignored_keys))
     if totals.resumed:
-        parts.append(f"{grouped(totals.resumed)} of the records by an earlier call")
+        parts.append(f"{grouped(totals.resumed)} of the records in an earlier call")
     rate = (totals.records - totals.resumed) / max(seconds, 1e-6)
     return f"{', '.join(parts)}; {seconds:.1f} s, {grouped(int(rate))} records a second"

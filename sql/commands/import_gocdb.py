@@ -31,8 +31,8 @@ examples:
   sam-db import gocdb --endpoints page1.xml page2.xml --dry-run
   sam-db import gocdb --downtimes downtimes.xml --window 2026-11-01..2026-11-30
 
-The files are answers of GOCDB to get_service_endpoint, to get_site or get_site_list, and to
-get_downtime or get_downtime_nested_services. The files of one option are a snapshot: rows of
+The files are responses of GOCDB to get_service_endpoint, to get_site or get_site_list, and to
+get_downtime or get_downtime_nested_services. The files of one option form a snapshot: rows of
 earlier imports that are missing from it are closed, downtimes only within --window.
 """
 
@@ -44,7 +44,7 @@ _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('sam import gocdb', 
 
 @dataclass(frozen=True)
 class Exports:
-    """The rows of the files; None, or no group types, for options that were not given."""
+    """The rows of the files; `groups` by group type. None or {} if the option was not given."""
 
     endpoints: list[Row] | None
     groups: dict[str, list[Row]]
@@ -65,28 +65,28 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--window",
         type=window_argument,
         metavar="A..B",
-        help="days (both included) or times that --downtimes covers; missing ones are cancelled",
+        help="days (inclusive) or times that --downtimes covers; missing downtimes are cancelled",
     )
     command.add_argument(
-        "--at", type=time_argument, metavar="TIME", help="when the export was made (default: now)"
+        "--at", type=time_argument, metavar="TIME", help="time of the export (default: now)"
     )
     command.add_argument(
         "--since",
         type=time_argument,
         metavar="TIME",
-        help="in a first import, since when the topology is valid (default: --at)",
+        help="in a first import, the time from which the topology is valid (default: --at)",
     )
     command.add_argument(
-        "--force", action="store_true", help="accept that more than 20 %% of the rows vanish"
+        "--force", action="store_true", help="accept that more than 20 %% of the rows are missing"
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="print the changes and rows, and write nothing"
+        "--dry-run", action="store_true", help="write nothing; print the changes and the rows"
     )
     command.set_defaults(handler=run_gocdb, usage_error=command.error)
 
 
 def window_argument(argument: str) -> Window:
-    """`2026-11-01..2026-11-30`, both days included, or two times, the second one excluded."""
+    """`2026-11-01..2026-11-30`, both days inclusive, or two times, the second one exclusive."""
     first, dots, last = argument.partition("..")
     if not dots:
         raise argparse.ArgumentTypeError(f"{argument!r} is not a window (expected FIRST..LAST)")
@@ -146,7 +146,7 @@ def apply_snapshot(
     """Compare the exports with the stored rows, and insert the changes in the same transaction.
 
     Raises:
-        BadInput: a part of the exports can't be right; nothing is written.
+        BadInput: the exports are implausible or outdated; nothing is written.
         DatabaseAway: nothing is written; try again later.
     """
 
@@ -174,5 +174,5 @@ def apply_snapshot(
     if dry_run:
         with reading(engine) as connection:
             return action(connection)
-    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
+    fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     return load_transaction(engine, action)

@@ -1,4 +1,4 @@
-"""`sam-db partitions`: show the day partitions, and create those of the coming days."""
+"""`sam-db partitions`: list the day partitions, and create those of the coming days."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ examples:
   sam-db partitions
   sam-db partitions --ahead 14 --json
 
-A loader creates missing partitions itself; creating them ahead saves the first batch of a day that
-work. Row counts are estimates of the last ANALYZE or VACUUM; bytes include indexes.
+Loaders create missing partitions themselves; creating them ahead saves the first batch of a day
+that work. Row counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
 """
 
 
@@ -30,15 +30,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="DAYS",
         type=whole_number(0, LONGEST_AHEAD),
         default=AHEAD,
-        help=f"create partitions for this many days after today (default {AHEAD})",
+        help=f"create the partitions of today and this many days after it (default: {AHEAD})",
     )
     command.set_defaults(handler=run_partitions)
 
 
 def run_partitions(args: argparse.Namespace) -> int:
     engine = open_database(args)
-    made = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
-    new_names = {partition.name for partition in made}
+    created = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
+    new_names = {partition.name for partition in created}
     with reading(engine) as connection:
         rows = [
             (partition.name, partition.day, partition.rows, partition.bytes)
@@ -48,7 +48,7 @@ def run_partitions(args: argparse.Namespace) -> int:
         keys = (*COLUMNS, "made")
         print(to_json([dict(zip(keys, (*row, row[0] in new_names), strict=True)) for row in rows]))
     elif engine.dialect.name == "sqlite":
-        print(f"{name_of(engine)}: no partitions; SQLite keeps all days in one table")
+        print(f"{name_of(engine)}: no partitions; SQLite stores all days in one table")
     else:
         lines = [(*row, "created now" if row[0] in new_names else "") for row in rows]
         print(text_table((*COLUMNS, ""), lines))

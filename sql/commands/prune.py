@@ -18,10 +18,10 @@ from sam_pipeline.sql.topology.moments import age_argument
 KINDS = {
     "results": ("results", "results"),
     "details": ("details", "the details of results"),
-    "audit": ("audit", "rows of load_audit, one for each loaded batch"),
-    "dead_letters": ("dead letters settled", "dead letters that were replayed or dropped"),
+    "audit": ("audit", "rows of load_audit"),
+    "dead_letters": ("dead letters settled", "replayed and dropped dead letters"),
 }
-"""By the name in `Bounds` and `Pruned`: what a result line says, and what the option keeps."""
+"""By the name in `Bounds` and `Pruned`: the label in the output, and the phrase in the help."""
 
 EXAMPLES = """\
 examples:
@@ -30,8 +30,8 @@ examples:
   sam-db prune --keep-details 60d --json
   sam-db prune --keep-audit 90d --keep-dead-letters 90d
 
-Ages are whole UTC days before today. Reports of the pruned days stay as they are, and `sam-report
-run` refuses to compute them again. If a prune is interrupted, the next one completes it.
+Ages are whole UTC days before today. Reports of the pruned days are kept, and `sam-report run`
+refuses to recompute them. If a prune is interrupted, the next one completes it.
 """
 
 logger = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(
             f"--keep-{name.replace('_', '-')}",
             metavar="AGE",
-            type=age_argument,  # at least 1d: yesterday's report is made of yesterday's results
-            help=f"for how many days before today to keep {kept}, as in 400d",
+            type=age_argument,  # at least 1d: yesterday's report needs yesterday's results
+            help=f"keep {kept} up to this age, such as 400d",
         )
     command.add_argument(
-        "--dry-run", action="store_true", help="print what would be removed, and remove nothing"
+        "--dry-run", action="store_true", help="remove nothing; print what would be removed"
     )
     command.set_defaults(handler=run_prune, usage_error=command.error)
 
@@ -61,10 +61,10 @@ def run_prune(args: argparse.Namespace) -> int:
     pruned = prune(engine, bounds, dry_run=args.dry_run, on_progress=progress.draw)
     progress.end()
     if pruned.left:
-        logger.warning("locked, left to the next prune: %s", ", ".join(pruned.left))
+        logger.warning("locked; the next prune will remove them: %s", ", ".join(pruned.left))
     if pruned.not_dropped:
         names = ", ".join(pruned.not_dropped)
-        logger.warning("emptied; the next prune drops them, as the table is in use: %s", names)
+        logger.warning("emptied, but in use; the next prune will drop them: %s", names)
     verb = "would remove" if args.dry_run else "removed"
     document: dict[str, object] = {"database": name_of(engine), "dry_run": args.dry_run}
     for name, (label, _) in KINDS.items():

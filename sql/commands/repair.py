@@ -1,4 +1,4 @@
-"""`sam-db repair`: make views, functions, triggers and grants as they should be."""
+"""`sam-db repair`: recreate missing and altered views, functions, triggers and grants."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ examples:
   sam-db repair
   sam-db repair --json
 
-One transaction, which touches no row. Tables are never altered: those that differ, and whatever
-stands on them, are reported as by `sam-db check`. A site's own views and the rights of its own
-roles are kept; where they are in the way, they are named and nothing is changed.
-Exit 77 if the user may not act as the schema's owner, 78 if a problem remains.
+A repair is one transaction and changes no rows. It never alters tables: those that differ, and
+objects that depend on them, are reported as by `sam-db check`. A site's own views and the grants
+of its own roles are kept; if a repair would lose them, they are named and nothing is changed.
+Exit 77 if the user may not act as the owner of the schema, 78 if a problem remains.
 """
 
 
@@ -30,7 +30,7 @@ def run_repair(args: argparse.Namespace) -> int:
     """Print what was done, and the problems of the schema that remain.
 
     Raises:
-        ConfigError: there are some.
+        ConfigError: problems remain.
     """
     engine = make_engine(load_database(args).url)
     (done, problems), name = repair(engine), name_of(engine)

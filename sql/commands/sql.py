@@ -1,4 +1,4 @@
-"""`sam-db sql`: what `sam-db upgrade` would do, for a DBA to read and to run."""
+"""`sam-db sql`: the SQL of `sam-db upgrade`, for a DBA to review and run."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ examples:
   sam-db sql --from 0001 > to-the-next-version.sql
   sam-db sql --roles | psql --dbname sam
 
-No database is asked: without --from it is the whole schema. What it prints is one transaction.
+The output is one transaction. The command does not connect to a database: without --from it prints
+the whole schema.
 """
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    what = command.add_mutually_exclusive_group()
-    what.add_argument(
+    parts = command.add_mutually_exclusive_group()
+    parts.add_argument(
         "--from", dest="start", metavar="VERSION", help="only the steps after this version"
     )
-    what.add_argument("--roles", action="store_true", help="only the roles and their rights")
+    parts.add_argument("--roles", action="store_true", help="only the roles and their grants")
     command.add_argument(
         "--dialect",
         choices=["postgresql", "sqlite"],
-        help="default: that of the configured database",
+        help="default: the dialect of the configured database",
     )
     command.set_defaults(handler=run_sql, usage_error=command.error)
 
 
 def run_sql(args: argparse.Namespace) -> int:
     if args.start and args.start not in versions():
-        args.usage_error(f"--from {args.start}: this program knows {', '.join(versions())}")
+        args.usage_error(f"--from {args.start}: must be one of {', '.join(versions())}")
     dialect = args.dialect or parse_url(load_database(args).url).get_backend_name()
     if args.roles and dialect == "sqlite":
-        args.usage_error("SQLite has no roles; for PostgreSQL: --dialect postgresql")
+        args.usage_error("SQLite has no roles; for PostgreSQL add --dialect postgresql")
     script = access_script() if args.roles else upgrade_script(dialect, args.start)
     if args.json:
         about = {"dialect": dialect, "from": args.start, "version": wanted_version()}

@@ -1,4 +1,4 @@
-"""`sam-db upgrade`: bring the schema to this program's version."""
+"""`sam-db upgrade`: upgrade the schema to this program's version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ examples:
   SAM_DATABASE_URL=sqlite:////var/lib/sam/sam.db sam-db upgrade
   sam-db upgrade --json
 
-On PostgreSQL it also creates the roles and grants them their rights, as far as the user may.
+On PostgreSQL it also creates the roles and grants them their rights, as far as the user is allowed
+to.
 """
 
 

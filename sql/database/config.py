@@ -1,4 +1,4 @@
-"""The section [database] of sam.toml, which every program that needs the database reads."""
+"""The section [database] of sam.toml, read by every program that uses the database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _problem(url: str) -> str | None:
 
 @dataclass(frozen=True)
 class DatabaseConfig:
-    """`url` may hold a password: it is not shown."""
+    """`url` may contain a password, so `repr` leaves it out."""
 
     url: str = field(repr=False, metadata={"check": _problem})
 
@@ -37,10 +37,10 @@ class _OptionalUrl:
 
 
 def load_database(args: argparse.Namespace) -> DatabaseConfig:
-    """Where the database is.
+    """The URL of the database, from the environment or sam.toml.
 
     Raises:
-        ConfigError: no URL, or a bad one, in the file or the environment.
+        ConfigError: the URL is missing or invalid.
     """
     url = config.load(DatabaseConfig, "database", args.config, os.environ).url
     file, parsed = config.find_file(args.config, os.environ), make_url(url)
@@ -54,11 +54,11 @@ def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured.
 
     Raises:
-        ConfigError: the URL is bad.
+        ConfigError: the URL is invalid.
     """
     return bool(config.load(_OptionalUrl, "database", args.config, os.environ).url)
 
 
 def state_directory() -> Path:
-    """Where an interrupted import stores how far it came."""
+    """The directory in which an import stores its progress."""
     return config.state_dir(os.environ)

@@ -1,4 +1,4 @@
-"""Connections: an engine for SQLite or PostgreSQL that is careful with transactions and time."""
+"""Engines and transactions for SQLite and PostgreSQL, with timeouts and durable commits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sam_pipeline.sql.errors import (
 
 BUSY_TIMEOUT_S = 30
 """How long to wait for another writer (SQLite) or a lock (PostgreSQL) before the database counts
-as away, unless the URL says otherwise."""
+as unavailable. The URL may set another time."""
 
-# A dead peer is noticed after a minute, not after the two hours of the kernel's defaults.
+# A dead peer is detected after a minute, not after the two hours of the kernel's defaults.
 POSTGRESQL_ARGUMENTS: dict[str, Any] = {
     "connect_timeout": 10,
     "application_name": "sam",
@@ -36,7 +36,7 @@ POSTGRESQL_ARGUMENTS: dict[str, Any] = {
     "options": f"-c timezone=UTC -c lock_timeout={BUSY_TIMEOUT_S}s",
 }
 
-# The driver's full name last.
+# The full name of the driver comes last.
 POSTGRESQL = ("postgresql", "postgresql+psycopg2")
 SQLITE = ("sqlite", "sqlite+pysqlite")
 
@@ -48,9 +48,9 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
 
     Raises:
         ConfigError: not a URL of PostgreSQL or of an SQLite file.
-        DatabaseMissing: no such file.
-        DatabaseRefused: no permission to write it.
-        CannotCreate: its directory does not exist.
+        DatabaseMissing: the SQLite file does not exist.
+        DatabaseRefused: no permission to write the file.
+        CannotCreate: the directory of the file does not exist.
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -59,16 +59,16 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
 
 
 def postgresql_arguments(url: URL) -> dict[str, Any]:
-    """Our arguments, unless the URL has its own, like `?options=-c lock_timeout=5s`."""
-    theirs = url.normalized_query
-    ours = {name: value for name, value in POSTGRESQL_ARGUMENTS.items() if name not in theirs}
-    if "options" in theirs:  # of two values of a setting the server takes the last
-        ours["options"] = " ".join([POSTGRESQL_ARGUMENTS["options"], *theirs["options"]])
-    return ours
+    """Arguments of `connect`, without those that the URL sets, as `?options=-c lock_timeout=5s`."""
+    query = url.normalized_query
+    arguments = {name: value for name, value in POSTGRESQL_ARGUMENTS.items() if name not in query}
+    if "options" in query:  # of two values for a setting the server uses the last
+        arguments["options"] = " ".join([POSTGRESQL_ARGUMENTS["options"], *query["options"]])
+    return arguments
 
 
 def parse_url(url: str) -> URL:
-    """The URL with its driver.
+    """The URL with the driver that we use.
 
     Raises:
         ConfigError: not a URL of PostgreSQL or of an SQLite file.
@@ -81,7 +81,7 @@ def parse_url(url: str) -> URL:
     if parsed.drivername in POSTGRESQL:
         return parsed.set(drivername=POSTGRESQL[-1])
     if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):
-        _busy_timeout(parsed)  # refuse a bad one now
+        _busy_timeout(parsed)  # raises if it is invalid
         return parsed
     raise ConfigError([f"must be postgresql+psycopg2://… or sqlite:///FILE, not {_shown(parsed)}"])
 
@@ -96,14 +96,14 @@ def name_of(engine: Engine) -> str:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection in a transaction; errors of the driver become ours."""
+    """A connection in a transaction; errors of the driver are raised as `SqlError`."""
     with _translated(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def reading_at_once(engine: Engine) -> Iterator[Connection]:
-    """Like `reading`; all statements see the database as it was at the first one."""
+    """Like `reading`; all statements see the database as it was at the first of them."""
     # SQLite always does so.
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -113,16 +113,16 @@ def reading_at_once(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Like `reading`, for a transaction that is going to write; committed on leaving the block."""
+    """Like `reading`, for a transaction that writes; it is committed on leaving the block."""
     with _translated(engine), write_transaction(engine) as connection:
         yield connection
 
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
-    """Like `writing`, but with the driver's own errors."""
+    """Like `writing`, but errors of the driver are not translated."""
     # SQLite: a transaction that reads first and writes later fails at once, without waiting, if
-    # another one wrote in between. So a writer says so at its beginning.
+    # another one has written in between. So a writer locks the database from the start.
     with engine.execution_options(**{_WRITES: True}).begin() as connection:
         yield connection
 
@@ -150,7 +150,7 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     written = path if path.exists() else path.parent
     if not os.access(written, os.R_OK | os.W_OK):
         raise DatabaseRefused(f"{path}: no permission to write {written}")
-    # mode=rw: a file that vanishes later must not come back empty.
+    # mode=rw: if the file vanishes later, no empty one may take its place.
     mode = "rwc" if create else "rw"
     file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
     engine = create_engine(
@@ -161,10 +161,10 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
-        # The driver's own transactions begin late and miss DDL: we begin them ourselves, below.
+        # The driver begins transactions late and not for DDL, so `begin` below does it.
         connection.isolation_level = None
-        # WAL: readers and the one writer do not wait for each other. FULL: a commit survives a
-        # power failure, or an ack could be sent for a row that is gone.
+        # WAL: readers and the one writer do not wait for each other. FULL: commits survive a
+        # power failure; otherwise an acked row could be lost.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -178,7 +178,7 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
 
 
 def _busy_timeout(url: URL) -> float:
-    """In seconds: `?timeout=5` in the URL, or the default."""
+    """`?timeout=5` of the URL, or the default, in seconds."""
     timeout = url.query.get("timeout", str(BUSY_TIMEOUT_S))
     try:
         return float(str(timeout))

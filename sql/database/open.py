@@ -1,4 +1,4 @@
-"""The configured database, opened for a command."""
+"""Opens the configured database for a command."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sam_pipeline.sql.database.version import require_current
 
 
 def open_database(args: argparse.Namespace) -> Engine:
-    """The database of `--config` or the environment, of this program's version.
+    """The database of `--config` or the environment, whose schema has this program's version.
 
     Raises:
-        ConfigError: no URL, or a bad one.
-        DatabaseMissing: no such file.
-        SchemaMismatch: it has no schema, an older or a newer one.
-        DatabaseAway: it can't be reached.
+        ConfigError: the URL is missing or invalid.
+        DatabaseMissing: the database does not exist.
+        SchemaMismatch: it has no schema, or one of another version.
+        DatabaseAway: it is unavailable.
     """
     engine = make_engine(load_database(args).url)
     require_current(engine)
@@ -26,7 +26,7 @@ def open_database(args: argparse.Namespace) -> Engine:
 
 
 def open_if_configured(args: argparse.Namespace) -> Engine | None:
-    """Like `open_database`, but None where no URL is configured.
+    """Like `open_database`, but None if no URL is configured.
 
     Raises:
         ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway

@@ -1,4 +1,4 @@
-"""Who may do what on PostgreSQL: the scripts that say so, and what an administrator must do."""
+"""The roles of PostgreSQL, the scripts that create them, and their rights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OWNER = "sam_owner"
 LOADER = "sam_loader"
 ROLES = (OWNER, LOADER, "sam_reporter", "sam_reader")
 SCHEMA = "public"
-"""Functions that run with the owner's rights find their tables in this schema only."""
+"""Functions that run with the rights of the owner only look for tables in this schema."""
 
 ROLES_COMMAND = "sam-db sql --roles | psql"
-"""For an administrator, where the user may not create roles."""
+"""For an administrator, if the user may not create roles."""
 
 SCHEMA_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sam', 0))"
-"""Of two upgrades or repairs at once the second waits."""
+"""Makes concurrent upgrades and repairs wait for each other."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,22 +28,22 @@ _EXISTING = text("SELECT rolname FROM pg_roles WHERE rolname = ANY (:roles)")
 
 
 def roles_script() -> str:
-    """Creates the roles and grants their rights on database and schema."""
+    """The SQL that creates the roles and grants their rights on database and schema."""
     return _read("10_roles.sql")
 
 
 def owner_script() -> str:
-    """Becomes the schema's owner for the rest of the transaction."""
+    """The SQL to act as the owner of the schema for the rest of the transaction."""
     return _read("20_owner.sql")
 
 
 def grants_script() -> str:
-    """Grants the roles their rights on the objects of the schema."""
+    """The SQL that grants the roles their rights on the objects of the schema."""
     return _read("30_grants.sql")
 
 
 def lock_schema(connection: Connection) -> None:
-    """Nobody else upgrades or repairs the schema until the transaction ends.
+    """Keep others from upgrading or repairing the schema until the transaction ends.
 
     Raises:
         ConfigError: the user works in another schema than ours.
@@ -58,21 +58,21 @@ def lock_schema(connection: Connection) -> None:
 
 
 def become_owner(connection: Connection) -> None:
-    """Act as the schema's owner for the rest of the transaction.
+    """Act as the owner of the schema for the rest of the transaction.
 
     Raises:
-        psycopg2.errors.InsufficientPrivilege: the schema is somebody else's.
+        psycopg2.errors.InsufficientPrivilege: the user may not act as the owner.
     """
     run_script(connection, owner_script())
 
 
 def grant(connection: Connection) -> None:
-    """Grant the roles their rights on the present objects; nothing while a role is missing."""
+    """Grant the roles their rights on existing objects; does nothing while a role is missing."""
     run_script(connection, grants_script())
 
 
 def missing_roles(connection: Connection) -> list[str]:
-    """Those that an administrator must create."""
+    """The roles that do not exist yet."""
     existing = set(connection.execute(_EXISTING, {"roles": list(ROLES)}).scalars())
     return [role for role in ROLES if role not in existing]
 
@@ -81,14 +81,14 @@ def warn_of_missing_roles(connection: Connection) -> None:
     missing = missing_roles(connection)
     if missing:
         logger.warning(
-            "no role %s: nothing is granted to them; an administrator must run `%s`",
+            "roles are missing: %s; nothing is granted until an administrator runs `%s`",
             ", ".join(missing),
             ROLES_COMMAND,
         )
 
 
 def foreign_schema(connection: Connection) -> str | None:
-    """The schema the user works in, if it is not ours."""
+    """The schema in which the user works, or None if it is ours."""
     schema = connection.execute(text("SELECT CAST(current_schema() AS text)")).scalar_one()
     return None if schema == SCHEMA else f"{schema}"
 

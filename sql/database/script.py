@@ -1,4 +1,4 @@
-"""The `.sql` files of this package, and how each dialect runs one inside a transaction."""
+"""Reads the `.sql` files of this package, and runs them inside a transaction."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _REPLACEABLE = re.compile(r"CREATE (VIEW|FUNCTION|TRIGGER) (\w+)(?:.*? ON (\w+))
 
 
 def run_present_state(connection: Connection) -> None:
-    """Create all objects as they are now, without the steps that led there."""
+    """Create all objects of the newest version, without the steps of an upgrade."""
     for script in present_state(connection.dialect.name):
         run_script(connection, script)
 
 
 def present_state(dialect: str) -> list[str]:
-    """The scripts of all objects as they are now, in order."""
+    """The scripts that create all objects of the newest version, in order."""
     files = sorted((HERE / dialect).glob("*.sql"))
     return [file.read_text(encoding="utf-8") for file in files]
 
 
 @cache
 def creating(dialect: str) -> Mapping[tuple[str, str], str]:
-    """What creates each view, function and trigger, with its comment, by kind and name.
+    """The statements that create each view, function and trigger, by kind and name.
 
-    Names are spelled as that database does; a function's is without its arguments.
+    Names are spelled as in the catalogue of the database; functions have no arguments here.
     """
     statements: dict[tuple[str, str], str] = {}
     for part in _CREATE.split("\n".join(present_state(dialect))):
@@ -46,22 +46,22 @@ def creating(dialect: str) -> Mapping[tuple[str, str], str]:
 
 
 def view_names(dialect: str) -> frozenset[str]:
-    """All views of the schema, as that database spells their names."""
+    """The names of all views, spelled as in the catalogue of the database."""
     return frozenset(name for kind, name in creating(dialect) if kind == "view")
 
 
 def run_script(connection: Connection, script: str) -> None:
-    """Run all statements of a script; the caller's transaction holds them together."""
-    # PostgreSQL takes a whole script; Python's SQLite takes one statement at a time, and its
-    # executescript would commit first.
+    """Run all statements of a script in the transaction of the caller."""
+    # PostgreSQL accepts a whole script. SQLite's `execute` accepts one statement at a time, and its
+    # `executescript` commits first.
     whole = connection.dialect.name == "postgresql"
     for statement in [script] if whole else statements(script):
-        # Without parameters a % in the text is a %.
+        # Without parameters a % needs no escape.
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of an SQLite script; semicolons inside a trigger or a text do not end one."""
+    """The statements of an SQLite script, even if triggers and strings contain semicolons."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

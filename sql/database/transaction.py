@@ -1,4 +1,4 @@
-"""The transaction of a loader: repeated once, alone, after a collision with another one."""
+"""The transaction of a loader, which is retried once after a conflict with another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
-    """The result of `action`, which may be called twice; on return it is committed.
+    """Run `action` in a transaction, twice if necessary, commit, and return its result.
 
     Raises:
         DatabaseAway: nothing was committed; try again later.
@@ -28,11 +28,11 @@ def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
         except DATABASE_ERRORS as error:
             if not is_collision(error):
                 raise
-            logger.info("collided with another loader, trying again: %s", message_of(error))
+            logger.info("conflict with another loader, retrying: %s", message_of(error))
         return _once(engine, action, alone=True)
     except DATABASE_ERRORS as error:
-        # The next answer may come from another server: a session with one that has become
-        # read-only, or with a file that was moved away, would stay as it is for ever.
+        # Reconnect the next time: a session stays with a server that has become read-only, or with
+        # a file that was moved away, even if the URL leads to another one now.
         engine.dispose()
         raise away(error, name_of(engine)) from error
 
@@ -40,9 +40,9 @@ def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
 def _once(engine: Engine, action: Callable[[Connection], T], alone: bool = False) -> T:
     with write_transaction(engine) as connection:
         if connection.dialect.name == "postgresql":
-            # A constraint that a site's own class defers to the commit would look like a database
-            # that is away: the whole batch would fail, for ever.
+            # If a site's own class defers a constraint to the commit, a violation would fail the
+            # whole batch, on every attempt.
             connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
-            if alone:  # before we write anything we may wait for others who create names
+            if alone:  # as long as nothing is written, we may wait for those who create names
                 connection.execute(text("SELECT lock_names()"))
         return action(connection)

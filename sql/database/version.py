@@ -1,4 +1,4 @@
-"""Versions of the schema: the database's, the one this program needs, and upgrades."""
+"""Schema versions: that of the database, the one that this program needs, and upgrades."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ VERSIONS = MIGRATIONS / "versions"
 
 
 def wanted_version() -> str:
-    """The version this program needs."""
+    """The version that this program needs."""
     return versions()[-1]
 
 
 def current_version(engine: Engine) -> str | None:
-    """The version of the database; None where no schema was applied."""
+    """The version of the database; None if it has no schema."""
     with reading(engine) as connection:
         return _version(connection)
 
 
 def require_current(engine: Engine) -> None:
-    """Make sure that the database has the version this program needs.
+    """Make sure that the database has the version that this program needs.
 
     Raises:
-        SchemaMismatch: it has none, an older or a newer one.
-        DatabaseAway: it can't be reached.
+        SchemaMismatch: it has no schema, or one of another version.
+        DatabaseAway: it is unavailable.
     """
     version = current_version(engine)
     if version != wanted_version():
@@ -43,15 +43,15 @@ def require_current(engine: Engine) -> None:
 
 
 def upgrade(engine: Engine, version: str = "head") -> list[str]:
-    """Bring the database to a version, in one transaction; the versions that were applied.
+    """Upgrade the database to a version in one transaction, and return the versions applied.
 
     On PostgreSQL it also creates the roles and, at the newest version, grants them their rights, as
-    far as the user may.
+    far as the user is allowed to.
 
     Raises:
         SchemaMismatch: the database is newer than this program.
         ConfigError: the user works in another schema than ours.
-        DatabaseRefused: the schema belongs to somebody else.
+        DatabaseRefused: the user may not act as the owner of the schema.
     """
     from alembic import command  # slow to import, and only upgrades need it
 
@@ -72,7 +72,7 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
 
 def upgrade_script(dialect: str, start: str | None = None) -> str:
-    """What `upgrade` does, as a script: the steps after version `start`, or all."""
+    """The SQL of an upgrade from version `start`, or of the whole schema."""
     from alembic import command
 
     steps = io.StringIO()
@@ -84,14 +84,14 @@ def upgrade_script(dialect: str, start: str | None = None) -> str:
 
 
 def access_script(*steps: str) -> str:
-    """Roles and grants, for an administrator; `steps` of an upgrade stand between them."""
+    """The SQL for roles and grants, with the `steps` of an upgrade between them."""
     settings = f"SET LOCAL search_path = {roles.SCHEMA};\n{roles.SCHEMA_LOCK};"
     scripts = [roles.roles_script(), roles.owner_script(), *steps, roles.grants_script()]
     return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 
 def versions() -> list[str]:
-    """All versions this program knows, the oldest first."""
+    """All versions that this program knows, oldest first."""
     return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
 
 
@@ -105,12 +105,12 @@ def _version(connection: Connection) -> str | None:
 def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
     wanted = wanted_version()
     if version is None:
-        reason = f"no schema there (this program needs version {wanted}): run `sam-db upgrade`"
+        reason = f"has no schema (this program needs version {wanted}): run `sam-db upgrade`"
     elif version in versions():
         reason = f"schema version {version}, this program needs {wanted}: run `sam-db upgrade`"
     else:
         newer = f"schema version {version} is newer than this program"
-        reason = f"{newer}, which needs {wanted}: update it"
+        reason = f"{newer}, which needs {wanted}: update the program"
     return SchemaMismatch(f"{name_of(engine)}: {reason}", version, wanted)
 
 

@@ -1,1 +1,1 @@
-"""Loading data from files: records, tables, and exports of GOCDB."""
+"""Loads data from files: records, tables, and exports of GOCDB."""

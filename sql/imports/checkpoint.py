@@ -1,8 +1,8 @@
-"""How far the import of a file has come, on disk, so that an interrupted import can resume.
+"""Saves the progress of an import on disk, so that it can resume after an interruption.
 
-A position is saved after its batch was committed, so it is never ahead of the database. It is used
-only if file and database are still the ones it was saved for; otherwise the import starts over,
-which stores the same rows again and so changes nothing.
+A position is saved after its batch was committed, so it is never ahead of the database. It is only
+used if the file and the database are still the same; otherwise the import starts over, which stores
+the same rows again and so changes nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sam_pipeline.sql.imports.splitter import Position
 
 HEAD_BYTES = 64 * 1024
 MAX_KEYS = 100
-"""Ignored keys that are counted by name; the rest are counted as `OTHERS`."""
+"""How many ignored keys are counted by name; the others are counted together, as `OTHERS`."""
 OTHERS = "(others)"
 NOT_RESUMABLE = "if interrupted, this import would start from the beginning"
 
-# The server, its timeline (a restore to an earlier moment starts another one), the database, and
-# the view: dropped and created again, both have other ids.
+# Identifies the server, its timeline (a restore to an earlier moment starts a new one), the
+# database and the view, which get new ids if they are dropped and created again.
 _POSTGRESQL = text("""
     SELECT concat_ws(
         '-', s.system_identifier, c.timeline_id, d.oid, CAST(to_regclass(:view) AS oid)
@@ -44,10 +44,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ImportTotals:
-    """What became of the records of a file, or of several files.
+    """The outcome of the import of one or more files.
 
-    `rows` were stored or already there; `refused` counts bad records, `dead_letters` the new ones
-    by reason; `resumed` records were imported by an earlier call and are part of the other counts.
+    `rows` were stored or already there. `refused` counts bad records, `dead_letters` the new dead
+    letters by reason. `resumed` records were imported by an earlier call and are included in the
+    other counts.
     """
 
     records: int = 0
@@ -82,17 +83,29 @@ class Checkpoint:
         assert result is not None, "a pipe can't be resumed"
         with self.file.open("rb") as beginning:
             head = hashlib.sha256(beginning.read(HEAD_BYTES)).hexdigest()
+        # Changes if the database, or the view in it, is created again.
+        if engine.dialect.name == "sqlite":
+            database = os.stat(engine.get_execution_options()["sam_file"])
+            incarnation = f"{database.st_dev}-{database.st_ino}"
+        else:
+            try:
+                with reading(engine) as connection:
+                    quoted = connection.dialect.identifier_preparer.quote(view)
+                    incarnation = str(connection.scalar(_POSTGRESQL, {"view": quoted}))
+            except (StatementFailed, DatabaseRefused) as error:
+                logger.warning("%s: %s", NOT_RESUMABLE, error)
+                incarnation = os.urandom(16).hex()  # matches no other call
         self._identity = {
             **key,
             "bytes": result.st_size,
             "mtime_ns": result.st_mtime_ns,
             "head": head,
-            "incarnation": _incarnation(engine, view),
+            "incarnation": incarnation,
         }
         self._usable = True
 
     def load(self, connection: Connection) -> tuple[Position, ImportTotals]:
-        """Where an earlier call was interrupted, and its totals; else the beginning of the file."""
+        """The position and totals of an interrupted call, or those of the beginning of the file."""
         try:
             saved = json.loads(self.path.read_text())
             position, totals = Position(*saved["position"]), ImportTotals(**saved["totals"])
@@ -100,7 +113,7 @@ class Checkpoint:
         except FileNotFoundError:
             return Position(), ImportTotals()
         except (OSError, ValueError, LookupError, TypeError) as error:
-            logger.warning("can't read %s: importing the whole file: %s", self.path, error)
+            logger.warning("can't read %s: starting from the beginning: %s", self.path, error)
             return Position(), ImportTotals()
         if not is_valid:
             logger.info("file or database has changed: importing all of %s", self.file)
@@ -109,7 +122,7 @@ class Checkpoint:
         return position, totals
 
     def save(self, position: Position, totals: ImportTotals, size: int) -> None:
-        """Call it after everything before `position` is committed; `size` is `size_of` then."""
+        """Save the progress, once everything before `position` is committed, with its `size_of`."""
         if not self._usable:
             return
         saved = {"identity": self._identity, "size": size, "position": position}
@@ -119,33 +132,19 @@ class Checkpoint:
         except OSError as error:
             self._usable = False
             logger.warning("%s: %s", NOT_RESUMABLE, error)
-            self.forget()  # the position saved last is valid, but may be far behind
+            self.forget()  # the last saved position is valid, but may be far behind
 
     def forget(self) -> None:
-        """Make the next import of the file start at its beginning."""
+        """Make the next import of the file start from the beginning."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 def size_of(connection: Connection) -> int:
-    """The number of pages of an SQLite file; it shrinks when an older copy is restored.
+    """The number of pages of an SQLite file, which decreases if an older copy is restored.
 
-    Always 0 on PostgreSQL, where a restore starts another timeline.
+    Always 0 on PostgreSQL, where a restore starts a new timeline.
     """
     if connection.dialect.name == "postgresql":
         return 0
     return int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
-
-
-def _incarnation(engine: Engine, view: str) -> str:
-    """Changes when the database, or the view in it, is created again."""
-    if engine.dialect.name == "sqlite":
-        result = os.stat(engine.get_execution_options()["sam_file"])
-        return f"{result.st_dev}-{result.st_ino}"
-    try:
-        with reading(engine) as connection:
-            quoted = connection.dialect.identifier_preparer.quote(view)
-            return str(connection.scalar(_POSTGRESQL, {"view": quoted}))
-    except (StatementFailed, DatabaseRefused) as error:
-        logger.warning("%s: %s", NOT_RESUMABLE, error)
-        return os.urandom(16).hex()  # matches no other call

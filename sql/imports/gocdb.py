@@ -1,10 +1,10 @@
-"""Exports of GOCDB as rows of the class views.
+"""Reads exports of GOCDB as rows of the class views.
 
-The files are answers of GOCDB's programmatic interface (GOCDB-PI):
+The files are responses of GOCDB's programmatic interface (GOCDB-PI):
 
 method                         element            class
 get_service_endpoint           SERVICE_ENDPOINT   serviceEndpoint
-get_site, get_site_list        SITE               siteGroup: its NGI; get_site: its scope tags too
+get_site, get_site_list        SITE               siteGroup: its NGI, and scope tags (get_site)
 get_downtime                   DOWNTIME           downtime, one element per service
 get_downtime_nested_services   DOWNTIME           downtime, with its SERVICES inside
 """
@@ -27,7 +27,7 @@ from sam_pipeline.sql.topology.view_rows import Row, key_of
 
 ROOT = "results"
 META = "meta"
-"""In a paged answer: links to the other pages."""
+"""In a paged response: links to the other pages."""
 
 NGI = "NGI"
 SCOPE = "scope"
@@ -38,7 +38,7 @@ MAX_PROBLEMS = 20
 _FLAGS = {"Y": "Y", "YES": "Y", "TRUE": "Y", "1": "Y", "N": "N", "NO": "N", "FALSE": "N", "0": "N"}
 _MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d", re.ASCII)
 
-# Required for a valid row; the snapshot's time replaces it.
+# A valid row needs a time; that of the snapshot replaces it.
 _ANY_TIME = "1970-01-01T00:00:00Z"
 _NOW = datetime.fromtimestamp(0, UTC)
 
@@ -48,10 +48,10 @@ logger = logging.getLogger(__name__)
 def read_endpoints(paths: Iterable[Path]) -> list[Row]:
     """Rows of serviceEndpoint without `validFrom`, one per site, host and flavour.
 
-    GOCDB allows several services with the same three; the one in production and monitored counts.
+    GOCDB may list several services with the same three; one in production and monitored counts.
 
     Raises:
-        BadInput: lists the bad elements; or a file can't be read.
+        BadInput: elements are invalid and listed, or a file can't be read.
     """
 
     def read(element: Element) -> Iterator[Mapping[str, str]]:
@@ -92,7 +92,7 @@ def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
         if ngi:
             yield {"siteName": site, "groupName": ngi, "groupType": NGI}
         else:
-            logger.warning("site %s: belongs to no NGI (ROC)", site)
+            logger.warning("site %s: has no NGI (ROC)", site)
         for scope in element.iterfind("SCOPES/SCOPE"):
             if scope.text and scope.text.strip():
                 yield {"siteName": site, "groupName": scope.text, "groupType": SCOPE}
@@ -105,7 +105,7 @@ def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
 def read_downtimes(paths: Iterable[Path]) -> list[Row]:
     """Rows of downtime without `timestamp`, one per downtime, site, host and flavour.
 
-    Raises BadInput like `read_endpoints`, and for an export with two versions of a downtime.
+    Raises BadInput like `read_endpoints`, and if the export has two versions of a downtime.
     """
 
     def read(element: Element) -> Iterator[Mapping[str, str]]:
@@ -123,7 +123,7 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
         nested = element.find("SERVICES")
         services = [element] if nested is None else nested.findall("SERVICE")
         if not services:
-            logger.warning("downtime %s: ignored, because it names no service", downtime_id)
+            logger.warning("downtime %s: ignored, because it has no services", downtime_id)
         for service in services:
             yield {
                 **common,
@@ -137,8 +137,8 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
         key = key_of(row, DOWNTIME.natural_key)
         if downtimes.setdefault(key, row) != row:
             raise BadInput(
-                f"downtime {row['downtimeId']}: the export has two versions of it; it was changed"
-                " while its pages were fetched: fetch them again; nothing was changed"
+                f"downtime {row['downtimeId']}: the export has two versions of it; it changed while"
+                " the pages were fetched: fetch them again; nothing was changed"
             )
     return list(downtimes.values())
 
@@ -149,9 +149,9 @@ def _rows(
     message_class: MessageClass,
     read: Callable[[Element], Iterable[Mapping[str, str]]],
 ) -> Iterator[Row]:
-    """The rows that `read` makes of all elements; raises BadInput after the last one.
+    """The rows that `read` returns for all elements; raises BadInput after the last one.
 
-    They are normalised like the fields of a message, so that names, times and texts compare equal.
+    Rows are normalised like the fields of a message, so that names, times and texts compare equal.
     """
     problems: list[str] = []
     for path in paths:
@@ -182,7 +182,7 @@ def _rows(
 
 
 def _time(element: Element, name: str) -> str:
-    """Epoch seconds; if they are missing the formatted time, which is UTC without seconds."""
+    """Epoch seconds, or the formatted time if they are missing: UTC without seconds."""
     formatted = _text(element, f"FORMATED_{name}")
     if _MINUTE.fullmatch(formatted):
         formatted += ":00Z"
@@ -192,7 +192,7 @@ def _time(element: Element, name: str) -> str:
 def _flag(element: Element, name: str) -> str:
     value = _text(element, name)
     if value and value.upper() not in _FLAGS:
-        raise RecordRefused("flag", f"{name} {value[:40]!r} must be Y or N")
+        raise RecordRefused("flag", f"{name} must be Y or N, not {value[:40]!r}")
     return _FLAGS[value.upper()] if value else ""
 
 

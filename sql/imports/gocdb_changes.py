@@ -1,7 +1,7 @@
-"""What a snapshot of GOCDB changes: from exported rows and stored rows to rows to insert.
+"""Compares a snapshot of GOCDB with the stored rows, and returns the rows to insert.
 
-A row that an import wrote is known by its `messageId`. Only such rows are closed or cancelled; what
-came by message, from CSV or by hand is left to whoever sent it.
+The `messageId` of a row shows that an import from GOCDB wrote it. Only such rows are closed or
+cancelled; rows from messages, CSV files or `sam-db downtime` are left alone.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.topology.view_rows import GOCDB, Row, key_of, source_of
 
 MAX_VANISHED_PERCENT = 20
-"""If more vanish at once, the export is probably incomplete."""
+"""If more rows vanish at once, the export is probably incomplete."""
 
 _DETAILS = {
     SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
     SITE_GROUP.name: (),
     DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
 }
-"""The attributes outside the key whose change makes a new row."""
+"""Attributes outside the key; if one of them changes, a new row is inserted."""
 
 
 @dataclass(frozen=True)
 class GocdbChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
-    Of `read` exported rows some are `new`, `changed`, `unchanged`, or `kept` as someone else has
-    changed them since; `ended` rows are missing from the export, and are closed or cancelled.
+    The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept` because another
+    source has changed them. `ended` rows are missing from the export, and closed or cancelled.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class GocdbChanges:
 
 @dataclass(frozen=True)
 class Window:
-    """The time that an export of downtimes covers: `[start, end)`, in wire format."""
+    """The period that an export of downtimes covers: `[start, end)`, in wire format."""
 
     start: str
     end: str
@@ -56,8 +56,8 @@ class Window:
 class GocdbSnapshot:
     """When the exports were made, and how to compare them; times in wire format.
 
-    New rows are valid from `at` on, in a first import from `since` on. Downtimes vanish only inside
-    the `window`. `force` accepts an export that looks incomplete.
+    New rows are valid from `at` on, in a first import from `since` on. Missing downtimes are only
+    ended inside the `window`. `force` accepts an export that looks incomplete.
     """
 
     at: str
@@ -74,7 +74,7 @@ def topology_changes(
     stored: Sequence[Row],
     snapshot: GocdbSnapshot,
 ) -> GocdbChanges:
-    """What a snapshot changes in serviceEndpoint or siteGroup.
+    """The changes of serviceEndpoint or siteGroup to match a snapshot.
 
     Args:
         exported: rows without `validFrom`.
@@ -82,7 +82,7 @@ def topology_changes(
 
     Raises:
         BadInput: too many rows vanished without `force`, the snapshot is not newer than the last
-            one, or a new row has the natural key of a stored one.
+            one, or a new row has the natural key of a stored one; nothing was changed.
     """
     at = snapshot.at
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
@@ -93,7 +93,7 @@ def topology_changes(
     gone = [row for key, row in known.items() if key not in wanted]
     if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.force:
         raise BadInput(
-            f"{kind}: {len(gone)} of the {len(known)} known from GOCDB are not in the export, more"
+            f"{kind}: {len(gone)} of {len(known)} rows from GOCDB are missing from the export, more"
             f" than {MAX_VANISHED_PERCENT} %; if it is complete, --force closes them;"
             " nothing was changed"
         )
@@ -110,7 +110,7 @@ def topology_changes(
         moments = (row[key] for row in ours for key in ("validFrom", "validTo") if key in row)
         _refuse_old_snapshot(kind, moments, snapshot)
     taken = {key_of(row, message_class.natural_key): row for row in stored}
-    for row in begun:  # of two rows with one natural key the first stays: ours would be lost
+    for row in begun:  # a row with the natural key of a stored one would be ignored
         natural_key = key_of(row, message_class.natural_key)
         if natural_key in taken:
             message_id = taken[natural_key].get(MESSAGE_ID, "without id")
@@ -133,18 +133,18 @@ def topology_changes(
 def downtime_changes(
     exported: Sequence[Row], stored: Sequence[Row], snapshot: GocdbSnapshot
 ) -> GocdbChanges:
-    """What a snapshot changes in the downtimes.
+    """The changes of downtimes to match a snapshot.
 
-    Of the downtimes that vanished inside the window, future ones are cancelled, running ones end
-    with the snapshot, and past ones stay.
+    Of the downtimes that vanished inside the window, future ones are cancelled, current ones end
+    at the time of the snapshot, and past ones are kept.
 
     Args:
         exported: rows without `timestamp`.
         stored: all rows from all sources.
 
     Raises:
-        BadInput: an empty export would end some without `force`, or the snapshot is not newer than
-            the last one.
+        BadInput: an empty export would end downtimes without `force`, or the snapshot is not newer
+            than the last one; nothing was changed.
     """
     at, window = snapshot.at, snapshot.window
     keys, details = DOWNTIME.natural_key, _DETAILS[DOWNTIME.name]
@@ -158,7 +158,7 @@ def downtime_changes(
             new.append(row)
         elif key_of(row, details) == key_of(before, details):
             unchanged += 1
-        # A change by hand is meant to differ from GOCDB; of messages the newest wins.
+        # A change by hand takes precedence over GOCDB; of messages the newest wins.
         elif source == "by hand" or (source == "message" and before.get("timestamp", "") >= at):
             kept += 1
         else:
@@ -172,8 +172,8 @@ def downtime_changes(
             ended.append({**row, "endTime": max(at, start)})
     if ended and not wanted and not snapshot.force:
         raise BadInput(
-            f"the export has no downtimes, but GOCDB had announced {len(ended)} in the window; if"
-            " it is complete, --force ends them; nothing was changed"
+            f"the export has no downtimes, but {len(ended)} from GOCDB are in the window; if it is"
+            " complete, --force ends them; nothing was changed"
         )
     rows = [*new, *changed, *ended]
     if rows:
@@ -193,13 +193,13 @@ def downtime_changes(
 
 
 def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: GocdbSnapshot) -> None:
-    """Different snapshots of one moment, or imported out of order, give no consistent history.
+    """Make sure that snapshots are imported in order, or their history would be inconsistent.
 
-    A `validTo` in the future was announced by someone else and is not a snapshot's time.
+    A `validTo` in the future was announced and is not the time of a snapshot.
     """
     newest = max((moment for moment in moments if moment <= snapshot.now), default="")
     if newest >= snapshot.at:
         raise BadInput(
             f"{kind}: the snapshot of {snapshot.at} differs from the state stored at {newest}; a"
-            " snapshot must be newer than the one before; nothing was changed"
+            " snapshot must be newer than the previous one; nothing was changed"
         )

@@ -1,4 +1,4 @@
-"""The bytes of a file to import, or of standard input, decompressed if they are gzipped."""
+"""Reads a file to import, or standard input, decompressed if it is gzipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SKIP_BYTES = 1024 * 1024
 
 
 class InputFile:
-    """Reads a file from front to back; `damage` says why reading stopped before the end."""
+    """Reads a file from start to end; `damage` is the reason if it stopped before the end."""
 
     def __init__(self, name: str) -> None:
         self.name = "<stdin>" if name == STDIN else name
@@ -44,12 +44,12 @@ class InputFile:
 
     @property
     def share(self) -> float | None:
-        """How much of the file has been read, 0 to 1; None if its size is unknown."""
+        """The part of the file that has been read, 0 to 1; None if its size is unknown."""
         result = self.stat_result
         return self._file.tell() / result.st_size if result and result.st_size else None
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes; fewer only at the end or before damage."""
+        """The next `size` bytes; fewer only at the end, or where the file is damaged."""
         parts: list[bytes] = []
         while size > 0 and not self.damage:
             try:
@@ -74,13 +74,13 @@ class InputFile:
 
 
 def refuse_missing(names: Sequence[str]) -> None:
-    """Open every file once, so that a misspelt last name is reported before any work is done.
+    """Open each file once, so that a misspelt name is reported before any file is imported.
 
     Raises:
         BadInput: a file is missing or can't be read.
     """
     for name in names:
-        if name != STDIN and not Path(name).is_fifo():  # its writer would lose its reader
+        if name != STDIN and not Path(name).is_fifo():  # closing it would break its writer
             _opened(name).close()
 
 

@@ -1,4 +1,4 @@
-"""`sam-db import records`: history from files, loaded the way records from a broker are."""
+"""`sam-db import records`: loads records from files in the same way as those from a broker."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from sam_pipeline.sql.loading.load import load
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 FOLD_EVERY = 50
-"""Batches after which current_status and the due days are brought up to date."""
+"""Number of batches after which current_status and the due days are updated."""
 
-WHO = "sam-db import"
+CONSUMER = "sam-db import"
 """The consumer named in `load_audit`; the broker is the file."""
 
 FILE, LINE = "importFile", "importLine"
-"""Headers that say where a dead letter came from."""
+"""Headers of a dead letter: the file and line of the record."""
 
 FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
-"""No probe ran before; an earlier time comes from a clock that was never set."""
+"""No probe ran before this day: an earlier time comes from a clock that was never set."""
 
 MAX_PROBLEMS = 1_000
-"""Bad records that a dry run lists; all of them are counted."""
+"""How many bad records a dry run lists; all of them are counted."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def limits_of_history(now: datetime, age_limit: timedelta | None = None) -> Limi
 
 @dataclass
 class Import:
-    """Imports files one after another into one view; `totals` and `problems` cover all of them."""
+    """Imports files one after another into a view; `totals` and `problems` cover all of them."""
 
     engine: Engine
     catalogue: Catalogue
@@ -125,20 +125,20 @@ class Import:
             fold_all(self.engine)
         if records.damage:
             self.damaged_files += 1
-            advice = "checked" if self.dry_run else "imported; get the file again and repeat"
-            whole = f"the {records.position.record} complete records before that were {advice}"
-            self.problems.append(f"{file.name}: {records.damage}; {whole}")
+            outcome = "checked" if self.dry_run else "imported; get the file again and repeat"
+            complete = f"the {records.position.record} complete records before that were {outcome}"
+            self.problems.append(f"{file.name}: {records.damage}; {complete}")
             logger.error("%s", self.problems[-1])
         if checkpoint:
             self._checkpoints.append(checkpoint)
 
     def end(self) -> None:
-        """Forget the positions once all files are done; a repeated call imports all of them."""
+        """Delete the checkpoints after all files are done; a repeated call imports all of them."""
         for checkpoint in self._checkpoints:
             checkpoint.forget()
 
     def _load(self, messages: Sequence[Message], file: str, totals: ImportTotals) -> int:
-        """Store a batch and commit; the database's size at that moment."""
+        """Store a batch and commit; returns `size_of` the database just before."""
         refused = size = 0
 
         def before_commit(connection: Connection, failures: Sequence[RecordFailure]) -> None:
@@ -152,7 +152,7 @@ class Import:
             messages,
             datetime.now(UTC),
             self.limits,
-            audit=Audit(WHO, socket.gethostname(), os.getpid(), {file: len(messages)}),
+            audit=Audit(CONSUMER, socket.gethostname(), os.getpid(), {file: len(messages)}),
             before_commit=before_commit,
         )
         letters, ignored = dict(loaded.dead_letters), dict(loaded.ignored_keys)
@@ -160,7 +160,7 @@ class Import:
         return size
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:
-        """Count a batch and list its bad records, without those only the database would refuse."""
+        """Count a batch and list its bad records, except those only the database would reject."""
         batch = read_batch(self.catalogue, messages, datetime.now(UTC), self.limits)
         views = batch.by_view.values()
         failures = [*batch.failures, *(failure for view in views for failure in view.refused())]
@@ -176,7 +176,7 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
     """The view of a class.
 
     Raises:
-        ConfigError: it does not exist or can't be used, which would fail for every record.
+        ConfigError: it does not exist or can't be used, so that every record would fail.
     """
     view = catalogue.find(class_name)
     if view is None and built_in(class_name):
@@ -189,10 +189,10 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
 
 
 def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
-    """Stop if the class broke during the import: its records are not bad, and still in the file.
+    """Make sure that the class still works; if not, its records are not bad but not imported.
 
     Raises:
-        DatabaseRefused, ConfigError: raised within a transaction, to roll it back.
+        DatabaseRefused, ConfigError: in the transaction, which is so rolled back.
     """
     for failure in failures:
         if failure.reason == CLASS_BROKEN:
@@ -204,7 +204,7 @@ def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
 def record_message(
     class_name: str, body: bytes, content_type: str, file: str, line: int
 ) -> Message:
-    """The message of one record from a file; its id depends on the record alone."""
+    """The message of one record from a file."""
     headers = {
         CLASS: class_name,
         MESSAGE_ID: content_id(class_name, body),
@@ -216,6 +216,6 @@ def record_message(
 
 
 def content_id(class_name: str, raw: bytes) -> str:
-    """The message id of a record from a file, the same in every import of the record."""
+    """The message id of a record from a file, which is the same in each import of the record."""
     digest = hashlib.sha256(class_name.lower().encode("utf-8", "replace") + b"\0" + raw.strip())
     return f"import-{digest.hexdigest()[:32]}"

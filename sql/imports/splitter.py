@@ -1,7 +1,7 @@
-"""Cut a long file into the bytes of its records, with only a block of them in memory.
+"""Splits a long file into the bytes of its records, with only one block in memory.
 
-What the bytes of a record mean is left to the readers (`schema.records.text` and `json_form`);
-here only the boundary between two records matters.
+This module only finds the boundaries between records; `schema.records.text` and `json_form` read
+the records themselves.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sam_pipeline.sql.imports.input_file import InputFile
 
 BLOCK_BYTES = 512 * 1024
 LONGEST_RECORD = 16 * 1024 * 1024
-"""Bytes after which a record without an end is given up; this bounds the memory of an import."""
+"""The limit on the bytes of a record, which bounds the memory of an import."""
 
 _SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf)?[\s,\[\]]*+")
-# Nearly all records are such objects, found at the speed of the regular expression.
+# Nearly all records are objects without nested ones, which one regular expression finds fast.
 _FLAT_OBJECT = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\\n]++|\\.)*+")*+\}')
 _TOKEN = re.compile(rb'"(?:[^"\\\n]++|\\.)*+"?|[{}\[\]]|\n[ \t\r]*+(?=\{)')
 _NO_OBJECT = re.compile(rb"[^\n{\]]++")
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 
 class RawRecord(NamedTuple):
-    """The bytes of a record, its first line (from 1), and the position behind it."""
+    """The bytes of a record, the number of its first line (from 1), and the position after it."""
 
     raw: bytes
     line: int
@@ -45,9 +45,9 @@ class RawRecord(NamedTuple):
 
 @dataclass
 class Splitter:
-    """Iterates over the records of a file from `position` on, which moves along.
+    """Iterates over the records of a file from `position` on, and advances it.
 
-    If the records end before the file does, `damage` then says why.
+    If the records end before the file does, `damage` is the reason.
     """
 
     file: InputFile
@@ -61,7 +61,7 @@ class Splitter:
         buffer = self.file.read(BLOCK_BYTES)
         first = buffer.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
         self.is_json = first in (b"{", b"[")
-        if self.position.offset:  # the beginning was only needed for the format
+        if self.position.offset:  # the first block was only read to detect the format
             self.file.skip(self.position.offset - len(buffer))
             buffer = buffer[self.position.offset :]
         raw = b""
@@ -77,7 +77,7 @@ class Splitter:
             self.damage = "the JSON array is not closed: the file is truncated"
 
     def _slices(self, buffer: bytes) -> Iterator[bytes]:
-        """Slices of one record each; the last slice of a block may go on in the next block."""
+        """Slices of one record each; the last slice of a block may continue in the next block."""
         while True:
             *complete, rest = self._cut(buffer) or [b""]
             yield from complete
@@ -91,26 +91,34 @@ class Splitter:
                 break
             buffer = rest + more
         self.damage = self.file.damage
-        if not self.damage:  # else it is half a record
+        if not self.damage:  # otherwise the last record is incomplete
             yield rest
 
     def _cut(self, buffer: bytes) -> list[bytes]:
-        """The buffer in slices of one record each, with the separators before it.
+        """The buffer in slices of one record each, preceded by its separators.
 
-        JSON may be an array, one object per line, or objects in a row. A broken object ends
-        before the next line that begins with a `{`.
+        JSON may be an array, one object per line, or a sequence of objects. An invalid object ends
+        before the next line that begins with `{`.
         """
         if not self.is_json:
             known = built_in(self.class_name)
             records = read_wlcg(buffer, message_class=known, columns=self.columns)
             slices = [record.raw for record in records]
-            slices[-1] += buffer[sum(map(len, slices)) :]  # blanks
+            slices[-1] += buffer[sum(map(len, slices)) :]  # trailing blanks
             return slices
         slices, begin = [], 0
         while begin < len(buffer):
             start = _separators_end(buffer, begin)
-            flat = _FLAT_OBJECT.match(buffer, start)
-            end = flat.end() if flat else _irregular_end(buffer, start)
+            if match := _FLAT_OBJECT.match(buffer, start) or _NO_OBJECT.match(buffer, start):
+                end = match.end()
+            else:  # nested, invalid or incomplete
+                depth, end = 0, len(buffer)
+                for token in _TOKEN.finditer(buffer, start):
+                    first = token[0][:1]
+                    depth += (first in b"{[") - (first in b"}]")
+                    if first == b"\n" or depth <= 0:
+                        end = token.start() if first == b"\n" else token.end()
+                        break
             slices.append(buffer[begin:end])
             begin = end
         return slices
@@ -119,18 +127,3 @@ class Splitter:
 def _separators_end(buffer: bytes, begin: int) -> int:
     match = _SEPARATORS.match(buffer, begin)
     return match.end() if match else begin
-
-
-def _irregular_end(buffer: bytes, start: int) -> int:
-    """The end of something that is not a flat object: nested, broken, unfinished, or no object."""
-    if other := _NO_OBJECT.match(buffer, start):
-        return other.end()
-    depth = 0
-    for token in _TOKEN.finditer(buffer, start):
-        first = token[0][:1]
-        if first == b"\n":
-            return token.start()
-        depth += (first in b"{[") - (first in b"}]")
-        if depth <= 0:
-            return token.end()
-    return len(buffer)

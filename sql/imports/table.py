@@ -1,4 +1,4 @@
-"""`sam-db import csv`: topology, groups and downtimes from a table, all lines of it or none."""
+"""`sam-db import csv`: loads topology, groups or downtimes from a table, all lines or none."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 
 ONE_TRANSACTION_LINES = 100_000
-"""A longer table is stored in batches; in one transaction it would block all other loaders."""
+"""A longer table is stored in batches: in one transaction it would block all other loaders."""
 BATCH_LINES = 1_000
 LONGEST_VALUE = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is not a valid row: its number in the file, and why."""
+    """A line that is not a valid row: its number in the file, and the reason."""
 
     line: int
     text: str
 
 
 class LinesRefused(Exception):
-    """The database refused lines; raised within their transaction, to roll it back."""
+    """The database rejected lines; raised in their transaction, to roll it back."""
 
     def __init__(self, bad: Sequence[BadLine]) -> None:
         super().__init__(f"{len(bad)} lines")
@@ -55,7 +55,7 @@ class LinesRefused(Exception):
 
 @dataclass
 class CsvTable:
-    """A CSV file with rows of one class, which can be read more than once.
+    """A CSV file with rows of one class, which can be read repeatedly.
 
     Raises:
         BadInput: the first line does not name columns of the class.
@@ -74,7 +74,7 @@ class CsvTable:
         self._header = read_header(cells, self.message_class, self.name, self.delimiter)
 
     def read(self) -> Iterator[tuple[int, Record] | BadLine]:
-        """The lines below the header: their numbers in the file, and records of the class."""
+        """The lines below the header: line numbers with records of the class, or bad lines."""
         now, columns = datetime.now(UTC), self._header
         lines = self._lines()
         next(lines, None)
@@ -82,9 +82,9 @@ class CsvTable:
             if isinstance(cells, BadLine):
                 yield cells
             elif len(cells) != len(columns):
-                yield BadLine(line, f"{len(cells)} values, but {len(columns)} columns")
+                yield BadLine(line, f"has {len(cells)} values for {len(columns)} columns")
             elif any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
-                yield BadLine(line, "not in UTF-8: convert the file, or export it as UTF-8")
+                yield BadLine(line, "is not in UTF-8: convert the file, or export it as UTF-8")
             else:
                 fields = dict(zip(columns, cells, strict=True))
                 try:
@@ -95,7 +95,7 @@ class CsvTable:
                     yield line, {key: value for key, value in fields.items() if value}
 
     def _lines(self) -> Iterator[tuple[int, list[str] | BadLine]]:
-        """The cells of every line that is not blank, with the number of the line."""
+        """The cells of each line that is not blank, and the number of the line."""
         self.file.seek(0)
         text = io.TextIOWrapper(
             self.file, encoding="utf-8-sig", errors="surrogateescape", newline=""
@@ -119,7 +119,7 @@ class CsvTable:
 
 @dataclass
 class Imported:
-    """Lines below the header, rows stored or already there, and the bad lines in order."""
+    """The number of lines below the header, of rows stored or already there, and the bad lines."""
 
     lines: int = 0
     rows: int = 0
@@ -130,13 +130,13 @@ class Imported:
 def opened_table(
     name: str, message_class: MessageClass, delimiter: str = ","
 ) -> Iterator[CsvTable]:
-    """The table in a file or on standard input, decompressed.
+    """The table in a file or on standard input, decompressed if necessary.
 
     Raises:
         BadInput: it can't be read, or its first line does not name columns of the class.
     """
     with InputFile(name) as source, tempfile.TemporaryFile() as copy:
-        # A pipe can't be read twice, and a file may change between the check and the load.
+        # The table is read twice: a pipe can't be, and a file might change in between.
         while block := source.read(BLOCK_BYTES):
             copy.write(block)
         if source.damage:
@@ -147,10 +147,10 @@ def opened_table(
 def import_table(
     engine: Engine, catalogue: Catalogue, table: CsvTable, keep_going: bool = False
 ) -> Imported:
-    """Check all lines, then store them; if any is bad, store none, or the good ones (`keep_going`).
+    """Check all lines, then store them. If any are bad, store none, or with `keep_going` the rest.
 
     Raises:
-        DatabaseAway: the transaction that was running is rolled back.
+        DatabaseAway: the current transaction was rolled back.
     """
     done = Imported()
     for item in table.read():
@@ -161,7 +161,7 @@ def import_table(
         return done
 
     def batches() -> Iterator[list[Message]]:
-        """The good lines, each of them a message, so that a failure can name its line."""
+        """The good lines, each in a message of its own, so that a failure can name the line."""
         name = table.message_class.name
         messages = (
             record_message(name, write_json([item[1]]).encode(), JSON, table.name, item[0])
@@ -171,7 +171,7 @@ def import_table(
         return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)
 
     def store(batches: Callable[[], Iterable[list[Message]]]) -> None:
-        """In one transaction, which may be tried twice."""
+        """Store the batches in one transaction, which may be tried twice."""
 
         def action(connection: Connection) -> tuple[int, list[BadLine]]:
             rows, failures = 0, []
@@ -192,13 +192,13 @@ def import_table(
         done.rows += rows
         done.bad += bad
 
-    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
+    fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     try:
         if done.lines <= ONE_TRANSACTION_LINES:
             store(batches)
         else:
             for batch in batches():
-                store(lambda: [batch])  # noqa: B023 - used before the next batch
+                store(lambda: [batch])  # noqa: B023 - called before the next batch
     except LinesRefused as refused:
         done.bad += refused.bad
     done.bad.sort(key=lambda bad: bad.line)
@@ -208,7 +208,7 @@ def import_table(
 def read_header(
     cells: Sequence[str], message_class: MessageClass, name: str, delimiter: str
 ) -> list[str]:
-    """The columns, in the spelling of the class.
+    """The columns, spelled as in the class.
 
     Raises:
         BadInput: lists every problem of the header.
@@ -218,8 +218,8 @@ def read_header(
     headings = [cell.strip() for cell in cells]
     columns = [names[heading] for heading in headings]
     problems = [
-        f"no column {heading[:60]!r};"
-        f" {did_you_mean(heading, known) or 'there are ' + ', '.join(known)}"
+        f"unknown column {heading[:60]!r};"
+        f" {did_you_mean(heading, known) or 'the columns are ' + ', '.join(known)}"
         for heading, column in zip(headings, columns, strict=True)
         if not column
     ]

@@ -1,7 +1,7 @@
-"""The elements of XML files, one at a time, so that a file may have any size.
+"""Reads the elements of XML files one at a time, so that a file may have any size.
 
-A file holds one document, or several in a row like joined pages. A document type (DTD), which could
-define entities of any kind, is refused before anything is expanded.
+A file contains one document, or several concatenated ones, such as pages. A document type (DTD),
+which could define entities, is rejected before anything is expanded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sam_pipeline.sql.errors import BadInput
 
 CHUNK_BYTES = 1 << 16
 
-# Expat's errors where a second document begins: with its first element, or with its declaration.
+# Errors of Expat at the beginning of a second document: at its first element or XML declaration.
 _NEXT_DOCUMENT = {
     errors.codes[errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT],
     errors.codes[errors.XML_ERROR_MISPLACED_XML_PI],
@@ -29,7 +29,7 @@ _EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
 
 
 class Located(NamedTuple):
-    """An element and where it begins: `x.xml, line 17`."""
+    """An element, and where it begins: `x.xml, line 17`."""
 
     where: str
     element: Element
@@ -39,8 +39,8 @@ def elements(path: Path, root: str) -> Iterator[Located]:
     """The children of the root of every document in the file.
 
     Raises:
-        BadInput: not XML, truncated, with another root or a DTD; or the file can't be read, in
-            which case the exit code says why.
+        BadInput: the file is not XML, is truncated, or has another root or a DTD; or it can't be
+            read, for the reason given by the exit code.
     """
     document = _Document(path, root)
     try:
@@ -60,7 +60,7 @@ def elements(path: Path, root: str) -> Iterator[Located]:
 
 
 class _Document:
-    """One document, fed with bytes that may continue into the next.
+    """One document, fed with bytes that may include the beginning of the next one.
 
     It is the target of its own parser, and builds a tree for each child of the root.
     """
@@ -84,7 +84,7 @@ class _Document:
         self._where = ""
 
     def feed(self, data: bytes) -> bytes:
-        """Add the elements that end in `data` to `complete`; the bytes of the next document."""
+        """Add the elements that end in `data` to `complete`; returns bytes of the next document."""
         self._tail = self._tail + data if self._is_closed else data
         self._fed += len(data)
         try:
@@ -99,7 +99,7 @@ class _Document:
         return b""
 
     def finish(self) -> None:
-        """Raises BadInput if the document is incomplete."""
+        """End the document; raises BadInput if it is incomplete."""
         try:
             self._parser.close()
         except ParseError as error:
@@ -109,7 +109,7 @@ class _Document:
         where = f"{self._path}, line {self._first_line + self._expat.CurrentLineNumber - 1}"
         if self._depth == 0 and tag != self._root:
             raise BadInput(
-                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: not an answer of GOCDB,"
+                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: not a response of GOCDB,"
                 " or an error"
             )
         if self._depth == 1:

@@ -1,1 +1,1 @@
-"""Alembic's environment, and the versions of the schema."""
+"""The environment of Alembic, and the versions of the schema."""

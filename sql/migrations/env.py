@@ -1,4 +1,4 @@
-"""Alembic runs this for every command: in the caller's transaction, or to print a script."""
+"""Alembic runs this module for each command, in the transaction of the caller or offline."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Removing old data, whole UTC days at a time."""
+"""Removes old data, whole UTC days at a time."""

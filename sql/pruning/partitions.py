@@ -13,7 +13,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 RESULTS = "metric_result"
 DETAILS = "metric_result_detail"
 
-# The row count is that of the last VACUUM or ANALYZE; without one it is unknown.
+# The row count is an estimate of the last VACUUM or ANALYZE, and unknown before the first one.
 _PARTITIONS = text(r"""
     SELECT
         p.relname AS parent,
@@ -31,7 +31,7 @@ _PARTITIONS = text(r"""
     WHERE p.relnamespace = CAST(CAST(current_schema() AS text) AS regnamespace)
         AND p.relname IN ('metric_result', 'metric_result_detail')
         AND c.relname ~ concat('^', p.relname, '_\d{8}$')
-        AND pg_relation_size(c.oid) IS NOT NULL  -- dropped since the snapshot was taken
+        AND pg_relation_size(c.oid) IS NOT NULL  -- NULL: dropped since the snapshot
     ORDER BY day, parent
 """)
 _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
@@ -39,7 +39,7 @@ _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
 
 @dataclass(frozen=True)
 class Partition:
-    """One UTC day of `parent`; `rows` is an estimate or None, `bytes` includes its indexes."""
+    """One UTC day of `parent`; `rows` is an estimate or None, `bytes` includes indexes."""
 
     parent: str
     name: str
@@ -57,7 +57,7 @@ def partitions(connection: Connection) -> list[Partition]:
 
 
 def make_partitions(engine: Engine, days: Collection[date]) -> list[Partition]:
-    """Create the missing partitions of these days and return them; nothing on SQLite.
+    """Create the missing partitions of these days, and return them; none on SQLite.
 
     Raises:
         DatabaseRefused: only the owner and the loader may create partitions.

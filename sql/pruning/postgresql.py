@@ -1,8 +1,8 @@
-"""Pruning on PostgreSQL: day partitions are emptied, then dropped once the table is not in use.
+"""Pruning on PostgreSQL: day partitions are emptied, and dropped when the table is not in use.
 
-Emptying a partition locks it, dropping one locks the whole table, and whoever requests a lock
-after us queues behind us, loaders included. So every step gives up its lock request quickly, is
-retried a few times, and is finally left to the next prune.
+Emptying a partition locks it, and dropping one locks the whole table. Sessions that request a lock
+after us, such as loaders, wait behind us. So each step waits for its lock only briefly, is retried
+a few times, and is then left to the next prune.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '200ms'")
 _LOCK_NOT_AVAILABLE = "55P03"
 _UNDEFINED_TABLE = "42P01"
 
-# The names of partitions come from the catalogue: a table's name and eight digits.
+# Names of partitions come from the catalogue: the name of the table and eight digits.
 _HAS_OLDER_RESULTS = "SELECT count(*) > count(DISTINCT instance_id) FROM {name}"
 _EMPTY = ("TRUNCATE {name}",)
 _KEEP_NEWEST = (
-    # Loaders of this day wait; readers only wait while the rows are written back.
+    # Loaders of this day wait; readers only wait while rows are written back.
     "LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE",
-    # Of several results at one moment the worst status counts.
+    # Of several results for one moment the worst counts.
     """
     CREATE TEMPORARY TABLE newest_result ON COMMIT DROP AS
     SELECT DISTINCT ON (instance_id) *
@@ -44,14 +44,14 @@ _KEEP_NEWEST = (
     "INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM newest_result",
 )
 _DROP_IF_EMPTY = (
-    # Conflicts with the lock of every loader and reader, so nobody is about to fill the partition.
+    # Conflicts with the locks of loaders and readers, so no session is about to fill the partition.
     "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE",
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM {name}) THEN DROP TABLE {name}; END IF; END $$",
 )
 
 Remaining = Callable[[Callable[[Partition], bool], Iterable[Partition]], Iterable[Partition]]
-"""From a step and partitions, those still to do: `filterfalse` tries all of them, `dropwhile`
-stops at the first that is locked."""
+"""Runs a step on partitions and returns those still to do: `filterfalse` tries all of them,
+`dropwhile` stops at the first locked one."""
 
 
 def prune(request: PruneRequest) -> Pruned:
@@ -81,7 +81,7 @@ def prune(request: PruneRequest) -> Pruned:
         left += _run(request, _EMPTY, to_empty, filterfalse)
         with reading(request.engine) as connection:
             empty = [old for old in old_partitions(connection) if not old.filled]
-        # Whoever stops us from dropping one stops us from dropping any.
+        # A session that keeps us from dropping one keeps us from dropping any.
         not_dropped = _run(request, _DROP_IF_EMPTY, empty, dropwhile)
         with reading(request.engine) as connection:
             bytes_left = {partition.name: partition.bytes for partition in partitions(connection)}
@@ -112,9 +112,9 @@ def _run(
     todo: Sequence[Partition],
     remaining: Remaining,
 ) -> list[Partition]:
-    """Run the statements on each partition, in its own transaction that hardly waits for locks.
+    """Run the statements on each partition, in transactions that only wait briefly for locks.
 
-    Returns the partitions that stayed locked in all tries.
+    Returns the partitions that were locked in all tries.
     """
 
     def is_done(partition: Partition) -> bool:
@@ -128,7 +128,7 @@ def _run(
             state = getattr(error.orig, "pgcode", None)
             if state == _LOCK_NOT_AVAILABLE or is_collision(error):
                 return False
-            if state != _UNDEFINED_TABLE:  # else a concurrent prune has dropped it
+            if state != _UNDEFINED_TABLE:  # that is, dropped by a concurrent prune
                 raise translated(error, name_of(request.engine)) from error
         request.on_progress(partition.name)
         return True
@@ -145,7 +145,7 @@ def _run(
 def _remove_rows(
     request: PruneRequest, table: str, time: str, before: date | None, condition: str = "true"
 ) -> Removed:
-    """Delete, or only count, the rows of a table whose `time` lies before a day."""
+    """Delete, or only count, the rows of a table whose column `time` lies before a day."""
     if before is None:
         return Removed(rows=0)
     old_rows = f"FROM {table} WHERE {condition} AND {time} < :before"

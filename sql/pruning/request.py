@@ -1,4 +1,4 @@
-"""What a prune is asked to remove, and what it removed."""
+"""The parameters of a prune, and its results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The first UTC day that is kept of each kind of data; None keeps every day.
+    """The first UTC day to keep of each kind of data; None keeps all days.
 
-    `audit` applies to the rows of `load_audit`, `dead_letters` to settled dead letters, by the day
-    on which they were settled.
+    `audit` applies to the rows of `load_audit`, `dead_letters` to settled dead letters by the day
+    on which they were replayed or dropped.
     """
 
     results: date | None = None
@@ -27,7 +27,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PruneRequest:
-    """What to prune and how; `on_progress` gets a line of text after each step."""
+    """What to prune and how; `on_progress` is called with a line of text after each step."""
 
     engine: Engine
     bounds: Bounds
@@ -38,9 +38,9 @@ class PruneRequest:
 
     @property
     def last_pruned(self) -> date | None:
-        """The day that keeps the newest result of each instance.
+        """The day of which the newest result of each instance is kept.
 
-        None if an earlier prune has moved the horizon further: its last pruned day keeps them.
+        None if an earlier prune has moved the horizon further and so kept them on a later day.
         """
         horizon = self.horizon
         return horizon - DAY if horizon and horizon == self.bounds.results else None
@@ -48,7 +48,7 @@ class PruneRequest:
 
 @dataclass(frozen=True)
 class Removed:
-    """How much was or would be removed: rows, or partitions with their size (PostgreSQL)."""
+    """How much was or would be removed: rows, or partitions and their size (PostgreSQL)."""
 
     rows: int | None = None
     partitions: int | None = None
@@ -59,8 +59,8 @@ class Removed:
 class Pruned:
     """What a prune did or would do.
 
-    `left` names the partitions that could not be emptied because they were locked, `not_dropped`
-    the empty ones that could not be dropped for the same reason; the next prune retries both.
+    `left` names partitions that could not be emptied because they were locked, `not_dropped` empty
+    ones that could not be dropped because the table was in use. The next prune retries both.
     """
 
     results: Removed
@@ -78,9 +78,9 @@ def bounds_of(
     keep_audit: int | None = None,
     keep_dead_letters: int | None = None,
 ) -> Bounds:
-    """The bounds that keep today and this many days before it; None sets no bound.
+    """The bounds that keep today and a number of days before it; None keeps all days.
 
-    Details are removed no later than their results.
+    Details are kept no longer than their results.
     """
     ages = (keep_results, keep_details, keep_audit, keep_dead_letters)
     results, details, audit, dead_letters = (

@@ -1,7 +1,7 @@
-"""Pruning on SQLite: rows are deleted in batches, with pauses that let the loader in.
+"""Pruning on SQLite: rows are deleted in batches, with pauses in which loaders can write.
 
-The rows to delete are looked up while others may write, so the only write lock is held just for
-the deletion of a batch. The file does not shrink; its free pages are reused.
+The rows are looked up before the write lock is taken, so that it is held only while a batch is
+deleted. The file does not shrink; its free pages are reused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sam_pipeline.sql.pruning.request import DAY, Pruned, PruneRequest, Removed
 
 BATCH_ROWS = 2_000
 PAUSE_S = 0.05
-"""Pause between two batches, in which another writer gets the lock."""
+"""Pause between two batches, in which another writer can get the lock."""
 
 _BEFORE_ALL = -(2**63)
 
 _OLD = "measured_at < :end"
-# Another result of the same instance on the day that ends then is newer, or as new and worse.
+# On the day that ends at :end, the instance has a newer result, or a worse one of the same time.
 _SUPERSEDED = """
     measured_at >= :end - 86400 AND measured_at < :end AND EXISTS (
         SELECT 1
@@ -40,7 +40,7 @@ def prune(request: PruneRequest) -> Pruned:
     """Delete, or only count, the rows before the bounds."""
     bounds, last_pruned = request.bounds, request.last_pruned
     if not request.dry_run:
-        fold_all(request.engine)  # else deleted results would still be waiting to be folded
+        fold_all(request.engine)  # results must be folded before they are deleted
     results = _remove(request, "metric_result", "measured_at", _OLD, last_pruned or bounds.results)
     if last_pruned:
         end = last_pruned + DAY
@@ -54,12 +54,12 @@ def prune(request: PruneRequest) -> Pruned:
 def _remove(
     request: PruneRequest, table: str, ordered_by: str, condition: str, end: date | None
 ) -> int:
-    """Delete, or only count, the rows for which `condition` is true; their number.
+    """Delete, or only count, the rows that satisfy `condition`; returns their number.
 
     Args:
-        ordered_by: an indexed column; going through its values, no batch reads the rows of an
-            earlier one again.
-        end: the day at whose beginning the condition's `:end` lies; None keeps all rows.
+        ordered_by: an indexed column. Each batch continues at its value of the last row, so that
+            no batch reads the rows of an earlier one again.
+        end: the day whose beginning is `:end` in the condition; None keeps all rows.
     """
     if end is None:
         return 0
@@ -68,8 +68,8 @@ def _remove(
         count = text(f"SELECT count(*) FROM {table} AS old WHERE {condition}")
         with reading(request.engine) as connection:
             return int(connection.scalar(count, values) or 0)
-    # Rows loaded meanwhile are left to the next prune, or a fast loader would keep this one busy
-    # for ever; the plus stops SQLite from using the index on rowid instead of ours.
+    # Rows loaded meanwhile are left to the next prune: a fast loader could keep this one busy for
+    # ever. The unary plus keeps SQLite from using rowid instead of our index.
     find = text(f"""
         SELECT rowid AS id, {ordered_by} AS position
         FROM {table} AS old
@@ -77,7 +77,7 @@ def _remove(
         ORDER BY {ordered_by}
         LIMIT {BATCH_ROWS}
     """)
-    # The condition again: a row may have become worse, and so the newest, since it was looked up.
+    # The condition is checked again: a row may have become worse since the look-up, and the newest.
     delete = text(f"DELETE FROM {table} AS old WHERE rowid = :id AND {condition}")
     with reading(request.engine) as connection:
         last = connection.scalar(text(f"SELECT max(rowid) FROM {table}"))

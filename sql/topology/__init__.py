@@ -1,1 +1,1 @@
-"""Rows of the topology views, and downtimes entered by hand."""
+"""Rows of the topology views, and downtimes entered on the command line."""

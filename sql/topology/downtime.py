@@ -1,7 +1,7 @@
-"""Downtimes entered by hand: announced, moved or cancelled, in the past too.
+"""Announces, moves and cancels downtimes, for `sam-db downtime`.
 
-A downtime is one row of the class view for each flavour. The row with the newest `timestamp` wins,
-so every change by hand gets a timestamp newer than that of the row it changes.
+A downtime has one row of the class view per flavour. The row with the newest `timestamp` wins, so
+each change gets a timestamp newer than that of the row it changes.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def announcement(fields: Mapping[str, str], now: datetime) -> list[Row]:
     """The rows of a downtime, checked like those of a message.
 
     Raises:
-        RecordRefused: the message names the field and the problem.
+        RecordRefused: a field is invalid; the message names it.
     """
     return [dict(row) for row in normalise(fields, DOWNTIME.name, {}, now)]
 
 
 def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> ChangedDowntimes:
-    """Store the rows; a row whose id, site, host and flavour are known moves that downtime."""
+    """Store the rows; a row moves the downtime with the same id, site, host and flavour."""
 
     def changes_to(stored: Sequence[Row]) -> list[DowntimeChange]:
         known = {key_of(row, DOWNTIME.natural_key): row for row in stored}
@@ -72,9 +72,9 @@ def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> ChangedDownt
 def cancel(
     engine: Engine, ids: Sequence[str], end: str | None, why: str, now: datetime
 ) -> ChangedDowntimes:
-    """End the downtimes at `end`, or, without it, at their start, so that they never count.
+    """End the downtimes at `end`, or cancel them if it is None: then they end at their start.
 
-    Downtimes that are cancelled already are left as they are, and out of the result.
+    Downtimes that are already cancelled are not changed and not returned.
 
     Raises:
         DowntimeRefused: an id is unknown, or `end` lies outside its downtime.
@@ -113,7 +113,7 @@ def list_downtimes(engine: Engine) -> list[Row]:
 
 
 def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
-    """A warning for each row whose names do not occur together in the topology, at any time."""
+    """A warning for each row whose site, host and flavour never occur together in the topology."""
     names = (("siteName", "site"), ("hostName", "host"), ("serviceFlavour", "flavour"))
     warnings = []
     with reading(engine) as connection:
@@ -134,7 +134,7 @@ def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
 def _store(
     engine: Engine, changes_to: Callable[[Sequence[Row]], list[DowntimeChange]], now: datetime
 ) -> ChangedDowntimes:
-    """Insert what `changes_to` makes of the stored rows, each with a newer timestamp."""
+    """Insert the changes that `changes_to` returns for the stored rows, with newer timestamps."""
 
     def action(connection: Connection) -> ChangedDowntimes:
         stored = [row for row in stored_rows(connection, DOWNTIME) if "downtimeId" in row]
@@ -149,5 +149,5 @@ def _store(
         marked = {date.fromisoformat(str(day)) for day in connection.scalars(_MARKED)}
         return ChangedDowntimes(changes, sorted(touched & marked))
 
-    fold_all(engine)  # reports begin with the first result, even if it was loaded just now
+    fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     return load_transaction(engine, action)

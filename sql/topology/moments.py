@@ -1,4 +1,4 @@
-"""Times and days as typed on a command line, where nothing ambiguous is accepted."""
+"""Times, ages and days of command lines; ambiguous ones are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def time_argument(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time (expected YYYY-MM-DDThh:mmZ)")
     seconds, zone = match.groups()
     if zone is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; for UTC write {text}Z")
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone (for UTC: {text}Z)")
     try:
         return format_time(parse_time(text if seconds else text[: -len(zone)] + ":00" + zone))
     except (ValueError, OverflowError) as error:
@@ -30,7 +30,7 @@ def age_argument(text: str) -> int:
     """The number of days in an age such as `400d`."""
     match = _AGE.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"expected whole days, 1d to 99999d, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age (expected 1d to 99999d)")
     return int(match[1])
 
 
@@ -40,7 +40,7 @@ def day_start(day: date) -> str:
 
 
 def day_end(day: date) -> str:
-    """00:00:00Z of the next day; the last second of the day for the last day there is."""
+    """00:00:00Z of the next day, in wire format; 9999-12-31 ends at 23:59:59Z."""
     return day_start(day + timedelta(days=1)) if day < date.max else f"{day}T23:59:59Z"
 
 

@@ -1,4 +1,4 @@
-"""Rows of the class views as commands read and write them, the same for both dialects."""
+"""Reads and writes rows of the class views, in the same form for both dialects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 
 Row = Mapping[str, str]
-"""Attributes by their wire keys, without absent ones; times are `YYYY-MM-DDThh:mm:ssZ`. The
-`messageId` of a row that is or will be stored says where it came from."""
+"""Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. The
+`messageId` of a stored row identifies its source."""
 
 GOCDB = "gocdb:"
 """Prefix of the messageId of rows written by `sam-db import gocdb`; the snapshot's time follows."""
@@ -24,7 +24,7 @@ BY_HAND = "by-hand:"
 
 
 def source_of(row: Row) -> str:
-    """Who wrote a row: `gocdb`, `by hand` or `message`."""
+    """The source of a row: `gocdb`, `by hand` (sam-db downtime) or `message`."""
     message_id = row.get(MESSAGE_ID, "")
     if message_id.startswith(GOCDB):
         return "gocdb"
@@ -32,7 +32,7 @@ def source_of(row: Row) -> str:
 
 
 def key_of(row: Row, keys: Iterable[str]) -> tuple[str, ...]:
-    """The values of `keys`, with "" for absent ones."""
+    """The values of `keys`, with "" for missing ones."""
     return tuple(row.get(key, "") for key in keys)
 
 
@@ -51,7 +51,7 @@ def stored_rows(connection: Connection, message_class: MessageClass) -> list[Row
 
 
 def insert_rows(connection: Connection, message_class: MessageClass, rows: Iterable[Row]) -> None:
-    """INSERT into the view of a class, in the order of `rows`."""
+    """Insert rows into the view of a class, in their order."""
     keys = [*message_class.keys, MESSAGE_ID]
     values = [{key.lower(): row.get(key) for key in keys} for row in rows]
     if values:

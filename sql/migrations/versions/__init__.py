@@ -1,1 +1,1 @@
-"""The versions of the schema: `vNNNN.py`, which Alembic runs in order."""
+"""The versions of the schema, `vNNNN.py`; Alembic runs them in order."""

@@ -93,7 +93,7 @@ def test_half_an_export_is_refused_until_it_is_forced(place: Workplace) -> None:
     forced = night(place, 2, "--endpoints", "half.xml", "--force", "--json")
 
     assert refused.code == BAD_DATA
-    assert "5 of the 10 known from GOCDB are not in the export" in refused.err
+    assert "5 of 10 rows from GOCDB" in refused.err
     assert counts(forced)["serviceEndpoint"] == (0, 0, 5, 5)
 
 

@@ -129,11 +129,11 @@ def test_check_names_the_upgrade_that_a_database_needs(
     assert main(["check", "--json"]) == CONFIG
 
     [problem] = json.loads(capsys.readouterr().out)["problems"]
-    assert "no schema there" in problem["problem"]
+    assert "has no schema" in problem["problem"]
     assert problem["repair"] == "sam-db upgrade"
 
 
-def test_sql_is_the_whole_schema_and_asks_no_database(
+def test_sql_prints_the_whole_schema_without_a_database(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sql"]) == OK
@@ -165,11 +165,11 @@ def test_sql_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "words"),
     [
         (["--roles"], "SQLite has no roles"),
-        (["--from", "0000"], "this program knows 0001"),
+        (["--from", "0000"], "must be one of 0001"),
         (["--roles", "--from", "0001"], "not allowed with"),
     ],
 )
-def test_sql_tells_what_it_cannot_print(
+def test_sql_refuses_what_it_cannot_print(
     file: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -226,7 +226,7 @@ def test_a_database_without_schema_is_one_clear_line(
 
     assert main([command]) == CONFIG
 
-    assert "no schema there" in one_line(capsys)
+    assert "has no schema" in one_line(capsys)
 
 
 @pytest.mark.parametrize("command", ["current", "check", "classes", "upgrade"])

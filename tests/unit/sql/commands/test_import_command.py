@@ -161,7 +161,7 @@ def test_an_interrupted_import_says_that_it_can_resume(
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", interrupt)
         assert main(["import", "records", file]) == INTERRUPTED
-    assert "interrupted: 1 records are imported; the same command" in capsys.readouterr().err
+    assert "interrupted: 1 records were imported" in capsys.readouterr().err
 
     assert main(["import", "records", "--json", file]) == OK
 
@@ -328,9 +328,10 @@ def test_all_problems_of_a_header_are_reported() -> None:
         read_header(["sitename", "group_name", "SITENAME", "x"], SITE_GROUP, "g.csv", ",")
 
     lines = [line.split(": ", 2)[2] for line in str(caught.value).splitlines()]
+    columns = "siteName, groupName, groupType, weight, validFrom, validTo"
     assert lines == [
-        "no column 'group_name'; did you mean groupName?",
-        "no column 'x'; there are siteName, groupName, groupType, weight, validFrom, validTo",
+        "unknown column 'group_name'; did you mean groupName?",
+        f"unknown column 'x'; the columns are {columns}",
         "column siteName is repeated",
         "missing: groupName, groupType, validFrom",
         "nothing was imported",

@@ -104,7 +104,7 @@ def test_all_bad_elements_are_reported_with_their_lines(file: Path) -> None:
     size = service_endpoint().count("\n")
     starts = [
         f"{name}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words'",
-        f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION 'x'",
+        f"{name}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION must be Y or N",
         f"{name}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
         f"{name}, line {3 + 4 * size}: SITE 14G0: is <SITE>, not <SERVICE_ENDPOINT>",
         "nothing was changed: ",

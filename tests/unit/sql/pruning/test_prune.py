@@ -44,7 +44,7 @@ def test_an_age_is_whole_days(text: str, days: int) -> None:
     "option", ["--keep-results", "--keep-details", "--keep-audit", "--keep-dead-letters"]
 )
 def test_any_other_age_is_refused(option: str, text: str, capsys: Output) -> None:
-    assert f"1d to 99999d, not {text!r}" in refusal(capsys, "prune", f"{option}={text}")
+    assert f"{text!r} is not an age" in refusal(capsys, "prune", f"{option}={text}")
 
 
 def test_a_prune_without_an_age_is_refused(capsys: Output) -> None:
@@ -102,7 +102,7 @@ def test_sqlite_has_no_partitions(database: str, capsys: Output) -> None:
     assert main(["partitions", "--json"]) == OK
 
     line, document = capsys.readouterr().out.splitlines()
-    assert line == f"{database}: no partitions; SQLite keeps all days in one table"
+    assert line.startswith(f"{database}: no partitions")
     assert document == "[]"
 
 
