@@ -199,7 +199,7 @@ def test_topology_of_other_sources_is_unchanged(engine: Engine, file: Path) -> N
 def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> None:
     take(engine, file, DAY1, groups=document(site("A"), site("B")))
 
-    with pytest.raises(BadInput, match="siteGroup NGI: 1 of the 2"):
+    with pytest.raises(BadInput, match="siteGroup NGI: 1 of 2 rows"):
         take(
             engine,
             file,
