@@ -54,8 +54,8 @@ def test_every_profile_of_the_page_is_one(number: int, tmp_path: Path) -> None:
 def test_the_example_for_production_is_a_good_one(tmp_path: Path) -> None:
     example = read_profile(ROOT / "deploy" / "critical.toml")
 
-    assert {flavour for each in example.functions for flavour in each.flavours} == {
-        each.name for each in example.flavours
+    assert {name for function in example.functions for name in function.flavours} == {
+        flavour.name for flavour in example.flavours
     }
 
 
@@ -96,8 +96,8 @@ def test_states_that_beat_each_other_in_a_circle_are_refused_with_the_states(
 
 
 @pytest.mark.parametrize("row", TASK.examples("Common mistakes"))
-def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -> None:
-    [[mistake], [words]] = map(code, row)
+def test_each_mistake_gives_the_message_of_the_page(row: list[str], tmp_path: Path) -> None:
+    [[mistake], [message]] = map(code, row)
     kept = [line for line in BASE.splitlines() if line.split(" = ")[0] != mistake.split(" = ")[0]]
     path = tmp_path / "profile.toml"
     path.write_text("\n".join([*kept, mistake]))
@@ -105,7 +105,7 @@ def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -
     with pytest.raises(ProfileError) as caught:
         read_profile(path)
 
-    start = f"{path}:{len(kept) + 1}: {words}"
+    start = f"{path}:{len(kept) + 1}: {message}"
     assert any(problem.startswith(start) for problem in caught.value.problems), (
         caught.value.problems
     )
@@ -117,10 +117,11 @@ def test_each_mistake_is_told_as_the_page_says(row: list[str], tmp_path: Path) -
 def examples() -> Iterator[tuple[str, str, str]]:
     """Profile, results and outcome."""
     for page in (TASK, REFERENCE):
-        blocks = page.blocks
-        for index, block in enumerate(blocks):
-            if block.language == "results":
-                yield blocks[index - 1].text, block.text, blocks[index + 1].text
+        for profile, results, outcome in zip(
+            page.blocks, page.blocks[1:], page.blocks[2:], strict=False
+        ):
+            if results.language == "results":
+                yield profile.text, results.text, outcome.text
 
 
 @pytest.mark.parametrize(("toml", "results", "outcome"), list(examples()))
@@ -137,8 +138,8 @@ def test_every_rule_has_an_example() -> None:
 
 
 def outcome_of(profile: Profile, results: str) -> str:
-    """As the page tells it: the timelines from endpoints to the site, then its figures."""
-    report = day_report(world(results), judged_profile(profile), DAY)
+    """The timelines from endpoints to the site, then its figures, as written on the page."""
+    report = day_report(world(results), oracle_profile(profile), DAY)
     timelines = "".join(f"{who:<24}  {line}\n" for who, line in _timelines(report))
     [states] = report.sites.values()
     return timelines + "\n" + "".join(f"{line}\n" for line in _figures(states))
@@ -155,8 +156,8 @@ def _timelines(report: DayReport) -> Iterator[tuple[str, str]]:
     for level in levels:
         for names, states in level.items():
             parts = (
-                f"{_clock(each.start)}-{_clock(each.end, last=True)} {each.status}"
-                for each in segments(states, DAY)
+                f"{_clock(segment.start)}-{_clock(segment.end, last=True)} {segment.status}"
+                for segment in segments(states, DAY)
             )
             yield " ".join(names), ", ".join(parts)
 
@@ -189,8 +190,8 @@ def _clock(moment: datetime, *, last: bool = False) -> str:
 
 
 def world(results: str) -> model.World:
-    """What the lines of an example say has happened."""
-    endpoints, found, downtimes = {}, [], []
+    """Endpoints, results and downtimes of an example."""
+    endpoints, metric_results, downtimes = {}, [], []
     for line in results.splitlines():
         when, flavour, host, *more = re.split(r"\s+", line.replace(" the day before", "-"))
         endpoints[flavour, host] = model.Endpoint(SITE, host, flavour, _at("00:00", -300))
@@ -206,10 +207,12 @@ def world(results: str) -> model.World:
             metric, status, *data = more
             vo = next((word[3:] for word in data if word.startswith("vo=")), "ops")
             perf = " ".join(word for word in data if not word.startswith("vo="))
-            found.append(
+            metric_results.append(
                 model.Result(host, flavour, metric, status, at, vo=vo, performance_data=perf)
             )
-    return model.World(DAY, 1, tuple(endpoints.values()), (), tuple(downtimes), tuple(found))
+    return model.World(
+        DAY, 1, tuple(endpoints.values()), (), tuple(downtimes), tuple(metric_results)
+    )
 
 
 def _at(clock: str, days: int = 0) -> datetime:
@@ -218,19 +221,19 @@ def _at(clock: str, days: int = 0) -> datetime:
     return start + timedelta(days=days, hours=hours, minutes=minutes)
 
 
-def judged_profile(profile: Profile) -> model.Profile:
-    """The profile as the oracle knows it."""
+def oracle_profile(profile: Profile) -> model.Profile:
+    """The profile in the terms of the oracle."""
     document = json.loads(profile.document)
     operations = document.get("operations", {})
     return model.Profile(
         name=profile.name,
         flavours={
-            each.name: model.Flavour(each.metrics, each.endpoints_operation)
-            for each in profile.flavours
+            flavour.name: model.Flavour(flavour.metrics, flavour.endpoints_operation)
+            for flavour in profile.flavours
         },
         functions={
-            each.name: model.Function(each.flavours, each.flavours_operation)
-            for each in profile.functions
+            function.name: model.Function(function.flavours, function.flavours_operation)
+            for function in profile.functions
         },
         metrics_operation=profile.metrics_operation,
         functions_operation=profile.functions_operation,
@@ -240,7 +243,7 @@ def judged_profile(profile: Profile) -> model.Profile:
         operations={
             name: tuple((a, b, c) for a, b, c in own["table"]) for name, own in operations.items()
         },
-        thresholds=tuple(model.Threshold(**each) for each in document.get("thresholds", [])),
+        thresholds=tuple(model.Threshold(**rule) for rule in document.get("thresholds", [])),
         downtimes=profile.downtimes,
     )
 
@@ -262,7 +265,7 @@ def test_the_command_checks_the_file_of_the_page_against_the_results(tmp_path: P
 
     assert answer.code == 0, str(answer)
     assert "critical.toml: OK, report critical: 3 flavours, 4 metrics, 2 functions" in answer.out
-    [told] = [line.split() for line in answer.out.splitlines() if "CE-Ping" in line]
-    assert told == ["org.sam.CE-Ping", "1", "1", "23", "3600", "7200", "10800"]
+    [row] = [line.split() for line in answer.out.splitlines() if "CE-Ping" in line]
+    assert row == ["org.sam.CE-Ping", "1", "1", "23", "3600", "7200", "10800"]
     assert "warning: flavour ARC-CE has no endpoint" in answer.out
     assert "warning: org.sam.SRM-Put of SRM was never seen" in answer.out

@@ -1,4 +1,4 @@
-"""What docs/reports.md tells people to type works, in the order of the page, and what it shows."""
+"""Every command of docs/reports.md works, in the order of the page, and prints what it shows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_profile(directory: Path) -> Workplace:
 
 
 def fill_october(place: Workplace) -> None:
-    """A month that was computed, and the results of its one red day."""
+    """A computed month, and the results of its one red day."""
     grid = Grid(place.database)
     grid.endpoint(SITE, "CE", HOST)
     for time, status in RESULTS.items():
@@ -98,7 +98,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert all("exclusions changed" in row["reason"] for row in changes)
 
 
-def test_the_unit_s_command_works(tmp_path: Path) -> None:
+def test_the_command_of_the_systemd_unit_works(tmp_path: Path) -> None:
     place = with_profile(tmp_path)
     [line] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
     program, config, file, *words = shlex.split(line)

@@ -1,4 +1,4 @@
-"""What docs/reports-outputs.md tells people to type works, in the order of the page."""
+"""Every command of docs/reports-outputs.md works, in the order of the page."""
 
 from __future__ import annotations
 
