@@ -1,9 +1,9 @@
-"""The rows of a message as decode() gives them, from a cache of similar records.
+"""A cache in front of decode(), for records that differ from earlier ones in only a few values.
 
-The same probes report again and again, and their reports differ in few values. So the text of a
-record is cut out around those values, decoded once with samples in their places, and cached as a
-template; the record's own values are then filled in. This module knows only as much of the grammar
-as it takes to find such values in an unambiguous text: any other message goes to decode().
+The same probes report again and again, and only a few values of their reports change. The rest of a
+record's text, its outline, is decoded once with sample values and cached as a template, into which
+the values of later records are filled. This module knows only enough of the grammar to find those
+values in an unambiguous text; it passes any other message on to decode().
 """
 
 from __future__ import annotations
@@ -39,18 +39,24 @@ _SAMPLE = {
 }
 _SAMPLE_NOW = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
-# A value is the rest of its line, details are the rest of the text.
+# A value is the rest of its line; details are the rest of the text.
 _VALUES = re.compile(rf"\n({'|'.join(_SAMPLE)}): ((?<=\n{DETAILS}: )(?s:.*)|.*)")
-_ENDED = f"\n{END}\n"
+_RECORD_END = f"\n{END}\n"
 
-_REMEMBERED = 20_000
-"""Templates to cache, of about 1 kB each."""
+_MAX_TEMPLATES = 20_000
+"""Templates in the cache, of about 1 kB each."""
 
-_LONGEST = 3000
-"""Characters of a text that is cached."""
+_MAX_OUTLINE = 3000
+"""Characters of an outline; longer ones are not cached."""
 
-_met: set[int] = set()
-"""Hashes of texts seen once: a text that comes twice will come again."""
+_seen: set[int] = set()
+"""Hashes of outlines seen once: an outline that comes a second time will come again."""
+
+_shared = lru_cache(maxsize=_MAX_TEMPLATES)(str)
+"""One object for equal names, most of which are in many templates.
+
+Not sys.intern(): some releases of Python 3.12 never free its strings.
+"""
 
 
 class _Template(NamedTuple):
@@ -73,42 +79,14 @@ def recall(
     times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
     """Like decode(), but much faster for metric results in the form of our writer."""
-    rows = _rows(message, tuple(columns), now, limits)
+    rows = cached_rows(message, tuple(columns), now, limits)
     return Decoded(tuple(rows), (), {}) if rows else decode(message, columns, now, limits, times)
 
 
-def _rows(
+def cached_rows(
     message: Message, columns: tuple[str, ...], now: datetime, limits: Limits
-) -> list[Row] | None:
-    """None if one of them has to be decoded."""
-    texts = _texts(message, limits)
-    host = next(filter(None, map(message.headers.get, MONITORING_HOST_HEADERS)), "")
-    cut_texts = []
-    for text in texts:
-        parts = _VALUES.split(text)
-        changing = parts[2::3]
-        del parts[2::3]
-        cut_texts.append((text, changing, _template(columns, host, "\0".join(parts))))
-    earliest, latest = window(now, limits)
-    rows: list[Row] = []
-    for text, changing, template in cut_texts:
-        if template is None:
-            return None
-        status, time = changing[template.status], changing[template.time]
-        if not (status in STATUSES and earliest <= time <= latest and _is_plain(time)):
-            return None
-        values = template.values.copy()
-        for column, value in zip(template.columns, changing):
-            value = value.strip(BLANKS)
-            if value:
-                values[column] = value
-        raw = message.body if len(texts) == 1 else (text + _ENDED).encode()
-        rows.append(Row(len(rows) + 1, raw, values))
-    return rows
-
-
-def _texts(message: Message, limits: Limits) -> list[str]:
-    """The texts of the records; none unless it is certain where each record and line ends."""
+) -> list[Row]:
+    """The rows of a message whose records all have a template; of any other message none."""
     headers = message.headers
     if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
         return []
@@ -118,38 +96,67 @@ def _texts(message: Message, limits: Limits) -> list[str]:
         body = message.body.decode()
     except UnicodeDecodeError:
         return []
-    texts = body.split(_ENDED)
+    texts = body.split(_RECORD_END)
+    # Unless it is certain where each record and each line ends.
     if texts.pop() or body.count(END) != len(texts) or len(texts) > limits.max_records:
         return []
-    return [] if "\r" in body or "\0" in body or "\ufeff" in body else texts
+    if "\r" in body or "\0" in body or "\ufeff" in body:
+        return []
+
+    host = next(filter(None, map(headers.get, MONITORING_HOST_HEADERS)), "")
+    templates = []
+    for text in texts:
+        parts = _VALUES.split(text)
+        changing = parts[2::3]
+        del parts[2::3]
+        templates.append((text, changing, _template(columns, host, "\0".join(parts))))
+
+    earliest, latest = window(now, limits)
+    rows: list[Row] = []
+    for text, changing, template in templates:
+        if template is None:
+            return []
+        status, time = changing[template.status], changing[template.time]
+        if not (status in STATUSES and earliest <= time <= latest and _is_canonical(time)):
+            return []
+        values = template.values.copy()
+        for column, value in zip(template.columns, changing):
+            value = value.strip(BLANKS)
+            if value:
+                values[column] = value
+        raw = message.body if len(texts) == 1 else (text + _RECORD_END).encode()
+        rows.append(Row(len(rows) + 1, raw, values))
+    return rows
 
 
-def _is_plain(time: str) -> bool:
+def _is_canonical(time: str) -> bool:
     try:
         return utc(time) == time
     except ValueError:
         return False
 
 
-def _template(columns: tuple[str, ...], monitoring_host: str, text: str) -> _Template | None:
-    """The template of a text with NULs for its changing values; None if there is none yet."""
-    if hash(text) in _met:
-        return _remembered(columns, monitoring_host, text)
-    if len(_met) == _REMEMBERED:
-        _met.clear()
-    if len(text) + len(monitoring_host) <= _LONGEST:
-        _met.add(hash(text))
+def _template(columns: tuple[str, ...], monitoring_host: str, outline: str) -> _Template | None:
+    """The template of an outline, in which NULs stand for values; None when first seen."""
+    if hash(outline) in _seen:
+        return _make_template(columns, monitoring_host, outline)
+    if len(_seen) == _MAX_TEMPLATES:
+        _seen.clear()
+    if len(outline) + len(monitoring_host) <= _MAX_OUTLINE:
+        _seen.add(hash(outline))
     return None
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _Template | None:
-    """The template by decode(); None unless it gives one row with every sample in its column."""
-    first, *parts = text.split("\0")
-    keys, rest = parts[::2], parts[1::2]
-    lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, rest)]
-    body = f"{first}{''.join(lines)}{_ENDED}".encode()
-    # Else the EOT line before the text might belong to the details of the record before it.
+@lru_cache(maxsize=_MAX_TEMPLATES)
+def _make_template(
+    columns: tuple[str, ...], monitoring_host: str, outline: str
+) -> _Template | None:
+    """The template by decode(), or None unless it gives one row with each sample in its column."""
+    first, *parts = outline.split("\0")
+    keys, constants = parts[::2], parts[1::2]
+    lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, constants)]
+    body = f"{first}{''.join(lines)}{_RECORD_END}".encode()
+    # Otherwise the EOT line before the text might belong to the details of the previous record.
     if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
         return None
     headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
@@ -162,12 +169,3 @@ def _remembered(columns: tuple[str, ...], monitoring_host: str, text: str) -> _T
     if [values.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
         return None
     return _Template(values, changing, keys.index(STATUS), keys.index(TIME))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _shared(value: str) -> str:
-    """One object for equal names, most of which are in many templates.
-
-    Not sys.intern(): some releases of Python 3.12 never free its strings.
-    """
-    return value

@@ -1,8 +1,8 @@
-"""Messages of foreign writers: their subscription stamps format and names on them as headers.
+"""Messages of foreign writers: the subscription adds their format and key names as headers.
 
-So a dead letter, an element of a spool and a replay have them, too, and decoding depends on the
-message alone. `samRename` is `foreign=ours,foreign=ours`: names are percent-encoded (except
-letters, digits and `_.-~`), so that any name is safe; foreign names match in any case.
+A dead letter, a spool element and a replay carry these headers, too, so decoding depends on nothing
+but the message. `samRename` is `foreign=ours,foreign=ours`, where names are percent-encoded (except
+letters, digits and `_.-~`) and foreign names match in any case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = "samFormat"
 RENAME = "samRename"
 
 WLCG = "wlcg"
-"""Records as docs/record.md has them, as text or as JSON; the format of unstamped messages."""
+"""The records of docs/record.md, as text or as JSON; the format of messages without the header."""
 NSTREAM = "nstream"
 FORMATS = (WLCG, NSTREAM)
 
@@ -29,23 +29,23 @@ _PAIR = r"((?:[\w.~-]|%[0-9A-F]{2})+)=((?:[\w.~-]|%[0-9A-F]{2})+)"
 
 
 class Stamp(NamedTuple):
-    """Headers for messages that lack them."""
+    """Headers that a subscription adds to messages without them."""
 
     headers: Mapping[str, str] = NO_RENAMES
 
     def stamped(self, message: Message) -> Message:
-        """The message with the headers that it lacks; itself if it lacks none."""
-        theirs = message.headers
-        lacking = {name: value for name, value in self.headers.items() if not theirs.get(name)}
-        return Message({**theirs, **lacking}, message.body) if lacking else message
+        """The message with all headers of the stamp; its own values take precedence."""
+        own = message.headers
+        missing = {name: value for name, value in self.headers.items() if not own.get(name)}
+        return Message({**own, **missing}, message.body) if missing else message
 
 
 def make_stamp(
     message_class: str = "", format_name: str = "", rename: Mapping[str, str] = NO_RENAMES
 ) -> Stamp:
-    """The stamp for messages of a class and a format, whose keys have other names than ours.
+    """The stamp for messages of a class and a format, with our key by foreign key in `rename`.
 
-    nstream results are metric results unless another class is given.
+    Without a class, nstream results are metric results.
     """
     from urllib.parse import quote
 
@@ -64,7 +64,7 @@ def format_of(message: Message) -> str:
     """One of FORMATS.
 
     Raises:
-        MessageRefused: the message names another format.
+        MessageRefused: the header names an unknown format.
     """
     name = message.headers.get(FORMAT) or WLCG
     if name not in FORMATS:
@@ -73,38 +73,19 @@ def format_of(message: Message) -> str:
     return name
 
 
-def renames_of(message: Message) -> Mapping[str, str]:
-    """Our key by the foreign one in lower case.
+@lru_cache(maxsize=100)
+def parse_renames(header: str) -> Mapping[str, str]:
+    """Our key by foreign key in lower case, from the value of `samRename`.
 
     Raises:
         MessageRefused: the header is malformed.
     """
-    text = message.headers.get(RENAME)
-    return _read_rename(text) if text else NO_RENAMES
-
-
-def rename_problems(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The problems of pairs of a foreign name and ours, as messages."""
-    foreign_names: set[str] = set()
-    sources: dict[str, str] = {}
-    for foreign, ours in pairs:
-        if not foreign.strip() or not ours.strip():
-            yield f"{foreign!r} = {ours!r}: a name is empty"
-            continue
-        if foreign.lower() in foreign_names:
-            yield f"{foreign!r} appears twice (names match in any case)"
-        foreign_names.add(foreign.lower())
-        first = sources.setdefault(ours.lower(), foreign)
-        if first != foreign:
-            yield f"{first!r} and {foreign!r} both become {ours!r}"
-
-
-@lru_cache(maxsize=100)
-def _read_rename(text: str) -> Mapping[str, str]:
+    if not header:
+        return NO_RENAMES
     from urllib.parse import unquote
 
     pairs = []
-    for part in text.split(","):
+    for part in header.split(","):
         match = re.fullmatch(_PAIR, part, re.ASCII)
         if not match:
             raise _bad_rename(f"{part[:60]!r} is not foreign=ours")
@@ -115,6 +96,22 @@ def _read_rename(text: str) -> Mapping[str, str]:
     for problem in rename_problems(pairs):
         raise _bad_rename(problem)
     return {foreign.lower(): ours for foreign, ours in pairs}
+
+
+def rename_problems(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The problems of pairs of a foreign and one of our names, one message each."""
+    foreign_names: set[str] = set()
+    foreign_by_ours: dict[str, str] = {}
+    for foreign, ours in pairs:
+        if not foreign.strip() or not ours.strip():
+            yield f"{foreign!r} = {ours!r}: a name is empty"
+            continue
+        if foreign.lower() in foreign_names:
+            yield f"{foreign!r} appears twice (names match in any case)"
+        foreign_names.add(foreign.lower())
+        first = foreign_by_ours.setdefault(ours.lower(), foreign)
+        if first != foreign:
+            yield f"{first!r} and {foreign!r} both become {ours!r}"
 
 
 def _bad_rename(problem: str) -> MessageRefused:

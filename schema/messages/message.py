@@ -1,4 +1,4 @@
-"""A message: headers and a body of one record or many; the same on the wire and in the spool."""
+"""A message: headers and a body of one or more records, the same on the wire and in the spool."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MAX_BYTES = 64 * 1024
 
 
 class Message(NamedTuple):
-    """Headers as on the wire, body as bytes."""
+    """The headers as on the wire, and the body."""
 
     headers: Mapping[str, str]
     body: bytes
 
     @property
     def message_class(self) -> str | None:
-        """The class in its headers, in full; None without one."""
+        """The class named in the headers, or None."""
         return self.headers.get(CLASS) or None
 
     @property
     def message_id(self) -> str:
-        """The publisher's id; for a foreign writer's message a hash of class and body."""
+        """The publisher's id, or for a foreign message a hash of its class and body."""
         message_id = self.headers.get(MESSAGE_ID)
         if message_id:
             return message_id
-        from hashlib import sha256  # for foreign messages only
+        from hashlib import sha256  # slow to import, and needed for foreign messages only
 
         digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
         digest.update(b"\0" + self.body)
@@ -47,15 +47,17 @@ class Message(NamedTuple):
 
     @property
     def record_count(self) -> int | None:
+        """The number of records that the sender announced, or None."""
         count = self.headers.get(COUNT, "")
         return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
 
     @property
     def is_json(self) -> bool:
+        """Whether the content type is that of JSON, whatever its parameters."""
         return _is_json(self.headers.get(CONTENT_TYPE, ""))
 
     def with_default_class(self, name: str | None) -> Message:
-        """The message, with class `name` if its headers have none."""
+        """The message, with the class `name` if its headers name none."""
         if self.message_class or not name:
             return self
         return Message({**self.headers, CLASS: name}, self.body)
@@ -75,16 +77,16 @@ def new_message(
     headers: Mapping[str, str] | None = None,
     message_id: str | None = None,
 ) -> Message:
-    """A message of our own: persistent, with a new id unless one is given."""
-    ours = {
+    """A persistent message of ours, with a new id unless one is given."""
+    standard = {
         CLASS: message_class,
         MESSAGE_ID: message_id or new_message_id(),
         CONTENT_TYPE: content_type,
         "persistent": "true",
     }
     if record_count is not None:
-        ours[COUNT] = str(record_count)
-    return Message({**ours, **(headers or {})}, body.encode("utf-8", "replace"))
+        standard[COUNT] = str(record_count)
+    return Message({**standard, **(headers or {})}, body.encode("utf-8", "replace"))
 
 
 def new_message_id() -> str:
@@ -100,14 +102,14 @@ def pack(
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[Message]:
     """Messages of at most `max_records` and `max_bytes`; a larger record travels alone."""
-    for texts in chunks(map(write_wlcg, records), _utf8_length, max_records, max_bytes):
+
+    def size_of(text: str) -> int:
+        return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+    for texts in chunks(map(write_wlcg, records), size_of, max_records, max_bytes):
         yield new_message(message_class, "".join(texts), record_count=len(texts), headers=headers)
 
 
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
 def default_destination(message_class: str) -> str:
-    """The destination of a class unless one is configured: `/topic/grid.probe.<class>`."""
+    """The destination of a class for which none is configured: `/topic/grid.probe.<class>`."""
     return f"/topic/grid.probe.{message_class}"

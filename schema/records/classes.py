@@ -1,12 +1,13 @@
-"""The built-in message classes: their keys, those that are required, and the natural key.
+"""The built-in message classes: their keys, required keys and natural keys.
 
-A class is a view in the database, and a key is a column of it. A site's own classes exist only
-there; these four are known to all programs.
+A class is a view in the database, and its keys are the columns of the view. All programs know these
+four classes; a site's own classes exist in the database only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 CHECK_CLASS = "sam-check"
@@ -16,11 +17,11 @@ TIME_KEYS = ("timestamp", "startTime", "endTime", "validFrom", "validTo")
 """Keys whose values are times, in every class."""
 
 DETAILS = "detailsData"
-"""The only key whose value may have many lines; always the last of a record."""
+"""The key of a text of many lines, which is always the last of a record."""
 
 
 class MessageClass(NamedTuple):
-    """A class; its `keys` are those of the wire, in the order of the view's columns."""
+    """A class; `keys` have the spelling of the wire and the order of the view's columns."""
 
     name: str
     keys: tuple[str, ...]
@@ -110,13 +111,13 @@ BUILT_IN: Mapping[str, MessageClass] = {
     message_class.name.lower(): message_class
     for message_class in (METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
 }
-"""By lower-case name: names compare as SQL compares unquoted identifiers."""
+"""By name in lower case, since class names compare like unquoted identifiers in SQL."""
 
 
 class Names(dict[str, str]):
     """`names[name]` is the known spelling of a name in any case, "" for an unknown name.
 
-    A name in its known spelling takes one look-up in a dictionary, which makes reading fast.
+    A name in its known spelling takes one dictionary look-up, which keeps reading fast.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -127,7 +128,15 @@ class Names(dict[str, str]):
 
 
 KNOWN_KEYS = Names(key for message_class in BUILT_IN.values() for key in message_class.keys)
-"""The keys of all built-in classes; no two of them differ in case alone."""
+"""The keys of all built-in classes; no two of them differ only in case."""
+
+
+@lru_cache(maxsize=100)
+def column_names(columns: tuple[str, ...]) -> Names:
+    """The columns of a view, which the keys of built-in classes find in one look-up, too."""
+    names = Names(columns)
+    names.update({key: names[key] for key in KNOWN_KEYS.values() if names[key]})
+    return names
 
 
 def built_in(name: str | None) -> MessageClass | None:
@@ -136,9 +145,9 @@ def built_in(name: str | None) -> MessageClass | None:
 
 
 def folded(class_name: str) -> str:
-    """The name as SQL compares unquoted identifiers: only ASCII letters have a case.
+    """The name in the form in which SQL compares unquoted identifiers: ASCII letters in lower case.
 
-    `lower` alone would take a KELVIN SIGN for a k.
+    `str.lower` alone would turn a KELVIN SIGN into a k.
     """
     if class_name.isascii():
         return class_name.lower()

@@ -1,4 +1,4 @@
-"""The JSON payload: one object, or an array of flat objects, with the keys of the record."""
+"""Records as JSON: one flat object, or an array of them, with the keys of the text form."""
 
 from __future__ import annotations
 
@@ -30,18 +30,22 @@ def read_json(
 ) -> Reading:
     """The records of a body; `line` is the number of the object, from 1.
 
-    Numbers and booleans become text, null an absent key. A body that is not JSON is one bad
-    record; so is a record with a nested value, unless `nested_as_text` makes its lists JSON text.
+    Numbers and booleans become text, keys with null are omitted. A body that is not JSON is one bad
+    record; so is a record with a nested value, but `nested_as_text` turns lists into JSON text.
     `renames` maps foreign keys in lower case to ours.
 
     Raises:
         MessageRefused: more than `max_records`.
     """
+
+    def refuse_constant(name: str) -> None:
+        raise ValueError(f"{name} is not a JSON number")
+
     try:
         document = json.loads(
             body.decode("utf-8-sig"),
             object_pairs_hook=_Pairs,
-            parse_constant=_refuse_constant,
+            parse_constant=refuse_constant,
             parse_int=str,
             parse_float=str,
         )
@@ -69,11 +73,7 @@ def write_json(records: Iterable[Mapping[str, str]]) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The pairs of an object, in order, so that a key given twice is noticed."""
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+    """The pairs of an object, in order, so that repeated keys are noticed."""
 
 
 def _read_item(
@@ -114,7 +114,7 @@ def _read_item(
 
 
 def _dump(item: Any, body: bytes) -> bytes:
-    """The item alone; the whole body if it is nested too deeply to be cut out."""
+    """The item by itself, or the whole body if it is nested too deeply to be cut out."""
     try:
         return json.dumps(_plain(item)).encode()
     except RecursionError:
@@ -122,7 +122,7 @@ def _dump(item: Any, body: bytes) -> bytes:
 
 
 def _plain(item: Any) -> Any:
-    """The item with dicts for its objects; the last value wins where a key is given twice."""
+    """The item with dicts for its objects; of a repeated key the last value wins."""
     if isinstance(item, _Pairs):
         return {key: _plain(value) for key, value in item}
     return [_plain(value) for value in item] if isinstance(item, list) else item

@@ -1,7 +1,7 @@
-"""What a record's values mean: one record as read becomes the rows of its class.
+"""Normalises the values of a record and turns it into the rows of its class.
 
-In a record of a site's own class only times and blanks are normalised; the rest is left to the
-trigger of its view.
+In a record of a site's own class only times and blanks are normalised; the trigger of its view does
+everything else.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sam_pipeline.schema.records.text import BLANKS, Record, text_lines, too_man
 from sam_pipeline.schema.times import format_time, parse_day, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-"""By the exit code of a monitoring plugin."""
+"""In the order of the exit codes of monitoring plugins."""
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 
 MOMENT, DAY, CLOCK = "moment", "day", "clock"
-"""Kinds of columns of a site's own class: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
+"""Kinds of time columns in a site's own class: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
 
 NO_TIMES: Mapping[str, str] = {}
 
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
-_LONGEST_HOST = 300  # with final dots; a longer value is not worth caching
-# Compiled when needed, which is rare: publishing one result has no time to spare.
+_LONGEST_HOST = 300  # with trailing dots; a longer value is not worth caching
+# These are compiled when first needed, which is rare, so that publishing one result stays fast.
 # The host of `[scheme://]host[:port][/path]`.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
 _CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
@@ -49,13 +49,13 @@ _TIMES = frozenset(key.lower() for key in TIME_KEYS)
 _SPELLINGS = {known.name: Names([*known.keys, *TIME_KEYS]) for known in BUILT_IN.values()}
 
 _SHARED = 10_000
-"""Cached values: the results of one round of probes share their times and hosts."""
+"""Values to cache: the results of one round of probes share times and hosts."""
 
 
 class Limits(NamedTuple):
-    """How far from now the timestamp of a metric result may lie, and how much a message may hold.
+    """Limits on the age of a metric result, and on the size and the records of a message.
 
-    Rows count as records: a list of flavours makes several rows of one record.
+    Rows count as records: a record with a list of flavours becomes several rows.
     """
 
     past: timedelta = timedelta(days=3653)
@@ -72,14 +72,14 @@ def normalise(
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     times: Mapping[str, str] = NO_TIMES,
 ) -> list[Record]:
-    """The rows of one record: one, or one per flavour of a comma list, without empty values.
+    """The rows of one record, without empty values: one, or one per flavour of a comma list.
 
-    `headers` are the message's; `now` is aware; `times` maps the keys (in lower case) of a site's
-    own class that hold times, besides TIME_KEYS, to MOMENT, DAY or CLOCK.
+    `headers` are those of the message; `now` is aware; `times` maps the keys (in lower case) of a
+    site's own class that contain times, besides TIME_KEYS, to MOMENT, DAY or CLOCK.
 
     Raises:
         RecordRefused: the record can never be loaded.
-        MessageRefused: it lists more flavours than a message may hold records.
+        MessageRefused: it lists more flavours than a message may have records.
     """
     message_class = built_in(class_name)
     record: Record = {}
@@ -101,13 +101,25 @@ def normalise(
         if key in record:
             record[key] = _time(key, record[key])
     if message_class is METRIC_OUTPUT:
-        _complete(record, headers)
+        if record.get("metricStatus", "OK") not in STATUSES:
+            record["metricStatus"] = status_of(record["metricStatus"])
+        if "serviceURI" in record:
+            match = re.match(_URI, record["serviceURI"])
+            record["hostName"] = match[1].strip("[]") if match else ""
+        if "serviceFlavour" not in record and "serviceType" in record:
+            record["serviceFlavour"] = record["serviceType"]
+        if "monitoringHost" not in record:
+            name = next(filter(headers.get, MONITORING_HOST_HEADERS), "")
+            host = _tidy(name, headers[name].strip(BLANKS)) if name else ""
+            if host := host or record.get("gatheredAt", ""):
+                record["monitoringHost"] = host
         earliest, latest = window(now, limits)
-        when = record.get("timestamp", earliest)
-        if when < earliest:  # times in our own format compare as texts
-            raise RecordRefused("too-old", f"timestamp {when} is over {limits.past.days} days old")
-        if when > latest:
-            text = f"timestamp {when} is in the future: here it is {format_time(now)}"
+        time = record.get("timestamp", earliest)
+        if time < earliest:  # times in our own format compare as texts
+            text = f"timestamp {time} is more than {limits.past.days} days old"
+            raise RecordRefused("too-old", text)
+        if time > latest:
+            text = f"timestamp {time} is in the future: the time is {format_time(now)}"
             raise RecordRefused("in-the-future", text)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
@@ -115,7 +127,14 @@ def normalise(
         weight = record.get("weight", "0")
         if not re.fullmatch("[0-9]{1,9}", weight):  # below 2^31, an integer of PostgreSQL
             raise RecordRefused("bad-weight", f"weight {weight[:40]!r} is not a whole number")
-    rows = _by_flavour(record, limits)
+    flavours = record.get("serviceFlavour", "")
+    rows = [record]
+    if "," in flavours:
+        if flavours.count(",") > limits.max_records:
+            raise too_many(limits.max_records)
+        del record["serviceFlavour"]
+        names = dict.fromkeys(filter(None, map(str.strip, flavours.split(","))))
+        rows = [{**record, "serviceFlavour": name} for name in names] or [record]
     missing = [key for key in message_class.required if key not in rows[0]]
     if message_class is DOWNTIME and "hostName" not in rows[0] and "siteName" not in rows[0]:
         missing.append("hostName or siteName")
@@ -125,7 +144,7 @@ def normalise(
 
 
 def status_of(text: str) -> str:
-    """One of STATUSES, from its name in any case or a plugin's exit code."""
+    """The status of a name in any case, or of the exit code of a plugin; one of STATUSES."""
     word = text.upper()
     if word in STATUSES and text.isascii():
         return word
@@ -139,12 +158,13 @@ def _tidy(name: str, value: str) -> str:
     """The value with the line ends of the text form.
 
     Raises:
-        RecordRefused: it has a character that a value of this key can't hold.
+        RecordRefused: it contains a character that is not allowed in a value of this key.
     """
     if "\0" in value:
-        raise RecordRefused("nul-byte", f"the value of {name} holds a NUL byte")
+        raise RecordRefused("nul-byte", f"the value of {name} contains a NUL byte")
     if name.lower() not in _FREE_TEXT and re.search(_CONTROL, value):
-        raise RecordRefused("control-character", f"{name} {value[:80]!r} has a control character")
+        text = f"{name} {value[:80]!r} contains a control character"
+        raise RecordRefused("control-character", text)
     if not value.isascii():
         value = re.sub(_SURROGATE, "\ufffd", value)
     return "\n".join(text_lines(value)).strip(BLANKS)
@@ -165,27 +185,13 @@ def _time(key: str, value: str, kind: str = MOMENT) -> str:
 
 @lru_cache(maxsize=_SHARED)
 def utc(value: str) -> str:
+    """A time in any accepted format, in ours. Raises ValueError."""
     return format_time(parse_time(value))
 
 
-def _complete(record: Record, headers: Mapping[str, str]) -> None:
-    """Fill in what a metric result has under other keys, or its message in headers."""
-    if record.get("metricStatus", "OK") not in STATUSES:
-        record["metricStatus"] = status_of(record["metricStatus"])
-    if "serviceURI" in record:
-        match = re.match(_URI, record["serviceURI"])
-        record["hostName"] = match[1].strip("[]") if match else ""
-    if "serviceFlavour" not in record and "serviceType" in record:
-        record["serviceFlavour"] = record["serviceType"]
-    if "monitoringHost" not in record:
-        name = next(filter(headers.get, MONITORING_HOST_HEADERS), "")
-        host = _tidy(name, headers[name].strip(BLANKS)) if name else ""
-        if host := host or record.get("gatheredAt", ""):
-            record["monitoringHost"] = host
-
-
-@lru_cache(maxsize=10)  # one `now` serves a whole batch
+@lru_cache(maxsize=10)  # all records of a batch share one `now`
 def window(now: datetime, limits: Limits) -> tuple[str, str]:
+    """The earliest and the latest timestamp that a metric result may have now."""
     return format_time(now - limits.past), format_time(now + limits.future)
 
 
@@ -195,14 +201,3 @@ def _host(value: str) -> str:
     if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is not a host name")
     return host.lower()
-
-
-def _by_flavour(record: Record, limits: Limits) -> list[Record]:
-    listed = record.get("serviceFlavour", "")
-    if "," not in listed:
-        return [record]
-    if listed.count(",") > limits.max_records:
-        raise too_many(limits.max_records)
-    del record["serviceFlavour"]
-    flavours = dict.fromkeys(filter(None, map(str.strip, listed.split(","))))
-    return [{**record, "serviceFlavour": flavour} for flavour in flavours] or [record]

@@ -1,8 +1,8 @@
-"""Probe results of ETF, the Experiments Test Framework, as its nstream library writes them.
+"""Reads probe results of ETF, the Experiments Test Framework, in the format of its nstream library.
 
-Nagios calls nstream for each check; it puts one JSON object per result into a directory queue,
-from which stompclt may carry it to a broker. Its setting `c_map` decides which keys it writes: the
-names of its documentation are known here, others are the `rename` of a subscription.
+Nagios calls nstream for each check, and nstream puts one JSON object per result into a directory
+queue, from which stompclt may send it to a broker. The setting `c_map` of nstream defines the keys:
+those in its documentation are known here, others need the `rename` of a subscription.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord
 
 FLAVOUR = "serviceFlavour"
 TAGS = "tags"
-"""The groups of hosts and checks in ETF: the service flavours, separated by blanks."""
+"""The groups of hosts and checks in ETF, which are service flavours separated by blanks."""
 
 KEYS = {
     "metric": "metricName",
@@ -30,7 +30,7 @@ KEYS = {
     "servicetype": "serviceType",
     TAGS: TAGS,
 }
-"""Our keys by nstream's in lower case; `timestamp` is the same in both."""
+"""Our keys by those of nstream in lower case; `timestamp` is the same in both."""
 
 _ESCAPED_LINE_END = r"(?<!\\)\\n"
 
@@ -42,9 +42,9 @@ def read_nstream(
     renames: Mapping[str, str],
     max_records: int = sys.maxsize,
 ) -> Reading:
-    """The records of a body, one object or an array of them, with our keys.
+    """The records of a body, one object or an array of objects, with our keys.
 
-    The only values that are not texts, counters of performance data, become JSON text.
+    The only values that are not text, counters of performance data, become JSON text.
 
     Raises:
         MessageRefused: more than `max_records`.
@@ -56,7 +56,7 @@ def read_nstream(
     ):
         if isinstance(record, ReadRecord):
             fields = dict(record.fields)
-            flavours = _listed(fields.get(FLAVOUR, "")) or _listed(fields.pop(TAGS, ""))
+            flavours = _words(fields.get(FLAVOUR, "")) or _words(fields.pop(TAGS, ""))
             if flavours:
                 fields[FLAVOUR] = ",".join(flavours)
             elif needs_flavour and not fields.get("serviceType"):
@@ -65,12 +65,12 @@ def read_nstream(
                 )
                 reading.append(BadRecord("missing-key", text, record.raw, record.line))
                 continue
-            if DETAILS in fields:  # Nagios passes many lines as one
+            if DETAILS in fields:  # Nagios passes several lines as one
                 fields[DETAILS] = re.sub(_ESCAPED_LINE_END, "\n", fields[DETAILS])
             record = record._replace(fields=fields)
         reading.append(record)
     return reading
 
 
-def _listed(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     return text.replace(",", " ").split()

@@ -1,7 +1,7 @@
-"""Performance data as plugins write it: `'label'=value[UOM];warn;crit;min;max`, blanks between.
+"""Performance data of plugins: `'label'=value[UOM];warn;crit;min;max`, separated by blanks.
 
-The form is that of the monitoring plugins' guidelines. Text of any other form is stored and
-forwarded as it is, and skipped where values are read.
+This is the form in the monitoring plugins' guidelines. Text of any other form is stored and
+forwarded unchanged, and skipped when values are read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# A quoted label may hold blanks, `=` and doubled quotes. Its length is bounded, or a megabyte of
-# quotes would take forever.
+# A quoted label may contain blanks, `=` and doubled quotes. Its length is limited, because matching
+# a megabyte of quotes would take forever.
 _LABEL = r"'(?:[^'\n]|''){1,250}'(?==)"
 _WORD = re.compile(rf"{_LABEL}\S*|\S+")
 _QUOTED = re.compile(_LABEL)
@@ -21,7 +21,7 @@ _VALUE = re.compile(rf"""({_NUMBER})([^\d;'"=\s]*)(?:;\S*)?""")
 
 
 class Measured(NamedTuple):
-    """A value as the plugin wrote it, with a decimal point; the unit may be empty."""
+    """A value as the plugin wrote it, but with a decimal point; the unit may be empty."""
 
     label: str
     number: str
@@ -29,19 +29,20 @@ class Measured(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """The text split at blanks, but not at those in quoted labels."""
+    """The text split at blanks, except those in quoted labels."""
     return _WORD.findall(text)
 
 
 def is_item(word: str) -> bool:
-    """Whether it is a label with a value, or with `U`: the plugin has no value."""
+    """Whether the word is a label with a value, or with `U` for an unknown value."""
     return bool(_ITEM.fullmatch(word))
 
 
 def measured(text: str) -> Iterator[Measured]:
     """The items that have a value, in order.
 
-    A comma in a number (some plugins use the locale) is a decimal point, one after it a separator.
+    A comma in a number is a decimal point, since some plugins use the locale; a comma after the
+    number is a separator.
     """
     for word in words(text):
         if quoted := _QUOTED.match(word):

@@ -32,10 +32,10 @@ from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_o
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.splitter import Position, Splitter
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import decode_batch, load
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -161,10 +161,10 @@ class Import:
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:
         """Count a batch and list its bad records, except those only the database would reject."""
-        batch = read_batch(self.catalogue, messages, datetime.now(UTC), self.limits)
+        batch = decode_batch(self.catalogue, messages, datetime.now(UTC), self.limits)
         views = batch.by_view.values()
-        failures = [*batch.failures, *(failure for view in views for failure in view.refused())]
-        rows = sum(len(view.rows()) for view in views)
+        failures = [*batch.failures, *(failure for view in views for failure in view.undecodable)]
+        rows = sum(len(view.rows) for view in views)
         totals.add(ImportTotals(len(messages), rows, len(failures), 0, {}, batch.ignored_keys))
         for failure in failures[: MAX_PROBLEMS - len(self.problems)]:
             headers = failure.message.headers

@@ -26,10 +26,10 @@ from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import BATCH_BYTES, LINE, record_message, refuse_broken_class
 from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
-from sam_pipeline.sql.loading.batch import read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.load import decode_batch
 
 ONE_TRANSACTION_LINES = 100_000
 """A longer table is stored in batches: in one transaction it would block all other loaders."""
@@ -176,7 +176,7 @@ def import_table(
         def action(connection: Connection) -> tuple[int, list[BadLine]]:
             rows, failures = 0, []
             for batch in batches():
-                decoded = read_batch(catalogue, batch, datetime.now(UTC), Limits())
+                decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
                 inserted = insert_batch(connection, decoded)
                 rows += inserted.rows
                 failures += inserted.failures

@@ -1,4 +1,4 @@
-"""Who loaded what: one row per batch, written in the transaction of the batch."""
+"""The audit of loading: one row per batch, written in the transaction of the batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSERT = text("""
 
 @dataclass(frozen=True)
 class Audit:
-    """Who loads a batch, and how many of its messages came from which broker (or file)."""
+    """The process that loads a batch, and the number of messages from each broker (or file)."""
 
     consumer: str
     host: str
@@ -32,7 +32,7 @@ class Audit:
 def write_audit(connection: Connection, audit: Audit, **counts: int) -> None:
     """Insert the row in the caller's transaction: it exists if and only if the batch does.
 
-    `counts`: of messages, rows, dead_letters and checks.
+    `counts`: messages, rows, dead_letters and checks.
     """
     brokers = json.dumps(dict(audit.brokers))
     connection.execute(_INSERT, {**asdict(audit), **counts, "brokers": brokers})

@@ -1,4 +1,4 @@
-"""The message classes a database knows: its views with an INSTEAD OF INSERT trigger."""
+"""The message classes of a database: its views with an INSTEAD OF INSERT trigger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sam_pipeline.sql.errors import Kind, kind_of, message_of
 from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
 
 MESSAGE_ID = "messageId"
-"""The column that the loader fills by itself."""
+"""The column that the loader fills with the id of the message."""
 
 _POSTGRESQL = text("""
     WITH RECURSIVE plain (type, base) AS (
@@ -67,11 +67,11 @@ _INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ClassView:
-    """The view of a message class, in the database's own spelling.
+    """The view of a message class; names are spelled as in the database.
 
-    `columns`: those a record can fill. `times`: those that contain times, by their key in lower
-    case (schema.records.normalise). `problem`: why the view can't be used at all. `bulk`: rows may
-    go straight into its staging table, past the trigger.
+    `columns`: those a record can fill. `times`: the kinds of the columns that contain times, by key
+    in lower case (see `normalise`). `problem`: why the view can't be used at all. `bulk`: rows may
+    be copied into its staging table, bypassing the trigger.
     """
 
     name: str
@@ -84,41 +84,41 @@ class ClassView:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """Those of the record, and the one for the message id if there is one."""
+        """The columns of the record, and the one for the message id if the view has it."""
         return (*self.columns, *filter(None, [self.message_id_column]))
 
 
 class Catalogue:
-    """The class views, read at the first question and again when an unknown name arrives."""
+    """The class views, read when first needed and again when an unknown name arrives."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._views: dict[str, ClassView] = {}
 
     def find(self, class_name: str | None) -> ClassView | None:
-        """The view of a class, whose name compares as SQL compares unquoted identifiers.
+        """The view of a class, whose name compares like an unquoted identifier in SQL.
 
-        A view of the site's own that has no trigger is returned, with that as its problem.
+        A site's own view without a trigger is returned with that problem.
         """
         name = folded(class_name or "")
         return self.find_all([name]).get(name)
 
     def find_all(self, names: Iterable[str]) -> dict[str, ClassView]:
-        """The views of these folded names; one look into the database for all unknown ones."""
+        """The views of these folded names; unknown names are looked up in the database at once."""
         wanted = set(filter(None, names))
         if not wanted <= self._views.keys():
-            # Of two views that differ in case alone, the one that works is the class.
+            # Of two views whose names differ only in case, the class is the one that works.
             views = sorted(_read(self._engine), key=lambda view: view.problem is None)
             self._views = {folded(view.name): view for view in views}
         return {name: self._views[name] for name in wanted & self._views.keys()}
 
     def forget(self) -> None:
-        """Read again at the next question: a view has changed."""
+        """Read the views again when next needed, since one has changed."""
         self._views = {}
 
 
 def class_views(engine: Engine) -> list[ClassView]:
-    """The views that are classes, or are meant to be, by name."""
+    """The views that are, or are meant to be, classes, by name."""
     return [view for view in _read(engine) if view.has_trigger or built_in(view.name)]
 
 
@@ -126,23 +126,28 @@ def _read(engine: Engine) -> list[ClassView]:
     """All views except those of the schema that are not classes."""
     with reading(engine) as connection:
         dialect = connection.dialect.name
-        read = _postgresql_views if dialect == "postgresql" else _sqlite_views
-        views = list(read(connection))
+        if dialect == "postgresql":
+            views = [
+                View(name, tuple(map(Column, columns, bases, types)), tuple(enabled), bulk=bulk)
+                for name, columns, bases, types, enabled, bulk in connection.execute(_POSTGRESQL)
+            ]
+        else:
+            views = list(_sqlite_views(connection))
     schemas_own = view_names(dialect)
-    rivals = {view.name for view in views if view.enabled or built_in(view.name)}
+    class_names = {view.name for view in views if view.enabled or built_in(view.name)}
     classes: list[ClassView] = []
     for view in views:
         if not view.enabled and not built_in(view.name) and view.name in schemas_own:
             continue
         names = [column.name for column in view.columns]
-        ours = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
+        message_id = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
         classes.append(
             ClassView(
                 view.name,
-                tuple(name for name in names if name != ours),
-                ours,
+                tuple(name for name in names if name != message_id),
+                message_id,
                 has_trigger=bool(view.enabled),
-                problem=problem_of(view, rivals, schemas_own),
+                problem=problem_of(view, class_names, schemas_own),
                 bulk=view.bulk,
                 times={
                     column.name.lower(): TIMES[column.base]
@@ -152,11 +157,6 @@ def _read(engine: Engine) -> list[ClassView]:
             )
         )
     return classes
-
-
-def _postgresql_views(connection: Connection) -> Iterator[View]:
-    for name, columns, bases, type_names, enabled, bulk in connection.execute(_POSTGRESQL):
-        yield View(name, tuple(map(Column, columns, bases, type_names)), tuple(enabled), bulk=bulk)
 
 
 def _sqlite_views(connection: Connection) -> Iterator[View]:

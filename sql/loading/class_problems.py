@@ -1,7 +1,7 @@
-"""Why a view can't be a message class, for whoever created it.
+"""The reasons why a view can't be a message class, reported to the author of the view.
 
-A class is refused as a whole, with all its problems at once: a value that is silently lost or
-changed would be worse than a message that waits as a dead letter.
+A class is refused as a whole, with all its problems at once, because a value that is silently lost
+or changed would be worse than a message that waits as a dead letter.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ TEXT_FILLS = frozenset(
         *("inet", "cidr", "macaddr", "json", "jsonb"),
     }
 )
-"""Types of PostgreSQL that take any value as text, or refuse it with an error. A domain counts as
-its base type. Not bytea: there a backslash means something else."""
+"""Types of PostgreSQL that accept or reject a value as text without changing its meaning.
+
+A domain counts as its base type. Not bytea, where a backslash has another meaning.
+"""
 
 TIMES = {"timestamptz": MOMENT, "timestamp": MOMENT, "date": DAY, "time": CLOCK, "timetz": CLOCK}
-"""Types the loader must parse itself: PostgreSQL would accept `now`, and drop an offset."""
+"""Types that the loader parses itself: PostgreSQL would accept `now` and drop a UTC offset."""
 
 
 class Column(NamedTuple):
-    """`base` is the type without domains; None in SQLite, where every column takes a text."""
+    """`base` is the type without domains, or None in SQLite, where every column accepts text."""
 
     name: str
     base: str | None = None
@@ -37,7 +39,7 @@ class Column(NamedTuple):
 
 
 class View(NamedTuple):
-    """`enabled`: whether each INSTEAD OF INSERT trigger of the view is."""
+    """`enabled` has one item per INSTEAD OF INSERT trigger: whether it is enabled."""
 
     name: str
     columns: tuple[Column, ...]
@@ -46,17 +48,19 @@ class View(NamedTuple):
     bulk: bool = False
 
 
-def problem_of(view: View, rivals: Collection[str], schemas_own: Collection[str]) -> str | None:
-    """All problems of a view as a class; None if there are none.
+def problem_of(
+    view: View, class_names: Collection[str], schemas_own: Collection[str]
+) -> str | None:
+    """All problems of a view as a class, or None.
 
-    `rivals`: names of the other classes. `schemas_own`: those of the schema's own views.
+    `class_names`: the views that are classes. `schemas_own`: the views of the schema itself.
     """
     problems: list[str] = []
     if not view.enabled:
         problems.append(f"view {view.name} has no INSTEAD OF INSERT trigger")
     elif not any(view.enabled):
         problems.append(f"the INSTEAD OF INSERT trigger of view {view.name} is disabled")
-    problems += _of_name(view.name, rivals, schemas_own)
+    problems += _name_problems(view.name, class_names, schemas_own)
     if view.error:
         problems.append(view.error)
     for column in view.columns:
@@ -66,24 +70,26 @@ def problem_of(view: View, rivals: Collection[str], schemas_own: Collection[str]
             )
     names = sorted((column.name for column in view.columns), key=str.lower)
     for _, group in groupby(names, str.lower):
-        same = sorted(group)
-        if len(same) > 1:
-            quoted = " and ".join(f'"{name}"' for name in same)
+        spellings = sorted(group)
+        if len(spellings) > 1:
+            quoted = " and ".join(f'"{name}"' for name in spellings)
             problems.append(f"columns {quoted} differ only in upper and lower case")
     return "; ".join(problems) or None
 
 
-def _of_name(name: str, rivals: Collection[str], schemas_own: Collection[str]) -> Iterator[str]:
+def _name_problems(
+    name: str, class_names: Collection[str], schemas_own: Collection[str]
+) -> Iterator[str]:
     if not name.isprintable() or name != name.strip():
         yield f"no message header can carry the name {name!r}"
     if folded(name) == CHECK_CLASS:
-        yield f"messages of class {CHECK_CLASS} only prove a path and are never loaded"
+        yield f"messages of class {CHECK_CLASS} only test the path and are never loaded"
     known = built_in(name)
     if known and name in schemas_own:
-        return  # the class itself: the view with a similar name is the problem
+        return  # it is the class itself, and the view with a similar name is the problem
     if folded(name) in map(folded, schemas_own):
-        yield f'the schema has a view of the name "{folded(name)}": choose another'
+        yield f'the schema has a view named "{folded(name)}": choose another name'
         return
-    for rival in sorted(rivals):
-        if rival != name and folded(rival) == folded(name):
-            yield f'differs from view "{rival}" only in upper and lower case'
+    for other in sorted(class_names):
+        if other != name and folded(other) == folded(name):
+            yield f'differs from view "{other}" only in upper and lower case'

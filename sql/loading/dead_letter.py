@@ -1,7 +1,6 @@
-"""Dead letters: records that could not be loaded, stored whole to be read, edited and replayed.
+"""Dead letters: records that could not be loaded, stored in full to be read, edited and replayed.
 
-Bytes and headers of a letter never change: an edited one is a new letter, and the old one is
-dropped.
+The bytes and headers of a letter never change. Editing creates a new letter and drops the old one.
 """
 
 from __future__ import annotations
@@ -23,31 +22,32 @@ from sam_pipeline.sql.loading.batch import RecordFailure
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 
 LONGEST_ID = 255
-"""A longer message id is replaced by its hash: it must fit into an index."""
+"""Characters of a message id that fit into an index; a longer id is replaced by its hash."""
 
 EDITED = "#edited-"
-"""In the table it stands between the message id of an edited letter and the number of the one it
-replaces: so the key is unique, and whose edition a letter is needs no column."""
+"""Separates the message id of an edited letter from the number of the letter it replaces.
+
+So the key in the table is unique, and the table needs no column for the replaced letter.
+"""
 
 NO_LIMIT = 2**63 - 1
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
 
-_FACTS = """
+_LETTER = """
     dead_letter_id, message_id, record_number, message_class, reason, error, received_at, state,
     changed_at
 """
-# For a new row.
-COLUMNS = """
+NEW_COLUMNS = """
     message_id, record_number, message_class, reason, error, headers, body, received_at, changed_at
 """
-VALUES = """
+NEW_VALUES = """
     :message_id, :record_number, :message_class, :reason, :error, :headers, :body, :received_at,
     :now
 """
 _INSERT = text(f"""
-    INSERT INTO dead_letter ({COLUMNS}) VALUES ({VALUES})
+    INSERT INTO dead_letter ({NEW_COLUMNS}) VALUES ({NEW_VALUES})
     ON CONFLICT (message_id, record_number) DO NOTHING
 """)
 _SELECTED = """
@@ -59,9 +59,9 @@ _SELECTED = """
 """
 _IDS: BindParameter[int] = bindparam("ids", expanding=True)
 _LIST = text(f"""
-    SELECT {_FACTS}
+    SELECT {_LETTER}
     FROM (
-        SELECT {_FACTS} FROM dead_letter WHERE {_SELECTED}
+        SELECT {_LETTER} FROM dead_letter WHERE {_SELECTED}
         ORDER BY dead_letter_id DESC LIMIT :limit
     ) AS newest
     ORDER BY dead_letter_id
@@ -73,12 +73,12 @@ _DROP = text(f"""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {_SELECTED}
 """).bindparams(_IDS)
 _CONTENT = f"""
-    SELECT {_FACTS}, headers, body FROM dead_letter WHERE dead_letter_id IN :ids
+    SELECT {_LETTER}, headers, body FROM dead_letter WHERE dead_letter_id IN :ids
     ORDER BY dead_letter_id
 """
 _SHOW = text(_CONTENT).bindparams(_IDS)
 _LOCK = {
-    # One writer at a time, and the transaction says at its beginning that it writes.
+    # SQLite has one writer at a time: the whole database is locked since the transaction began.
     ("sqlite", False): _SHOW,
     ("sqlite", True): _SHOW,
     ("postgresql", False): text(f"{_CONTENT} FOR UPDATE").bindparams(_IDS),
@@ -127,8 +127,8 @@ class DeadLetterContent:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which letters: all open ones; every field narrows that, `any_state` widens it."""
+class LetterFilter:
+    """Selects all open letters; each field narrows the selection, `any_state` widens it."""
 
     ids: Sequence[int] | None = None
     reason: str | None = None
@@ -137,17 +137,17 @@ class Wanted:
     any_state: bool = False
 
 
-ALL_OPEN = Wanted()
+ALL_OPEN = LetterFilter()
 
 
-def keep(
+def store_dead_letters(
     connection: Connection, failures: Sequence[RecordFailure], now: datetime
 ) -> dict[str, int]:
-    """Store dead letters in the caller's transaction; how many are new, by reason."""
+    """Store failures in the caller's transaction; returns the number of new letters by reason."""
     new: Counter[str] = Counter()
     moment = stored_time(connection, now)
-    # In the same order everywhere: loaders of the same messages wait, and do not deadlock.
-    for failure in sorted(failures, key=lambda one: (one.message.message_id, one.number)):
+    # In the same order everywhere, so that loaders of the same messages wait but do not deadlock.
+    for failure in sorted(failures, key=lambda item: (item.message.message_id, item.number)):
         message = failure.message
         message_id = message.message_id
         if len(message_id) > LONGEST_ID or _EDITION.fullmatch(message_id):
@@ -169,24 +169,24 @@ def keep(
 
 
 def list_dead_letters(
-    engine: Engine, wanted: Wanted = ALL_OPEN, limit: int = NO_LIMIT
+    engine: Engine, selected: LetterFilter = ALL_OPEN, limit: int = NO_LIMIT
 ) -> list[DeadLetter]:
-    """The newest `limit` ones, oldest first."""
+    """The newest `limit` letters that match, oldest first."""
     with reading(engine) as connection:
-        rows = connection.execute(_LIST, {**_bound(connection, wanted), "limit": limit})
+        rows = connection.execute(_LIST, {**_bound(connection, selected), "limit": limit})
         return [_letter(row) for row in rows.mappings()]
 
 
-def dead_letter_ids(engine: Engine, wanted: Wanted = ALL_OPEN) -> list[int]:
-    """Their numbers, oldest first.
+def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[int]:
+    """The ids of the letters that match, oldest first.
 
     Raises:
-        NoSuchDeadLetter: one of the wanted ids, in any state, does not exist.
+        NoSuchDeadLetter: with `any_state`, one of the ids does not exist.
     """
     with reading(engine) as connection:
-        numbers = list(connection.execute(_NUMBERS, _bound(connection, wanted)).scalars())
-    missing = set(wanted.ids or ()) - set(numbers)
-    if missing and wanted.any_state:
+        numbers = list(connection.execute(_NUMBERS, _bound(connection, selected)).scalars())
+    missing = set(selected.ids or ()) - set(numbers)
+    if missing and selected.any_state:
         raise NoSuchDeadLetter(min(missing))
     return numbers
 
@@ -199,40 +199,40 @@ def show_dead_letter(engine: Engine, dead_letter_id: int) -> DeadLetterContent:
     """
     with reading(engine) as connection:
         rows = connection.execute(_SHOW, {"ids": [dead_letter_id]}).mappings().all()
-        return the_only(connection, dead_letter_id, [_content(row) for row in rows])
+        return single_letter(connection, dead_letter_id, [_content(row) for row in rows])
 
 
 def open_by_reason(engine: Engine) -> dict[str, int]:
-    """How many are open, by reason."""
+    """The number of open letters by reason."""
     with reading(engine) as connection:
         return {row.reason: row.letters for row in connection.execute(_BY_REASON)}
 
 
-def drop_dead_letters(engine: Engine, wanted: Wanted, now: datetime) -> int:
-    """Give the open ones up for good; how many there were. Their rows stay."""
+def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
+    """Mark the open letters that match as dropped, for good; returns their number."""
     with writing(engine) as connection:
-        bound = {**_bound(connection, wanted), "now": stored_time(connection, now)}
+        bound = {**_bound(connection, selected), "now": stored_time(connection, now)}
         return connection.execute(_DROP, bound).rowcount
 
 
 def lock_dead_letters(
     connection: Connection, ids: Sequence[int], skip_locked: bool = False
 ) -> list[DeadLetterContent]:
-    """Those that exist, in order of their numbers, locked until the transaction ends.
+    """The existing letters in the order of their ids, locked until the transaction ends.
 
-    `skip_locked`: leave out those that are locked by others, instead of waiting for them.
+    `skip_locked`: leave out letters locked by others, instead of waiting for them.
     """
     rows = connection.execute(_LOCK[connection.dialect.name, skip_locked], {"ids": list(ids)})
     return [_content(row) for row in rows.mappings()]
 
 
-def the_only(
+def single_letter(
     connection: Connection, dead_letter_id: int, contents: Sequence[DeadLetterContent]
 ) -> DeadLetterContent:
-    """The only one of `contents`, with the number of the letter that replaced it.
+    """The only item of `contents`, with the id of the letter that replaced it.
 
     Raises:
-        NoSuchDeadLetter: there is none.
+        NoSuchDeadLetter: `contents` is empty.
     """
     if not contents:
         raise NoSuchDeadLetter(dead_letter_id)
@@ -250,22 +250,23 @@ def edition_id(letter: DeadLetter) -> str:
 
 
 def stored_time(connection: Connection, moment: datetime) -> datetime | int:
+    """The moment as a column of the database: SQLite has seconds since the epoch."""
     return int(moment.timestamp()) if connection.dialect.name == "sqlite" else moment
 
 
 def printable(value: str) -> str:
-    """As any database stores it: a dead letter must never fail itself."""
+    """The text with escapes for characters that a database can't store."""
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
-def _bound(connection: Connection, wanted: Wanted) -> dict[str, object]:
+def _bound(connection: Connection, selected: LetterFilter) -> dict[str, object]:
     return {
-        "any_state": wanted.any_state,
-        "any_id": wanted.ids is None,
-        "ids": list(wanted.ids or ()),
-        "reason": wanted.reason,
-        "class": wanted.message_class,
-        "before": stored_time(connection, wanted.received_before or _NEVER),
+        "any_state": selected.any_state,
+        "any_id": selected.ids is None,
+        "ids": list(selected.ids or ()),
+        "reason": selected.reason,
+        "class": selected.message_class,
+        "before": stored_time(connection, selected.received_before or _NEVER),
     }
 
 

@@ -1,7 +1,7 @@
-"""Editing a dead letter: a new one, whose key extends that of the old one, takes its place.
+"""Editing a dead letter: a new letter, whose key extends that of the old one, replaces it.
 
-The old one stays as it is, and is dropped. So a loader needs no right to change bytes or headers,
-and nothing that anybody sent is ever lost.
+The old letter is dropped but keeps its bytes. So a loader needs no right to change bytes or
+headers, and no data that was sent is ever lost.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.dead_letter import (
-    COLUMNS,
+    NEW_COLUMNS,
+    NEW_VALUES,
     OPEN,
-    VALUES,
     DeadLetterContent,
     edition_id,
     lock_dead_letters,
     printable,
+    single_letter,
     stored_time,
-    the_only,
 )
 
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
 """)
-_INSERT = text(f"INSERT INTO dead_letter ({COLUMNS}) VALUES ({VALUES}) RETURNING dead_letter_id")
+_INSERT = text(f"""
+    INSERT INTO dead_letter ({NEW_COLUMNS}) VALUES ({NEW_VALUES}) RETURNING dead_letter_id
+""")
 
 
 def edit_dead_letter(
@@ -40,33 +42,33 @@ def edit_dead_letter(
     body: bytes | None = None,
     headers: Mapping[str, str | None] | None = None,
 ) -> int:
-    """Replace an open letter by one with another body, other headers, or both; its number.
+    """Replace an open letter by one with a new body, new headers, or both; returns the new id.
 
-    Without a class in `headers` it stays in its class; None removes a header. The `recordCount` of
-    the old body does not apply to a new one.
+    In `headers`, None removes a header; without a class in them the letter keeps its class. The
+    `recordCount` of the old body is removed when the body changes.
 
     Raises:
         NoSuchDeadLetter
-        EditRefused: it is not open, or nothing would change.
+        EditRefused: the letter is not open, or nothing would change.
     """
     with writing(engine) as connection:
         locked = lock_dead_letters(connection, [dead_letter_id])
-        old = the_only(connection, dead_letter_id, locked)
+        old = single_letter(connection, dead_letter_id, locked)
         refuse_settled(old)
         merged = {**old.headers, **(headers or {})}
         if body not in (None, old.body) and COUNT not in (headers or {}):
             merged.pop(COUNT, None)
-        left = {name: value for name, value in merged.items() if value is not None}
-        new = Message(left, old.body if body is None else body)
+        new_headers = {name: value for name, value in merged.items() if value is not None}
+        new = Message(new_headers, old.body if body is None else body)
         if (new.headers, new.body) == (old.headers, old.body):
-            raise EditRefused(f"dead letter {dead_letter_id}: nothing changed, it stays as it is")
+            raise EditRefused(f"dead letter {dead_letter_id}: nothing would change")
         moment = stored_time(connection, now)
         connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
         values = {
             "message_id": edition_id(old.letter),
             "record_number": old.letter.record_number,
             "message_class": printable(new.headers.get(CLASS) or old.letter.message_class),
-            "reason": old.letter.reason,  # nobody has tried to load the new one yet
+            "reason": old.letter.reason,  # until someone tries to load the new one
             "error": old.letter.error,
             "headers": json.dumps(dict(new.headers)),
             "body": new.body,
@@ -81,5 +83,7 @@ def refuse_settled(content: DeadLetterContent) -> None:
     letter, edition = content.letter, content.edited_as
     if letter.state == OPEN:
         return
-    state = f"was edited: it is dead letter {edition} now" if edition else f"is {letter.state}"
-    raise EditRefused(f"dead letter {letter.dead_letter_id} {state}; only open ones can be edited")
+    state = f"was replaced by dead letter {edition}" if edition else f"is {letter.state}"
+    raise EditRefused(
+        f"dead letter {letter.dead_letter_id} {state}; only open letters can be edited"
+    )

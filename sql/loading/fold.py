@@ -1,8 +1,8 @@
-"""Newest statuses and due days, brought up to the results that were loaded.
+"""Brings current statuses and due days up to date with the results loaded.
 
-A batch only notes what it stored: on PostgreSQL because batches that update the same rows would
-wait for each other, on SQLite because a set costs a fraction of single rows. The loaders fold these
-notes in about once a second. On SQLite the views also show what is not folded yet.
+A batch only queues its changes for this: on PostgreSQL because batches that update the same rows
+would wait for each other, on SQLite because a set costs a fraction of single rows. The loaders fold
+the queued changes in about once a second. On SQLite the views also show those not yet folded.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.transaction import load_transaction
 
-AT_MOST = 10_000
-"""How many results one fold takes on SQLite, where others wait for it to end."""
+MAX_RESULTS = 10_000
+"""The results of one fold on SQLite, where other writers wait for its end."""
 
 _FOLD = text("SELECT fold_news()")
-_TAKE = text("SELECT take_changes()")
+_NUMBER_CHANGES = text("SELECT take_changes()")
 
 # SQLite.
-_NEWS = text("SELECT count(*) FROM (SELECT 1 FROM unfolded_result LIMIT :at_most)")
-_FOLD_SOME = text("INSERT INTO fold_news (at_most) VALUES (:at_most)")
-_COUNT = text("UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no")
-_NUMBER = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NULL")
+_UNFOLDED = text("SELECT count(*) FROM (SELECT 1 FROM unfolded_result LIMIT :at_most)")
+_FOLD_SQLITE = text("INSERT INTO fold_news (at_most) VALUES (:at_most)")
+_NEXT_NUMBER = text("UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no")
+_NUMBER_DAYS = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NULL")
 
 
 def fold(engine: Engine) -> int:
-    """Bring current_status and the due days up to some more batches (SQLite: results).
+    """Fold some batches (SQLite: results) into current_status and the due days.
 
-    Returns their number; 0 also while another loader folds.
+    Returns their number, which is also 0 while another loader folds.
 
     Raises:
         DatabaseAway
@@ -38,15 +38,15 @@ def fold(engine: Engine) -> int:
             engine, lambda connection: int(connection.execute(_FOLD).scalar_one())
         )
     with reading(engine) as connection:
-        unfolded = int(connection.execute(_NEWS, {"at_most": AT_MOST}).scalar_one())
-    if unfolded:  # else the one write lock is left to others
+        unfolded = int(connection.execute(_UNFOLDED, {"at_most": MAX_RESULTS}).scalar_one())
+    if unfolded:  # otherwise the only write lock is left to others
         with writing(engine) as connection:
-            connection.execute(_FOLD_SOME, {"at_most": AT_MOST})
+            connection.execute(_FOLD_SQLITE, {"at_most": MAX_RESULTS})
     return unfolded
 
 
 def fold_all(engine: Engine) -> None:
-    """Bring both up to everything that was loaded, unless another loader is doing so.
+    """Fold everything that was loaded, unless another loader is doing so.
 
     Raises:
         DatabaseAway
@@ -56,13 +56,13 @@ def fold_all(engine: Engine) -> None:
 
 
 def take_changes(connection: Connection) -> int:
-    """Number the changes that a run of a report is going to read; the number, never used again.
+    """Number the changes that a report run is going to read; returns the number, which is unique.
 
-    To be committed before anything is read.
+    Commit before reading anything.
     """
     if connection.dialect.name == "postgresql":
-        return int(connection.execute(_TAKE).scalar_one())
-    connection.execute(_FOLD_SOME, {"at_most": None})
-    number = int(connection.execute(_COUNT).scalar_one())
-    connection.execute(_NUMBER, {"number": number})
+        return int(connection.execute(_NUMBER_CHANGES).scalar_one())
+    connection.execute(_FOLD_SQLITE, {"at_most": None})
+    number = int(connection.execute(_NEXT_NUMBER).scalar_one())
+    connection.execute(_NUMBER_DAYS, {"number": number})
     return number

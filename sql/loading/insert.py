@@ -1,4 +1,4 @@
-"""Rows into views: all at once, and if some can't be stored, all the others."""
+"""Inserts rows into views: all at once, or where the database refuses some, all the others."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
     REFUSED,
     Batch,
-    Pending,
+    PendingRow,
     RecordFailure,
-    whole,
+    whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
-from sam_pipeline.sql.loading.staging import store
+from sam_pipeline.sql.loading.staging import copy_rows
 
 LONGEST_VALUE = 80
-"""How many characters of a value an error quotes; the dead letter has all of it."""
+"""Characters of a value that an error quotes; the dead letter has the whole value."""
 
 
 class _ClassBroken(Exception):
-    """No row of the class can be stored."""
+    """No row of the class can be inserted."""
 
 
 @dataclass
 class Inserted:
-    """How many rows of each class are stored, and the records that could not be."""
+    """The number of rows stored of each class, and all records that failed."""
 
     rows_by_class: dict[str, int]
     failures: list[RecordFailure]
@@ -42,37 +42,61 @@ class Inserted:
 
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
-    """Store the rows in the caller's transaction.
+    """Insert the rows of a batch in the caller's transaction.
 
     Raises:
         the driver's error, if a retry may succeed.
     """
     inserted = Inserted({}, list(batch.failures))
     for name, part in sorted(batch.by_view.items()):
-        rows = part.rows()
+        rows = in_key_order(part.view, part.rows)
         try:
             with connection.begin_nested():
                 refused = _insert_rows(connection, part.view, rows)
         except _ClassBroken as error:
             inserted.failures += [
-                whole(message, CLASS_BROKEN, str(error)) for message, _ in part.decoded
+                whole_message(message, CLASS_BROKEN, str(error)) for message in part.messages
             ]
             continue
-        known = built_in(name)  # PostgreSQL's catalogue has lower case alone
+        known = built_in(name)  # the catalogue of PostgreSQL has its name in lower case
         inserted.rows_by_class[known.name if known else name] = len(rows) - len(refused)
-        inserted.failures += [*part.refused(), *refused]
+        inserted.failures += [*part.undecodable, *refused]
     return inserted
 
 
+def in_key_order(view: ClassView, rows: Sequence[PendingRow]) -> Sequence[PendingRow]:
+    """The rows of a built-in class in the order of its natural key.
+
+    Loaders that insert the same rows in the same order wait for each other; in different orders
+    they would deadlock.
+    """
+    known = built_in(view.name)
+    if known is None:
+        return rows
+    key_names = {key.lower() for key in known.natural_key}
+    key = [column for column in view.columns if column.lower() in key_names]
+    absent = [""] * len(key)
+    return sorted(rows, key=lambda pending: "\0".join(map(pending.row.values.get, key, absent)))
+
+
 def _insert_rows(
-    connection: Connection, view: ClassView, rows: Sequence[Pending]
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow]
 ) -> list[RecordFailure]:
-    """Store all rows but the bad ones, which halving finds."""
+    """Insert all rows but those that the database refuses, which repeated halving finds."""
     if not rows:
         return []
     try:
         with connection.begin_nested():
-            _write(connection, view, rows)
+            if connection.dialect.name == "postgresql":
+                copy_rows(connection, view, [(row.values, id_) for _, id_, row in rows])
+            else:
+                values: list[dict[str, str | None]] = []
+                for _, message_id, row in rows:
+                    values.append({name: row.values.get(name) for name in view.columns})
+                    if view.message_id_column:
+                        values[-1][view.message_id_column] = message_id
+                into = insert(table(view.name, *map(column, view.all_columns)))
+                connection.execute(into, values)
         return []
     except DRIVER_ERRORS as error:
         kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
@@ -82,7 +106,7 @@ def _insert_rows(
             raise _ClassBroken(text) from error
         if len(rows) == 1:
             [(message, _, row)] = rows
-            text += _values_meant(text, view, row.values)
+            text += _unquoted_values(text, view, row.values)
             return [RecordFailure(message, row.number, REFUSED, text, row.raw)]
     half = len(rows) // 2
     return [
@@ -91,21 +115,8 @@ def _insert_rows(
     ]
 
 
-def _write(connection: Connection, view: ClassView, rows: Sequence[Pending]) -> None:
-    if connection.dialect.name == "postgresql":
-        store(connection, view, [(row.values, message_id) for _, message_id, row in rows])
-        return
-    into = insert(table(view.name, *map(column, view.all_columns)))
-    values: list[dict[str, str | None]] = []
-    for _, message_id, row in rows:
-        values.append({name: row.values.get(name) for name in view.columns})
-        if view.message_id_column:
-            values[-1][view.message_id_column] = message_id
-    connection.execute(into, values)
-
-
-def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
-    """The values that an error is about and does not quote, or all of them.
+def _unquoted_values(text: str, view: ClassView, values: Mapping[str, str]) -> str:
+    """The values that an error mentions by column but does not quote, else all values.
 
     Triggers of SQLite can't name a value, constraints name columns of tables (host_name), and an
     error about a value that does not fit its type names no column.
@@ -114,11 +125,13 @@ def _values_meant(text: str, view: ClassView, values: Mapping[str, str]) -> str:
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
-    mentioned = set(map(plain, re.findall(r"\w+", text)))
-    named = [name for name in view.columns if plain(name) in mentioned]
+    words = set(map(plain, re.findall(r"\w+", text)))
+    mentioned = [name for name in view.columns if plain(name) in words]
     quoted = [name for name in view.columns if f'"{values.get(name)}"' in text]
-    if quoted and not named:
+    if quoted and not mentioned:
         return f" (column {' or '.join(quoted)})"
-    meant = [name for name in named if values.get(name, "") not in text] if named else view.columns
-    facts = [f"{name} {values[name][:LONGEST_VALUE]!r}" for name in meant if name in values]
+    names = list(view.columns)
+    if mentioned:
+        names = [name for name in mentioned if values.get(name, "") not in text]
+    facts = [f"{name} {values[name][:LONGEST_VALUE]!r}" for name in names if name in values]
     return f" ({', '.join(facts)})" if facts else ""

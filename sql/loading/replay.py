@@ -1,8 +1,8 @@
-"""Replaying dead letters: loaded as if they came now; those that fail again stay, with the reason.
+"""Replaying dead letters: loading them as if they arrived now; failures stay, with a new reason.
 
 Each transaction locks some letters, checks that they are still open, loads them as one batch and
-stores what became of each. So a replay may be repeated, stopped at any moment, and run by two at
-once.
+stores the outcome of each. So a replay may be repeated, stopped at any moment, and run twice at the
+same time.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure, read_batch
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     OPEN,
     REPLAYED,
     DeadLetter,
     DeadLetterContent,
-    keep,
     lock_dead_letters,
     printable,
+    store_dead_letters,
     stored_time,
 )
 from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.load import decode_batch
 
 LOADED, FAILED, SKIPPED = "loaded", "failed", "skipped"
 
-MOST_LETTERS = 500
-MOST_BYTES = 1024 * 1024
-"""The limits on one transaction; a larger letter has one for itself."""
+MAX_LETTERS = 500
+MAX_BYTES = 1024 * 1024
+"""The limits on one transaction; a larger letter has one of its own."""
 
 PARKED_LETTERS = 200
 PARKED_BYTES = 256 * 1024
-"""This much delays a loader's next batch by a tenth of a second or two."""
+"""The limits between two batches: they delay the next batch by 0.1 to 0.2 s."""
 
 ATTEMPTS = 40
-"""How often one transaction tries parts of a batch to find a letter that breaks a whole class."""
+"""How many parts of a batch one transaction tries, to find a letter that breaks its class."""
 
 _SIZES = text("""
     SELECT dead_letter_id, length(body) FROM dead_letter
@@ -67,7 +68,7 @@ _PARKED_CLASSES = text("""
 """)
 _PARKED = "state = 'open' AND reason = 'class-broken' AND message_class IN :names"
 _PARKED_IDS = text(f"""
-    SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id LIMIT :most
+    SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id LIMIT :limit
 """).bindparams(bindparam("names", expanding=True))
 _PARKED_LAST = text(f"""
     SELECT dead_letter_id FROM dead_letter WHERE {_PARKED} ORDER BY dead_letter_id DESC LIMIT 1
@@ -76,7 +77,7 @@ _PARKED_LAST = text(f"""
 
 @dataclass(frozen=True)
 class Replayed:
-    """What became of a letter.
+    """The outcome for one letter.
 
     `outcome`: loaded; failed, and still open for `reason`; or skipped, because its `state` was
     replayed or dropped before. If a whole message was loaded, its records that failed are new
@@ -109,14 +110,14 @@ def replay_dead_letters(
     now: Callable[[], datetime],
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
 ) -> Iterator[Replayed]:
-    """Load letters again; what is yielded is committed. Unknown numbers are skipped.
+    """Load letters again; each outcome is committed when it is yielded. Unknown ids are skipped.
 
     Raises:
-        DatabaseAway: what was yielded before stays done.
+        DatabaseAway: the outcomes already yielded stay committed.
     """
     catalogue = Catalogue(engine)
-    for chunk in _chunks(engine, sorted(set(ids)), MOST_BYTES):
-        yield from _replay_chunk(engine, catalogue, chunk, now(), limits)
+    for portion in _portions(engine, sorted(set(ids)), MAX_BYTES):
+        yield from _replay_portion(engine, catalogue, portion, now(), limits)
 
 
 def replay_parked(
@@ -126,8 +127,8 @@ def replay_parked(
 ) -> Parked:
     """Load some letters that were parked as class-broken, of one class whose view works again.
 
-    For a loader, between two batches: it waits for nobody. Unknown classes are left to people: a
-    name that never was a class may become a view with quite another meaning.
+    For a loader between two batches: it waits for no lock. Letters of unknown classes are left to
+    people, since a view that is created under such a name may be meant for other data.
 
     Raises:
         DatabaseAway
@@ -135,43 +136,45 @@ def replay_parked(
 
     def load(ids: Sequence[int]) -> int:
         """How many of them need no further attempt."""
-        done = _replay_chunk(engine, catalogue, ids, now(), limits, skip_locked=True)
-        return sum(one.outcome == LOADED or one.reason != CLASS_BROKEN for one in done)
+        outcomes = _replay_portion(engine, catalogue, ids, now(), limits, skip_locked=True)
+        return sum(
+            outcome.outcome == LOADED or outcome.reason != CLASS_BROKEN for outcome in outcomes
+        )
 
     with reading(engine) as connection:
-        parked = connection.execute(_PARKED_CLASSES).scalars().all()
+        class_names = connection.execute(_PARKED_CLASSES).scalars().all()
     catalogue = Catalogue(engine)
-    for class_name, spellings in groupby(sorted(parked, key=folded), folded):
+    for class_name, spellings in groupby(sorted(class_names, key=folded), folded):
         view = catalogue.find(class_name)
         if view is None or view.problem:
             continue
-        bound = {"names": list(spellings), "most": PARKED_LETTERS}
+        bound = {"names": list(spellings), "limit": PARKED_LETTERS}
         with reading(engine) as connection:
             ids = connection.execute(_PARKED_IDS, bound).scalars().all()
             newest = connection.execute(_PARKED_LAST, bound).scalars().all()
         # A class that refuses its oldest and its newest letter is still broken.
         loaded = load(ids[:1]) or load(newest)
         if loaded:
-            more = load(next(_chunks(engine, ids, PARKED_BYTES), []))
-            return Parked(loaded + more, any=True)
-    return Parked(0, any=bool(parked))
+            loaded += load(next(_portions(engine, ids, PARKED_BYTES), []))
+            return Parked(loaded, any=True)
+    return Parked(0, any=bool(class_names))
 
 
-def _chunks(engine: Engine, ids: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
-    """The existing letters, in portions for one transaction each."""
+def _portions(engine: Engine, ids: Sequence[int], max_bytes: int) -> Iterator[list[int]]:
+    """The ids of existing letters, in lists for one transaction each."""
 
     def sizes() -> Iterator[tuple[Any, ...]]:
-        for start in range(0, len(ids), MOST_LETTERS):
+        for start in range(0, len(ids), MAX_LETTERS):
             with reading(engine) as connection:
-                some = {"ids": ids[start : start + MOST_LETTERS]}
-                rows = connection.execute(_SIZES, some).all()
+                portion = {"ids": ids[start : start + MAX_LETTERS]}
+                rows = connection.execute(_SIZES, portion).all()
             yield from map(tuple, rows)
 
-    for chunk in chunks(sizes(), lambda pair: pair[1], MOST_LETTERS, most_bytes):
-        yield [number for number, _ in chunk]
+    for portion in chunks(sizes(), lambda pair: pair[1], MAX_LETTERS, max_bytes):
+        yield [dead_letter_id for dead_letter_id, _ in portion]
 
 
-def _replay_chunk(
+def _replay_portion(
     engine: Engine,
     catalogue: Catalogue,
     ids: Sequence[int],
@@ -179,7 +182,7 @@ def _replay_chunk(
     limits: Limits,
     skip_locked: bool = False,
 ) -> list[Replayed]:
-    """One transaction."""
+    """Load letters again in one transaction."""
     if not ids:
         return []
     catalogue.forget()  # the view may have been repaired since
@@ -187,26 +190,27 @@ def _replay_chunk(
     def action(connection: Connection) -> list[Replayed]:
         contents = lock_dead_letters(connection, ids, skip_locked)
         attempt = _Attempt(connection, catalogue, now, limits)
-        done = attempt.replay([one for one in contents if one.letter.state == OPEN])
-        for letter in [one.letter for one in contents if one.letter.state != OPEN]:
+        outcomes = attempt.replay([item for item in contents if item.letter.state == OPEN])
+        for letter in [item.letter for item in contents if item.letter.state != OPEN]:
             skipped = (SKIPPED, letter.state, letter.reason, letter.error)
-            done.append(Replayed(letter.dead_letter_id, *skipped))
-        return sorted(done, key=lambda one: one.dead_letter_id)
+            outcomes.append(Replayed(letter.dead_letter_id, *skipped))
+        return sorted(outcomes, key=lambda outcome: outcome.dead_letter_id)
 
     return load_transaction(engine, action)
 
 
 @dataclass
 class _Attempt:
-    """Loads letters that are open and locked, in the caller's transaction."""
+    """Loads open and locked letters in the caller's transaction."""
 
     connection: Connection
     catalogue: Catalogue
     now: datetime
     limits: Limits
-    attempts: int = ATTEMPTS
+    attempts_left: int = ATTEMPTS
 
     def replay(self, contents: Sequence[DeadLetterContent]) -> list[Replayed]:
+        """Load the letters, and store the outcome of each."""
         pairs: list[tuple[Message, DeadLetter]] = []
         for content in contents:
             letter = content.letter
@@ -217,51 +221,51 @@ class _Attempt:
                 headers.pop(COUNT, None)  # it counts the records of the original message
             pairs.append((Message(headers, content.body), letter))
         failures: dict[int, list[RecordFailure]] = {}
-        for failure in self._store([message for message, _ in pairs]):
+        for failure in self._load([message for message, _ in pairs]):
             failures.setdefault(id(failure.message), []).append(failure)
         now = stored_time(self.connection, self.now)
-        done, loaded, failed = [], [], []
-        # In the order in which loaders store dead letters, too.
+        outcomes, loaded, failed = [], [], []
+        # In the order in which loaders, too, store dead letters.
         for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
             number, refused = letter.dead_letter_id, failures.get(id(message), [])
             new: Mapping[str, int] = {}
             if letter.record_number == WHOLE:
                 records = [failure for failure in refused if failure.number != WHOLE]
-                new = keep(self.connection, records, self.now)
+                new = store_dead_letters(self.connection, records, self.now)
                 refused = [failure for failure in refused if failure.number == WHOLE]
             if refused:
                 reason, error = refused[0].reason, printable(refused[0].text)
-                done.append(Replayed(number, FAILED, OPEN, reason, error))
+                outcomes.append(Replayed(number, FAILED, OPEN, reason, error))
                 failed.append({"id": number, "reason": reason, "error": error, "now": now})
             else:
                 facts = (LOADED, REPLAYED, letter.reason, letter.error)
-                done.append(Replayed(number, *facts, sum(new.values())))
+                outcomes.append(Replayed(number, *facts, sum(new.values())))
                 loaded.append(number)
         if loaded:
             self.connection.execute(_REPLAYED, {"ids": loaded, "now": now})
         if failed:
             self.connection.execute(_FAILED, failed)
-        return done
+        return outcomes
 
-    def _store(self, messages: Sequence[Message]) -> list[RecordFailure]:
-        """Store the messages; those that failed.
+    def _load(self, messages: Sequence[Message]) -> list[RecordFailure]:
+        """Insert the messages; returns the failures.
 
-        A message whose own record makes the class look broken is found by halving, so that the
-        others are loaded; with a limit, because the class may indeed be broken.
+        If the class looks broken, one message may be the cause. Halving finds it, so that the
+        others are loaded; the number of attempts is limited, as the class may indeed be broken.
         """
         if not messages:
             return []
-        self.attempts -= 1
-        batch = read_batch(self.catalogue, messages, self.now, self.limits)
+        self.attempts_left -= 1
+        batch = decode_batch(self.catalogue, messages, self.now, self.limits)
         failures = insert_batch(self.connection, batch).failures
         without_view = {id(failure.message) for failure in batch.failures}
         broken: list[RecordFailure] = []
         others: list[RecordFailure] = []
         for failure in failures:
-            tried = failure.reason == CLASS_BROKEN and id(failure.message) not in without_view
-            (broken if tried else others).append(failure)
-        if len(broken) < 2 or self.attempts <= 0:
+            has_view = id(failure.message) not in without_view
+            (broken if failure.reason == CLASS_BROKEN and has_view else others).append(failure)
+        if len(broken) < 2 or self.attempts_left <= 0:
             return failures
         again = [failure.message for failure in broken]
         half = len(again) // 2
-        return [*others, *self._store(again[:half]), *self._store(again[half:])]
+        return [*others, *self._load(again[:half]), *self._load(again[half:])]

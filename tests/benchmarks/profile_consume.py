@@ -20,9 +20,8 @@ from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.loading.batch import read_batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import decode_batch, load
 from tests.benchmarks.consume_road import DESTINATION, new_results, single
 from tests.benchmarks.load import SETTINGS, print_load, tell
 from tests.services.postgres import as_role, fresh_database, running_postgres
@@ -52,7 +51,7 @@ def measure(url: str, rounds: int, calls: bool) -> None:
     profile = cProfile.Profile()
     steps: dict[str, Step] = {
         "frames are cut": lambda _, data: list(FrameReader().feed(data)),
-        "messages are decoded": lambda messages, _: read_batch(
+        "messages are decoded": lambda messages, _: decode_batch(
             catalogue, messages, datetime.now(UTC), Limits()
         ),
         "decoded and loaded (without PostgreSQL)": lambda messages, _: load(

@@ -24,8 +24,9 @@ from sam_pipeline.schema.records.json_form import read_json, write_json
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import ReadRecord, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.batch import ViewBatch
+from sam_pipeline.sql.loading.batch import PendingRow
 from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.insert import in_key_order
 from sam_pipeline.sql.loading.staging import copy_text
 from tests.support.builders import NOW, metric_result
 
@@ -89,7 +90,7 @@ def steps(records: list[Record]) -> dict[str, Step]:
     messages = [new_message(METRIC_OUTPUT.name, text, record_count=1) for text in texts]
     lower = VIEW.columns
     batch = received(messages)
-    rows = [(one.row.values, one.message_id) for one in batch.rows()]
+    rows = [(one.row.values, one.message_id) for one in in_key_order(VIEW, batch)]
     one, many = [json.dumps(each) for each in records], write_json(records).encode()
     return {
         YARDSTICK: lambda: [json.loads(text) for text in one],
@@ -105,7 +106,7 @@ def steps(records: list[Record]) -> dict[str, Step]:
         "decode, lower-case columns": lambda: [decoded(each, lower) for each in messages],
         "recall, one a message": lambda: [recall(each, lower, NOW) for each in messages],
         "recall, 100 a message": lambda: [recall(each, lower, NOW) for each in packed],
-        "sort": batch.rows,
+        "sort": lambda: in_key_order(VIEW, batch),
         "copy text": lambda: copy_text(VIEW, rows),
         "message to COPY, one each": lambda: copied(messages),
         "message to COPY, 100 each": lambda: copied(packed),
@@ -123,13 +124,18 @@ def decoded(message: Message, columns: tuple[str, ...]) -> int:
     return len(found.rows)
 
 
-def received(messages: Sequence[Message]) -> ViewBatch:
-    return ViewBatch(VIEW, [(each, recall(each, VIEW.columns, NOW)) for each in messages])
+def received(messages: Sequence[Message]) -> list[PendingRow]:
+    pending: list[PendingRow] = []
+    for message in messages:
+        message_id = message.message_id
+        rows = recall(message, VIEW.columns, NOW).rows
+        pending += [PendingRow(message, message_id, row) for row in rows]
+    return pending
 
 
 def copied(messages: Sequence[Message]) -> bytes:
     """What the loader does with a batch before it goes to the database."""
-    rows = received(messages).rows()
+    rows = in_key_order(VIEW, received(messages))
     return copy_text(VIEW, ((one.row.values, one.message_id) for one in rows))
 
 

@@ -27,9 +27,10 @@ from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
 from sam_pipeline.sql.imports.splitter import Position
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
-from sam_pipeline.sql.loading.batch import Batch, read_batch
+from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.load import decode_batch
 from tests.support.builders import metric_result
 from tests.support.database.sql_rows import insert, stored
 
@@ -439,9 +440,9 @@ def test_batches_are_bounded_in_bytes_too(
 
     def counting(catalogue: Catalogue, messages: Sequence[Message], *more: Any) -> Batch:
         sizes.append(len(messages))
-        return read_batch(catalogue, messages, *more)
+        return decode_batch(catalogue, messages, *more)
 
-    monkeypatch.setattr("sam_pipeline.sql.loading.load.read_batch", counting)
+    monkeypatch.setattr("sam_pipeline.sql.loading.load.decode_batch", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 

@@ -20,11 +20,11 @@ from sam_pipeline.schema.records.text import ReadRecord, Record
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.loading.batch import Batch, read_batch
+from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import decode_batch, load
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import downtime, query, service_endpoint, site_group
@@ -222,7 +222,7 @@ def insert_by(
     rng: random.Random,
 ) -> Inserted:
     """As load() does, by a door of our choice."""
-    batch: Batch = read_batch(Catalogue(engine), messages, NOW, Limits())
+    batch: Batch = decode_batch(Catalogue(engine), messages, NOW, Limits())
     for part in batch.by_view.values():
         part.view = replace(part.view, bulk=is_bulk(rng))
     return load_transaction(engine, lambda connection: insert_batch(connection, batch))

@@ -13,7 +13,7 @@ from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
-    Wanted,
+    LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
     list_dead_letters,
@@ -36,7 +36,7 @@ def load_now(engine: Engine, *messages: Message) -> None:
 
 def only_letter(engine: Engine) -> DeadLetter:
     with acting_as("loader", engine) as loader:
-        [letter] = list_dead_letters(loader, Wanted(any_state=True))
+        [letter] = list_dead_letters(loader, LetterFilter(any_state=True))
     return letter
 
 
@@ -45,7 +45,7 @@ def edit(engine: Engine, number: int, body: bytes | None = None, **headers: str 
         return edit_dead_letter(loader, number, LATER, body, headers)
 
 
-def drop(engine: Engine, wanted: Wanted) -> int:
+def drop(engine: Engine, wanted: LetterFilter) -> int:
     with acting_as("loader", engine) as loader:
         return drop_dead_letters(loader, wanted, LATER)
 
@@ -90,16 +90,16 @@ def three(engine: Engine) -> list[int]:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wanted(), [0, 1, 2]),
-        (Wanted(reason="bad-status"), [1, 2]),
-        (Wanted(message_class="UNKNOWN"), [0]),
-        (Wanted(received_before=NOW + timedelta(days=1)), [0]),
-        (Wanted(received_before=NOW), []),
-        (Wanted(reason="bad-status", message_class="unknown"), []),
+        (LetterFilter(), [0, 1, 2]),
+        (LetterFilter(reason="bad-status"), [1, 2]),
+        (LetterFilter(message_class="UNKNOWN"), [0]),
+        (LetterFilter(received_before=NOW + timedelta(days=1)), [0]),
+        (LetterFilter(received_before=NOW), []),
+        (LetterFilter(reason="bad-status", message_class="unknown"), []),
     ],
 )
 def test_letters_are_found_by_reason_class_and_age(
-    engine: Engine, three: list[int], wanted: Wanted, found: list[int]
+    engine: Engine, three: list[int], wanted: LetterFilter, found: list[int]
 ) -> None:
     assert numbers(list_dead_letters(engine, wanted)) == [three[at] for at in found]
     assert dead_letter_ids(engine, wanted) == [three[at] for at in found]
@@ -113,24 +113,24 @@ def test_open_ones_are_counted_by_reason(engine: Engine, three: list[int]) -> No
     with acting_as("loader", engine) as loader:
         assert open_by_reason(loader) == {"bad-status": 2, "unknown-class": 1}
 
-    drop(engine, Wanted(reason="bad-status"))
+    drop(engine, LetterFilter(reason="bad-status"))
 
     assert open_by_reason(engine) == {"unknown-class": 1}
 
 
 def test_dropped_ones_stay_as_rows_and_are_dropped_once(engine: Engine, three: list[int]) -> None:
-    assert drop(engine, Wanted(ids=three[:2], any_state=True)) == 2
-    assert drop(engine, Wanted(ids=three[:2], any_state=True)) == 0
+    assert drop(engine, LetterFilter(ids=three[:2], any_state=True)) == 2
+    assert drop(engine, LetterFilter(ids=three[:2], any_state=True)) == 0
 
     assert numbers(list_dead_letters(engine)) == three[2:]
-    states = [letter.state for letter in list_dead_letters(engine, Wanted(any_state=True))]
+    states = [letter.state for letter in list_dead_letters(engine, LetterFilter(any_state=True))]
     assert states == ["dropped", "dropped", "open"]
 
 
 def test_a_redelivery_of_a_dropped_one_does_not_bring_it_back(engine: Engine) -> None:
     message = metric_message(BAD)
     load_now(engine, message)
-    drop(engine, Wanted())
+    drop(engine, LetterFilter())
 
     load_now(engine, message)
 
@@ -143,7 +143,7 @@ def test_one_that_does_not_exist_is_told(engine: Engine) -> None:
     with pytest.raises(NoSuchDeadLetter):
         edit(engine, 4711, b"x")
     with pytest.raises(NoSuchDeadLetter):
-        dead_letter_ids(engine, Wanted(ids=[4711], any_state=True))
+        dead_letter_ids(engine, LetterFilter(ids=[4711], any_state=True))
 
 
 def test_an_edited_letter_is_a_new_one_and_the_old_one_keeps_its_bytes_and_headers(
@@ -215,9 +215,9 @@ def test_an_edit_of_an_edited_or_dropped_one_is_refused_and_says_why(engine: Eng
     load_now(engine, metric_message(BAD))
     first = only_letter(engine).dead_letter_id
     second = edit(engine, first, b"better")
-    drop(engine, Wanted())
+    drop(engine, LetterFilter())
 
-    with pytest.raises(EditRefused, match=f"it is dead letter {second} now"):
+    with pytest.raises(EditRefused, match=f"by dead letter {second};"):
         edit(engine, first, b"other")
     with pytest.raises(EditRefused, match="is dropped"):
         edit(engine, second, b"other")

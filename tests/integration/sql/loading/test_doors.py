@@ -24,7 +24,7 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import DRIVER_ERRORS
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.staging import store
+from sam_pipeline.sql.loading.staging import copy_rows
 from tests.integration.conftest import EMPTY_ALL_TABLES
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.database.roles import acting_as
@@ -211,7 +211,7 @@ def by_copy(connection: Connection, view: ClassView, rows: Rows) -> None:
 
 def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> None:
     """COPY past the trigger, as the loader does."""
-    store(
+    copy_rows(
         connection,
         view,
         [

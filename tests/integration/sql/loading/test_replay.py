@@ -16,7 +16,7 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
-    Wanted,
+    LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
     list_dead_letters,
@@ -66,7 +66,7 @@ def replay_some_parked(engine: Engine) -> Parked:
 
 
 def only_letter(engine: Engine) -> DeadLetter:
-    [letter] = list_dead_letters(engine, Wanted(any_state=True))
+    [letter] = list_dead_letters(engine, LetterFilter(any_state=True))
     return letter
 
 
@@ -147,7 +147,7 @@ def test_a_replayed_or_dropped_one_is_not_loaded_again(engine: Engine) -> None:
     load_now(engine, in_the_future())
     first, second = dead_letter_ids(engine)
     replay(engine, [first], TWO_DAYS_LATER)
-    drop_dead_letters(engine, Wanted(), LATER)
+    drop_dead_letters(engine, LetterFilter(), LATER)
     execute(engine, "DELETE FROM metric_result")
 
     outcomes = replay(engine, [first, second], TWO_DAYS_LATER)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DatabaseRefused
-from sam_pipeline.sql.loading.dead_letter import Wanted, list_dead_letters
+from sam_pipeline.sql.loading.dead_letter import LetterFilter, list_dead_letters
 from sam_pipeline.sql.pruning import sqlite as prune_sqlite
 from tests.support.database.dialects import only_on
 from tests.support.database.old_results import TODAY, days_ago, prune_now
@@ -62,7 +62,9 @@ def batches_by_age(engine: Engine) -> Counter[int]:
 
 
 def letters_by_state(engine: Engine) -> Counter[str]:
-    return Counter(letter.state for letter in list_dead_letters(engine, Wanted(any_state=True)))
+    return Counter(
+        letter.state for letter in list_dead_letters(engine, LetterFilter(any_state=True))
+    )
 
 
 def test_exactly_the_batches_of_days_before_the_bound_are_removed(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages import decode_cache as module
 from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.decode_cache import cached_rows, recall
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
@@ -151,7 +151,7 @@ def test_any_body_gives_the_same_rows_from_the_cache(
 
 
 def is_from_memory(message: Message, columns: tuple[str, ...] = LOWER) -> bool:
-    return bool(module._rows(message, columns, NOW, Limits()))
+    return bool(cached_rows(message, columns, NOW, Limits()))
 
 
 def met_twice(record: Record, **headers: str) -> None:
@@ -228,13 +228,13 @@ def test_other_classes_are_decoded_as_ever(name: str) -> None:
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 50)
-    module._met.clear()
+    monkeypatch.setattr(module, "_MAX_TEMPLATES", 50)
+    module._seen.clear()
 
     for number in range(120):
         met_twice(metric_result(metricName=f"org.sam.M{number}"))
         met_twice(metric_result(metricName="M" * (3000 + number)))
 
-    assert len(module._met) <= 50
+    assert len(module._seen) <= 50
     assert not is_from_memory(metric_message(metric_result(metricName="M" * 3000)))
-    assert module._remembered.cache_info().maxsize == 20_000
+    assert module._make_template.cache_info().maxsize == 20_000

@@ -67,8 +67,8 @@ def test_of_two_triggers_one_may_be_disabled() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("MetricOutput", 'the schema has a view of the name "metricoutput"'),
-        ("site_availability", 'the schema has a view of the name "site_availability"'),
+        ("MetricOutput", 'a view named "metricoutput"'),
+        ("site_availability", 'a view named "site_availability"'),
         ("Sam-Check", "never loaded"),
         (" note", "no message header can carry the name ' note'"),
         ("no\nte", "no message header"),

@@ -1,4 +1,4 @@
-"""The text that COPY reads: the same from memory."""
+"""The text for COPY is the same with and without the cache."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ ESCAPED = r"tab\t, line\n, return\r and back\\slash"
 def test_a_metric_result_is_one_line_with_its_names_joined(row: Row, line: list[str]) -> None:
     expected = "\t".join(line).replace("|", "\x1f") + "\n"
 
-    for _ in range(2):  # put together, then remembered
+    for _ in range(2):  # joined, then from the cache
         assert copy_text(VIEW, [(row, "id")]).decode() == expected
 
 
-def test_the_lines_remembered_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_REMEMBERED", 50)
-    monkeypatch.setattr(staging, "_lasting", staging._Lasting())
+def test_the_cache_of_constant_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "_MAX_CACHED", 50)
+    monkeypatch.setattr(staging, "_constant_fields", staging._ConstantFields())
 
     for number in range(120):
         copy_text(
             VIEW, [({**ROW, "metricname": name}, "id") for name in (f"M{number}", "M" * 1000)]
         )
 
-    assert 0 < len(staging._lasting) <= 50
-    assert all(len(fields) <= 1000 for fields in staging._lasting.values())
+    assert 0 < len(staging._constant_fields) <= 50
+    assert all(len(fields) <= 1000 for fields in staging._constant_fields.values())
