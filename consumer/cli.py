@@ -15,18 +15,18 @@ EXAMPLES = """\
 examples:
   sam-consume check --connect
   sam-consume run                      the daemon
-  sam-consume run --drain              load what is there now, then stop: cron, tests
+  sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume status
   sam-consume dead-letter list
 """
 
 COMMANDS = {
     "run": ("run", "load messages until stopped"),
-    "check": ("check", "report all problems of configuration and database at once"),
-    "status": ("status", "state, lag, backlog, rates, last commit, per broker and per class"),
-    "dead-letter": ("dead_letters", "show records that could not be loaded, fix and replay them"),
+    "check": ("check", "report all problems of the configuration and the database"),
+    "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
+    "dead-letter": ("dead_letters", "list, edit, replay or drop records that could not be loaded"),
 }
-"""Module below `commands`, and help."""
+"""The module in `commands` and the help text of each command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def make_parser() -> CommandParser:
     parser = CommandParser(
         prog=PROGRAM,
         parents=[common],
-        description="Take messages from all configured brokers and load them into the database.",
+        description="Load messages from all configured brokers into the database.",
         epilog=EXAMPLES,
     )
     parser.add_argument(
@@ -51,7 +51,7 @@ def make_parser() -> CommandParser:
 
 
 class _Command(CommandParser):
-    """A command whose module is imported when it is called: a relay never imports SQLAlchemy."""
+    """Imports the module of a command when it is called, so that a relay never needs SQLAlchemy."""
 
     def __init__(self, module: str = "", **keywords: Any) -> None:
         super().__init__(**keywords)

@@ -1,17 +1,17 @@
-"""What can go wrong in the consumer, and what the caller does next.
+"""The errors of the consumer, by what the caller does next.
 
-    ConsumerError            one clear line, and the program ends
-    ├── ClockNotSet          the host shows a time before this program was made
-    ├── SourceUnreachable    a drain waited for these brokers in vain; the others were loaded
+    ConsumerError            the program ends with one line
+    ├── ClockNotSet          the clock of the host is earlier than this program
+    ├── SourceUnreachable    a drain did not reach these brokers; the others were loaded
     ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
-    ├── SourceTaken          another process consumes, or reads this spool, under the same name
+    ├── SourceTaken          another process uses the same name, or reads this spool with it
     ├── NoState              no daemon of that name has written its state
     └── EditorFailed         the editor was not found, or failed
-    SessionLost              (schema.net.stomp_session) one connection is over: connect again; what
-    │                        was not acked comes again
-    └── SubscriptionRefused  because of one destination: go on without it
+    SessionLost              (schema.net.stomp_session) the connection is lost: connect again; the
+    │                        broker redelivers messages that were not acked
+    └── SubscriptionRefused  the broker refused one destination: continue without it
 
-Other errors of the database are those of `sql.errors`, and end the program.
+The errors of `sql.errors`, except DatabaseAway, end the program.
 """
 
 from __future__ import annotations
@@ -26,61 +26,62 @@ from sam_pipeline.schema.times import format_time
 
 
 class ConsumerError(SamError):
-    """Base of what ends the program."""
+    """Base of the errors that end the program."""
 
 
 class ClockNotSet(ConsumerError):
-    """It may be set a little later: nothing is taken from the brokers until then."""
+    """The clock of the host is not set; no message is taken from the brokers."""
 
     exit_code = UNAVAILABLE
 
     def __init__(self, now: datetime) -> None:
         super().__init__(
-            f"the clock of this host shows {format_time(now)}, before this program was made: every"
-            " result would be refused as one from the future; set the clock (NTP), then start again"
+            f"the clock of this host shows {format_time(now)}, which is before the release of this"
+            " program: every result would be refused as too far in the future; set the clock (NTP),"
+            " then start again"
         )
 
 
 class SourceUnreachable(ConsumerError):
-    """The messages of the other brokers were loaded."""
+    """A drain did not reach some brokers; the messages of the others were loaded."""
 
     exit_code = UNAVAILABLE
 
     def __init__(self, sources: Sequence[str], timeout_s: float) -> None:
-        """`sources` has one text per broker, with the reason."""
+        """`sources` has one item per broker, with the reason."""
         super().__init__(f"not reached within {timeout_s:g} s: {', '.join(sources)}")
 
 
 class SinkAway(ConsumerError):
-    """The database, or the directory to store to, is away or full."""
+    """The database, or the directory of a relay, can't be used or is full."""
 
     def __init__(self, cause: SamError, needs_action: bool = False) -> None:
-        """`needs_action`: it stays so until somebody acts."""
+        """`needs_action`: it stays away until someone fixes the problem."""
         super().__init__(str(cause))
         self.exit_code = cause.exit_code
         self.needs_action = needs_action
 
 
 class SourceTaken(ConsumerError):
-    """Two processes with one name would take each other's messages, or undo their locks."""
+    """Another process has the name: they would share messages, or remove each other's locks."""
 
     exit_code = UNAVAILABLE
 
 
 class NoState(ConsumerError):
-    """It never ran, ran as another user, or its file can't be read."""
+    """The daemon never ran, ran as another user, or its state file can't be read."""
 
     exit_code = UNAVAILABLE
 
 
 class EditorFailed(ConsumerError):
-    """Nothing was changed."""
+    """The editor failed, and nothing was changed."""
 
     exit_code = USAGE
 
 
 class SubscriptionRefused(SessionLost):
-    """The broker does not let us have `destination`; it closed the connection, or is about to."""
+    """The broker refuses a destination; it has closed the connection, or is about to."""
 
     def __init__(self, destination: str, reason: str) -> None:
         super().__init__(f"{destination}: {reason}")

@@ -1,1 +1,1 @@
-"""What a person types: one module per subcommand of sam-consume."""
+"""The commands of sam-consume, one module each, and check_sam_consumer."""

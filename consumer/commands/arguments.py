@@ -8,9 +8,10 @@ from sam_pipeline.schema.program.command import whole_number
 
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--instance`."""
     parser.add_argument(
         "--instance",
         type=whole_number(),
         metavar="N",
-        help="which of several processes that share the subscriptions, which need shared = true",
+        help="number of this process, if several share the subscriptions (shared = true)",
     )

@@ -1,4 +1,4 @@
-"""`sam-consume check`: all problems at once; with --connect a round trip through each broker."""
+"""`sam-consume check`: all problems at once, and with --connect round trips through the brokers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, password, state_directory
+from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
@@ -20,24 +20,24 @@ from sam_pipeline.schema.spool.disk import unusable
 EXAMPLES = """\
 examples:
   sam-consume check
-  sam-consume check --connect          also sends a message through each broker and waits for it
+  sam-consume check --connect          also send a message through each broker, and wait for it
   sam-consume --config /etc/sam/sam.toml check --json
 
-Exit 78 when there is a problem. The message is of class sam-check: consumers count and ack it, and
-load nothing.
+Exit status: 78 if there is a problem. The message has the class sam-check: consumers count and ack
+it without loading anything.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--connect", action="store_true", help="with a round trip for each broker and destination"
+        "--connect", action="store_true", help="also test the path from each broker and destination"
     )
     parser.set_defaults(handler=run_check)
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Print the round trips.
+    """Check everything, and print the round trips.
 
     Raises:
         ConfigError: all problems.
@@ -46,16 +46,16 @@ def run_check(args: argparse.Namespace) -> int:
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        directories = [("state directory", state_directory())]
-        directories += [("spool", path) for path in config.spools().values()]
+        directories = [("state directory", config.state_directory)]
+        directories += [("spool", path) for path in config.spools.values()]
         for name, path in directories:
             if problem := unusable(path):
                 problems.append(f"{name} {problem}")
         if config.key_file and not config.certificate_file:
-            problems.append("[consumer] key_file: is of no use without certificate_file")
+            problems.append("[consumer] key_file: it has no effect without certificate_file")
         try:
-            password(config)
-            if any(broker.tls for broker in config.parsed_brokers()):
+            config.password()
+            if any(broker.tls for broker in config.brokers):
                 tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
@@ -64,11 +64,11 @@ def run_check(args: argparse.Namespace) -> int:
     problems += _database_problems(args, config)
     if config and args.connect:
         settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
-        for broker in config.parsed_brokers():
+        for broker in config.brokers:
             if broker.kind == STOMP:
                 trips += round_trips(broker, settings)
     problems += [trip.problem for trip in trips if trip.problem]
-    problems = list(dict.fromkeys(problems))  # both sections are in one file
+    problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
         print(to_json({"problems": problems, "brokers": [trip._asdict() for trip in trips]}))
     else:
@@ -77,7 +77,7 @@ def run_check(args: argparse.Namespace) -> int:
             print(text_table(("broker", "address", "destination", "proven", "seconds"), rows))
         if not problems:
             print("no problem found")
-    sys.stdout.flush()  # the round trips are printed before the problems
+    sys.stdout.flush()  # print the round trips before the problems
     if problems:
         raise ConfigError(problems)
     return OK
@@ -100,11 +100,11 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
             name = subscription.message_class
             view = catalogue.find(name) if name else None
             if name and view is None:
-                where = f"[consumer] subscription {subscription.destination}: class {name}"
-                yield f"{where}: there is no such view (`sam-db classes` lists them)"
+                place = f"[consumer] subscription {subscription.destination}"
+                yield f"{place}: class {name}: no such view (see `sam-db classes`)"
             elif view and view.problem:
                 problem = f"class {view.name}: {view.problem}"
-                if problem not in "\n".join(problems):  # there with the name of the database
+                if problem not in "\n".join(problems):  # reported with the name of the database
                     yield problem
     except ConfigError as error:
         yield from error.problems

@@ -1,4 +1,4 @@
-"""Dead letters as tables, texts and documents; nothing a sender wrote reaches a terminal raw."""
+"""Dead letters as tables, text and JSON; control characters never reach a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
 
 
 def letter_table(letters: Sequence[DeadLetter]) -> str:
-    """With a column for the state if any letter is not open."""
+    """A line per letter, with a column for the state if any letter is not open."""
     states = any(letter.state != OPEN for letter in letters)
     rows = [
         (
@@ -31,21 +31,22 @@ def letter_table(letters: Sequence[DeadLetter]) -> str:
 
 
 def outcome_table(outcomes: Iterable[Replayed]) -> str:
+    """A line per replayed letter."""
     rows = []
     for outcome in outcomes:
         reason, error = "", ""
         if outcome.outcome == FAILED:
             reason, error = printable(outcome.reason), printable(outcome.error)
         elif outcome.outcome != LOADED:
-            reason = f"was {outcome.state} before"
+            reason = f"already {outcome.state}"
         elif outcome.new_dead_letters:
-            error = f"{outcome.new_dead_letters} bad records are new dead letters"
+            error = f"{outcome.new_dead_letters} bad records became new dead letters"
         rows.append((outcome.dead_letter_id, outcome.outcome, reason, error))
     return text_table(("id", "outcome", "reason", "error"), rows)
 
 
 def letter_text(content: DeadLetterContent) -> str:
-    """Facts, headers and body; bytes that a terminal does not show are escaped."""
+    """Facts, headers and body of a letter; unprintable bytes are escaped."""
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
@@ -56,7 +57,7 @@ def letter_text(content: DeadLetterContent) -> str:
 
 
 def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
-    """For JSON; a body that is not UTF-8 is there in base64, too."""
+    """The letters for JSON; a body that is not UTF-8 is added in base64."""
     result: list[dict[str, object]] = []
     for letter in letters:
         if isinstance(letter, DeadLetter):

@@ -1,4 +1,4 @@
-"""`sam-consume dead-letter`: list, show, edit, replay and drop what could not be loaded."""
+"""`sam-consume dead-letter`: list, show, edit, replay and drop records that could not be loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.dead_letter import (
     NO_LIMIT,
-    Wanted,
+    LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
     list_dead_letters,
@@ -51,7 +51,7 @@ from sam_pipeline.sql.topology.moments import age_argument
 EXAMPLES = """\
 examples:
   sam-consume dead-letter list --reason unknown-class
-  sam-consume dead-letter list --all --limit 20      the newest, also those that are settled
+  sam-consume dead-letter list --all --limit 20      the newest ones in any state
   sam-consume dead-letter show 17
   sam-consume dead-letter edit 17 --replay           in $VISUAL or $EDITOR, then load it
   sam-consume dead-letter edit 17 --header messageClass=metricOutput
@@ -59,12 +59,12 @@ examples:
   sam-consume dead-letter replay --class metricOutput
   sam-consume dead-letter drop --reason too-old --older-than 30d
 
-IDs and filters exclude each other; several filters narrow. An edit makes a new letter; the old one
-is dropped and keeps its bytes. A letter that was replayed or dropped is never loaded again. The
-daemon itself replays letters of the reason class-broken, once the view works again.
+Select letters either by ID or by filters, which are combined with AND. Editing creates a new letter
+and drops the old one, which keeps its bytes. A letter that was replayed or dropped is never loaded
+again. The daemon replays letters with the reason class-broken by itself once the view works.
 """
 
-ALL_OPEN = "all open ones"
+ALL_OPEN = "select all open letters"
 
 logger = logging.getLogger(__name__)
 
@@ -82,14 +82,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(handler=handler, usage_error=action.error)
         return action
 
-    action = add("list", run_list, "the open ones: id, time, class, reason, error")
-    _add_selection(action, everything="also those that were replayed or dropped")
-    action.add_argument("--limit", metavar="N", type=whole_number(), help="only the newest N")
-    _add_selection(add("show", run_show, "bytes, headers and error"), ALL_OPEN)
-    action = add("edit", run_edit, "another body, other headers; the old letter is kept")
+    action = add("list", run_list, "list open letters: id, time, class, reason, error")
+    _add_selection(action, everything="also list replayed and dropped letters")
+    action.add_argument("--limit", metavar="N", type=whole_number(), help="list only the newest N")
+    _add_selection(add("show", run_show, "show bytes, headers and error"), ALL_OPEN)
+    action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
     action.add_argument("id", metavar="ID", type=whole_number())
     action.add_argument(
-        "--body", metavar="FILE", help="the new body, - for standard input, instead of an editor"
+        "--body",
+        metavar="FILE",
+        help="read the new body from FILE (- for standard input) instead of opening an editor",
     )
     action.add_argument(
         "--header",
@@ -98,51 +100,51 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_header,
         action="append",
         default=[],
-        help="set a header, or with K= remove it; no editor is opened then (repeatable)",
+        help="set a header, or remove it with K=, without opening an editor (repeatable)",
     )
-    action.add_argument("--replay", action="store_true", help="load the edited letter at once")
-    _add_selection(add("replay", run_replay, "load again; what fails again stays"), ALL_OPEN)
-    _add_selection(add("drop", run_drop, "give up for good; the rows stay, as dropped"), ALL_OPEN)
+    action.add_argument("--replay", action="store_true", help="then load the new letter")
+    _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), ALL_OPEN)
+    _add_selection(add("drop", run_drop, "mark letters as dropped, for good"), ALL_OPEN)
 
 
 def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
     action.add_argument("ids", metavar="ID", type=whole_number(), nargs="*")
-    action.add_argument("--reason", metavar="R", help="only those of this reason")
+    action.add_argument("--reason", metavar="R", help="select letters with this reason")
     action.add_argument(
-        "--class", dest="message_class", metavar="C", help="only those of this class"
+        "--class", dest="message_class", metavar="C", help="select letters of this class"
     )
     action.add_argument(
         "--older-than",
         metavar="AGE",
         type=age_argument,
-        help="only those received longer ago, as in 30d",
+        help="select letters older than AGE, for example 30d",
     )
     action.add_argument("--all", dest="everything", action="store_true", help=everything)
 
 
 def run_list(args: argparse.Namespace) -> int:
-    wanted = _wanted(args, any_state=args.everything or bool(args.ids), by_default=True)
+    selected = _selected(args, any_state=args.everything or bool(args.ids), by_default=True)
     engine = open_database(args)
-    letters = list_dead_letters(engine, wanted, args.limit or NO_LIMIT)
+    letters = list_dead_letters(engine, selected, args.limit or NO_LIMIT)
     if args.ids:
-        dead_letter_ids(engine, wanted)  # an unknown id is an error
+        dead_letter_ids(engine, selected)  # an unknown id is an error
     if args.limit and len(letters) == args.limit:
-        total = len(dead_letter_ids(engine, wanted))
-        logger.info("these are the newest %d of %d", args.limit, total)
+        total = len(dead_letter_ids(engine, selected))
+        logger.info("showing the newest %d of %d dead letters", args.limit, total)
     print(to_json(documents(letters)) if args.json else letter_table(letters))
     return OK
 
 
 def run_show(args: argparse.Namespace) -> int:
-    wanted = _wanted(args, any_state=bool(args.ids))
+    selected = _selected(args, any_state=bool(args.ids))
     engine = open_database(args)
-    contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, wanted))
+    contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, selected))
     if args.json:
         shown = documents(contents)
         print(to_json(shown[0] if len(args.ids) == 1 else shown))
     else:
-        for at, content in enumerate(contents):
-            print(("\n\n" if at else "") + letter_text(content))
+        for index, content in enumerate(contents):
+            print(("\n\n" if index else "") + letter_text(content))
     return OK
 
 
@@ -151,7 +153,7 @@ def run_edit(args: argparse.Namespace) -> int:
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
     body: bytes | None = None
-    with ExitStack() as stack:  # if the edit fails, the text that somebody typed is kept
+    with ExitStack() as stack:  # keeps the text that was typed if the edit fails
         if args.body == "-":
             body = sys.stdin.buffer.read()
         elif args.body is not None:
@@ -163,7 +165,7 @@ def run_edit(args: argparse.Namespace) -> int:
         elif not args.headers:
             editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
             if not editor:
-                args.usage_error("no $VISUAL, no $EDITOR, no terminal: give --body FILE")
+                args.usage_error("no $VISUAL, $EDITOR or terminal: use --body FILE")
             suffix = ".json" if Message(content.headers, content.body).is_json else ".txt"
             body = stack.enter_context(edited_by_hand(content.body, editor, suffix))
         edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, dict(args.headers))
@@ -172,20 +174,20 @@ def run_edit(args: argparse.Namespace) -> int:
         replayed = asdict(outcomes[0]) if outcomes else None
         print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed}))
     else:
-        print(f"dead letter {args.id} is dropped, its edition is dead letter {edited}")
+        print(f"dead letter {args.id} was replaced by dead letter {edited}")
         if outcomes:
             print(outcome_table(outcomes))
     return _exit_code(outcomes)
 
 
 def run_replay(args: argparse.Namespace) -> int:
-    wanted = _wanted(args, any_state=bool(args.ids))
+    selected = _selected(args, any_state=bool(args.ids))
     engine, limits = open_database(args), load_limits(args)
     outcomes: list[Replayed] = []
     try:
-        for outcome in _replayed(engine, dead_letter_ids(engine, wanted), limits):
+        for outcome in _replayed(engine, dead_letter_ids(engine, selected), limits):
             outcomes.append(outcome)
-    finally:  # what was committed is printed, whatever happened then
+    finally:  # print what was committed, even after an error
         if args.json:
             print(to_json([asdict(outcome) for outcome in outcomes]))
         else:
@@ -193,31 +195,34 @@ def run_replay(args: argparse.Namespace) -> int:
         counts = Counter(outcome.outcome for outcome in outcomes)
         parts = [f"{len(outcomes)} dead letters", *(f"{n} {name}" for name, n in counts.items())]
         new = sum(outcome.new_dead_letters for outcome in outcomes)
-        logger.info("%s", ", ".join([*parts, f"{new} new ones of bad records"] if new else parts))
+        logger.info("%s", ", ".join([*parts, f"{new} new for bad records"] if new else parts))
     return _exit_code(outcomes)
 
 
 def run_drop(args: argparse.Namespace) -> int:
-    wanted = _wanted(args, any_state=bool(args.ids))
+    selected = _selected(args, any_state=bool(args.ids))
     engine = open_database(args)
-    dead_letter_ids(engine, wanted)  # an unknown id is an error
-    dropped = drop_dead_letters(engine, wanted, datetime.now(UTC))
+    dead_letter_ids(engine, selected)  # an unknown id is an error
+    dropped = drop_dead_letters(engine, selected, datetime.now(UTC))
     not_open = len(set(args.ids)) - dropped if args.ids else 0
     if args.json:
         print(to_json({"dropped": dropped, "not_open": not_open}))
     else:
-        print(f"dropped {dropped} dead letters" + (f", {not_open} were not open" * bool(not_open)))
+        skipped = f", {not_open} were not open" if not_open else ""
+        print(f"dropped {dropped} dead letters{skipped}")
     return OK
 
 
-def _wanted(args: argparse.Namespace, any_state: bool, by_default: bool = False) -> Wanted:
+def _selected(args: argparse.Namespace, any_state: bool, by_default: bool = False) -> LetterFilter:
     filters = (args.reason, args.message_class, args.older_than, args.everything)
     if args.ids and any(filters):
-        args.usage_error("say which: either IDs, or --reason, --class, --older-than, --all")
+        args.usage_error(
+            "select letters by ID or by --reason, --class, --older-than, --all, but not both"
+        )
     if not by_default and not args.ids and not any(filters):
-        args.usage_error("say which: IDs, or --reason, --class, --older-than, --all")
+        args.usage_error("select letters by ID, or by --reason, --class, --older-than, --all")
     age = timedelta(days=args.older_than) if args.older_than else None
-    return Wanted(
+    return LetterFilter(
         ids=args.ids or None,
         reason=args.reason,
         message_class=args.message_class,

@@ -1,4 +1,4 @@
-"""A person's own editor, on the body of a dead letter."""
+"""Opens the body of a dead letter in the editor of the user."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str) -> Iterator[bytes]:
-    """The body as somebody edited it; if the block fails, it is kept in a file and the log says so.
+    """The edited body; if the block fails, it is kept in a file whose name is logged.
 
     Raises:
-        EditorFailed: there is no such editor, or it failed: nothing is to be changed.
+        EditorFailed: the editor was not found, or failed.
     """
-    handle, name = tempfile.mkstemp(suffix, "sam-dead-letter-")  # for us alone: mode 0600
+    handle, name = tempfile.mkstemp(suffix, "sam-dead-letter-")  # with mode 0600
     os.close(handle)
     file = Path(name)
     edited = body
@@ -33,13 +33,13 @@ def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str) -> Iterator[
         except OSError as error:
             raise EditorFailed(f"editor {editor[0]}: {error.strerror}; nothing changed") from error
         if code:
-            raise EditorFailed(f"editor {editor[0]} ended with {code}; nothing changed")
+            raise EditorFailed(f"editor {editor[0]} failed with status {code}; nothing changed")
         edited = file.read_bytes()
         yield edited
     except BaseException:
         if edited == body:
             file.unlink()
         else:
-            logger.error("what you wrote is in %s (edit ID --body FILE takes it)", file)
+            logger.error("your text is in %s (use it with: edit ID --body FILE)", file)
         raise
     file.unlink()

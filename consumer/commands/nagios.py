@@ -1,4 +1,4 @@
-"""`check_sam_consumer`: the daemon's state for Nagios, Icinga and similar systems."""
+"""`check_sam_consumer`: the state of the daemon for Nagios, Icinga and similar systems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.config import load_who, state_places
+from sam_pipeline.consumer.config import load_identity
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import CommandParser, common_options, run, to_json
@@ -17,14 +17,14 @@ PROGRAM = "check_sam_consumer"
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 NAMES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 LEVEL_OF_STATE = {RUNNING: OK, DEGRADED: WARNING, WAITING: WARNING}
-"""Others are critical. A database that is away is critical by the age, if it stays away."""
+"""Other states are critical. If the database stays away, the age becomes critical."""
 
 LEVELS: Sequence[tuple[str, str, tuple[float | None, float | None]]] = (
-    ("age", "seconds without a commit while something waits", (300, 900)),
-    ("backlog", "messages that wait here", (None, None)),
+    ("age", "seconds without a commit while messages are pending", (300, 900)),
+    ("backlog", "messages in memory and in spools", (None, None)),
     ("dead-letters", "open dead letters", (1, None)),
 )
-"""Options: name, meaning, and defaults of --warning-NAME and --critical-NAME; None: never."""
+"""Name, meaning, and the defaults of --warning-NAME and --critical-NAME; None means never."""
 
 EXAMPLES = """\
 examples:
@@ -32,12 +32,12 @@ examples:
   check_sam_consumer --config /etc/sam/sam.toml --instance 2
   check_sam_consumer --warning-age 600 --critical-age 3600 --critical-backlog 100000
 
-The age is the time since the last commit while messages wait to be committed; without messages
-it is 0, and no alarm. Exit codes are those of monitoring plugins:
+The age is the time since the last commit while messages are pending, and 0 without messages. The
+exit status is that of monitoring plugins:
   0 OK        messages are loaded
-  1 WARNING   a broker is missing, the database is away, or a number reaches its --warning
-  2 CRITICAL  there is no process, it is stuck, or a number reaches its --critical
-  3 UNKNOWN   the state can't be read, or the configuration is bad
+  1 WARNING   a broker or the database is unavailable, or a value reaches its --warning threshold
+  2 CRITICAL  the process is missing or stuck, or a value reaches its --critical threshold
+  3 UNKNOWN   the state or the configuration can't be read
 """
 
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(
         prog=PROGRAM,
         parents=[common_options()],
-        description="Report to a monitoring system how the consumer on this host does.",
+        description="Check the state of the consumer on this host for a monitoring system.",
         epilog=EXAMPLES,
     )
     add_instance(parser)
@@ -57,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 type=float,
                 metavar="N",
                 default=default,
-                help=f"{level.upper()} from N {meaning} on (default: {shown})",
+                help=f"{level.upper()} at N {meaning} (default: {shown})",
             )
-    return run(PROGRAM, parser, argv, _check)
+    return run(PROGRAM, parser, argv, check_consumer)
 
 
 class _Parser(CommandParser):
@@ -68,11 +68,11 @@ class _Parser(CommandParser):
         self.exit(UNKNOWN)
 
 
-def _check(args: argparse.Namespace) -> int:
-    """Any error is UNKNOWN, in a line on standard output: nobody reads standard error."""
+def check_consumer(args: argparse.Namespace) -> int:
+    """Print the state in one line; an error is UNKNOWN, since monitoring ignores standard error."""
     try:
-        name = load_who(args)
-        snapshot = read_state(state_places(), name)
+        config = load_identity(args)
+        snapshot = read_state(config.state_directories, config.process_name)
     except Exception as error:
         return _print(args, UNKNOWN, str(error) or type(error).__name__, {}, "")
     now = datetime.now(UTC)
@@ -82,7 +82,7 @@ def _check(args: argparse.Namespace) -> int:
     letters = sum((snapshot.open_dead_letters or {}).values())
     indicators = [
         ("age", f"nothing committed for {age_s:.0f} s", age_s, "s"),
-        ("backlog", f"{snapshot.backlog} messages wait", snapshot.backlog, ""),
+        ("backlog", f"{snapshot.backlog} messages waiting", snapshot.backlog, ""),
         ("dead_letters", f"{letters} open dead letters", letters, ""),
         *([] if snapshot.lag_s is None else [("lag", "", snapshot.lag_s, "s")]),
         ("messages", "", snapshot.messages, "c"),
@@ -93,9 +93,9 @@ def _check(args: argparse.Namespace) -> int:
     for label, text, value, unit in indicators:
         level = OK
         limits = [getattr(args, f"{name}_{label}", None) for name in ("warning", "critical")]
-        for number, limit in enumerate(limits, WARNING):
+        for reached, limit in enumerate(limits, WARNING):
             if limit is not None and value >= limit:
-                level = number
+                level = reached
         worst = max(worst, level)
         texts += [text] if level else []
         shown = ";".join("" if limit is None else _decimal(limit) for limit in limits)
@@ -105,7 +105,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _decimal(number: float) -> str:
-    """Without an exponent, which few readers of performance data know."""
+    """The number without an exponent, which few readers of performance data understand."""
     return f"{number:.3f}".rstrip("0").rstrip(".")
 
 

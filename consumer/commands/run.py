@@ -1,4 +1,4 @@
-"""`sam-consume run`: the daemon, a drain, a relay."""
+"""`sam-consume run`: the daemon, a drain, or a relay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.config import ConsumerConfig, load_consumer, state_directory
+from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
@@ -29,21 +29,21 @@ from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
 from sam_pipeline.schema.program.command import BAD_DATA, OK, to_json
 
 BATCHES_WAITING = 4
-"""The inbox has room for this many batches."""
+"""The number of batches for which the inbox has room."""
 TIMEOUT_S = 60.0
 
 EXAMPLES = """\
 examples:
-  sam-consume run                      the daemon; SIGTERM commits the present batch and stops,
-                                       SIGHUP reads the configuration again
-  sam-consume run --drain              load what is there now, then stop: cron, tests
+  sam-consume run                      the daemon; SIGTERM commits the current batch and stops,
+                                       SIGHUP rereads the configuration
+  sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume run --drain --timeout 10
-  sam-consume run --to spool:///var/spool/sam-in      move the messages there instead
-  sam-consume run --instance 2         one of several that share the load (shared = true)
+  sam-consume run --to spool:///var/spool/sam-in      move the messages to a spool instead
+  sam-consume run --instance 2         one of several processes that share the messages
 
-A drain ends when no broker has delivered anything for 2 s: exit 0 when every record became a row,
-65 when there are new dead letters, 69 when a broker or the database was away longer than
---timeout (messages of the other brokers are loaded).
+A drain ends when no broker has delivered a message for 2 s. Exit status: 0 if every record became a
+row, 65 if there are new dead letters, 69 if a broker or the database was unavailable for longer
+than --timeout (messages of the other brokers are loaded).
 """
 
 logger = logging.getLogger(__name__)
@@ -51,19 +51,19 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("--drain", action="store_true", help="load what is there now, then stop")
+    parser.add_argument("--drain", action="store_true", help="load all waiting messages, then stop")
     parser.add_argument(
         "--timeout",
         type=float,
         default=TIMEOUT_S,
         metavar="S",
-        help="in a drain: how long a broker or the database may be away (default %(default)g)",
+        help="seconds that a drain waits for a broker or the database (default: %(default)g)",
     )
     parser.add_argument(
         "--to",
         type=_spool_url,
         metavar="spool:///PATH",
-        help="move the messages into this directory queue instead; no database is needed",
+        help="move the messages to this directory queue; no database is needed",
     )
     add_instance(parser)
     parser.set_defaults(handler=run_consumer)
@@ -80,25 +80,25 @@ def _spool_url(text: str) -> Broker:
 
 
 def run_consumer(args: argparse.Namespace) -> int:
+    """Load until stopped or drained; a reload starts again with the new configuration."""
     request = StopRequest()
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))
-    who = config.who(args.instance)
     state = State()
-    with name_locked(state_directory(), who), handling_signals(request):
-        drain = _run(args, config, who, request, state)
+    with name_locked(config.state_directory, config.process_name), handling_signals(request):
+        drain = _run(args, config, request, state)
         while drain is None and request.restarts():
             try:
                 new = load_consumer(args, args.instance)
                 if new.name != config.name:
-                    text = f"[consumer] name: {new.name} is another consumer: restart it"
+                    text = f"[consumer] name: {new.name} is another consumer: restart the daemon"
                     raise ConfigError([text])
                 config = new
             except ConfigError as error:
                 for problem in error.problems:
                     logger.error("%s", problem)
-                logger.error("going on with the configuration as it was")
-            drain = _run(args, config, who, request, state)
+                logger.error("continuing with the previous configuration")
+            drain = _run(args, config, request, state)
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -110,10 +110,11 @@ def run_consumer(args: argparse.Namespace) -> int:
 
 
 def _run(
-    args: argparse.Namespace, config: ConsumerConfig, who: str, request: StopRequest, state: State
+    args: argparse.Namespace, config: ConsumerConfig, request: StopRequest, state: State
 ) -> Drain | None:
-    """Until stopped, or until everything is loaded; then the drain."""
-    sources = make_sources(config, who, state_directory())
+    """Consume until stopped, or until everything is loaded; then returns the drain."""
+    name = config.process_name
+    sources = make_sources(config)
     drain = Drain(sources, args.timeout) if args.drain else None
     sink: Sink
     if args.to is None:
@@ -121,9 +122,9 @@ def _run(
         from sam_pipeline.sql.database.config import load_database
         from sam_pipeline.sql.database.engine import make_engine
 
-        sink = DatabaseSink(make_engine(load_database(args).url), who, config.limits(), state)
-    elif args.to in config.parsed_brokers():
-        raise ConfigError([f"--to {args.to}: it is one of the brokers to read from"])
+        sink = DatabaseSink(make_engine(load_database(args).url), name, config.limits(), state)
+    elif args.to in config.brokers:
+        raise ConfigError([f"--to {args.to}: this is one of the brokers to read from"])
     else:
         sink = SpoolSink(Path(args.to.path))
     logger.info("starting with %s", ", ".join(source.name for source in sources))
@@ -131,10 +132,10 @@ def _run(
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
-    observer = Observer(who, state, inbox, sources, config.spools())
+    observer = Observer(name, state, inbox, sources, config.spools)
     with (
-        closing(Attempts(state_directory() / f"consume-{who}.attempts")) as attempts,
-        nullcontext() if drain else reporting(observer, request, config, args.instance),
+        closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
+        nullcontext() if drain else reporting(observer, request, config),
     ):
         consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
     return drain

@@ -1,9 +1,9 @@
-"""Messages that kill the process: found by what was pending at its deaths.
+"""Finds messages that kill the process.
 
-A message that crashes the interpreter, or the whole process, would do so for ever, since it is
-redelivered. So the pending batch is noted on disk before it is stored. What was pending at a death
-is stored in smaller and smaller batches; a message that kills the process alone, again and again,
-is poison: it becomes a dead letter unread, and the others flow.
+A message that crashes the process would do so forever, since it is redelivered. So the ids of the
+pending batch are written to disk before it is stored. After a crash these messages are stored in
+smaller and smaller batches. A message that repeatedly kills the process on its own is poison: it
+becomes a dead letter without being decoded.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from sam_pipeline.consumer.process.name_lock import open_state_file
 SIZES = (1_000_000, 32, 1, 1)
 """The size of a batch with a message that was pending at 0, 1, 2 or 3 deaths."""
 POISON = len(SIZES)
-"""At this many deaths a message is poison."""
+"""The number of deaths that make a message poison."""
 
 
 class Attempts:
-    """The file of one consumer. Not fsynced: it need only survive the process."""
+    """The file of one consumer. It is not fsynced, since it need only survive the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_state_file(path)
         self._deaths: dict[str, int] = {}
-        """At how many deaths a message was pending."""
-        with suppress(ValueError, TypeError, AttributeError):  # cut by whatever killed the process
-            noted = json.loads(os.pread(self._file, os.fstat(self._file).st_size, 0) or b"{}")
-            deaths = dict(noted.get("deaths", {}))
-            for message_id in noted.get("in_hand", ()):
+        """The number of deaths at which a message was pending, by message id."""
+        with suppress(ValueError, TypeError, AttributeError):  # the crash cut it short
+            stored = json.loads(os.pread(self._file, os.fstat(self._file).st_size, 0) or b"{}")
+            deaths = dict(stored.get("deaths", {}))
+            for message_id in stored.get("pending", ()):
                 deaths[message_id] = deaths.get(message_id, 0) + 1
             self._deaths = deaths
         if self._deaths:
             self._write([])
 
     def parts(self, batch: Sequence[Delivery]) -> Iterator[Sequence[Delivery]]:
-        """The batch, in order, in parts that may be stored at a time."""
+        """The batch, in order, in parts that may be stored together."""
         if batch and not self._deaths:
             yield batch
             return
@@ -58,22 +58,22 @@ class Attempts:
             yield part
 
     def poison(self, batch: Sequence[Delivery]) -> set[str]:
-        """Ids of the messages that must not be read."""
+        """The ids of messages that must not be decoded."""
         if not self._deaths:
             return set()
         ids = {delivery.message.message_id for delivery in batch}
         return {message_id for message_id in ids if self._deaths.get(message_id, 0) >= POISON}
 
     def begin(self, batch: Sequence[Delivery]) -> None:
-        """Before it is stored."""
+        """The batch is about to be stored."""
         self._write([delivery.message.message_id for delivery in batch])
 
-    def rest(self) -> None:
-        """Nothing is being stored for a while: a death now is not the batch's fault."""
+    def pause(self) -> None:
+        """The batch is not being stored for a while: a death now is not its fault."""
         self._write([])
 
     def end(self, batch: Sequence[Delivery]) -> None:
-        """It was stored."""
+        """The batch was stored."""
         for delivery in batch if self._deaths else ():
             self._deaths.pop(delivery.message.message_id, None)
         self._write([])
@@ -84,5 +84,5 @@ class Attempts:
     def _write(self, pending: Sequence[str]) -> None:
         os.ftruncate(self._file, 0)
         if pending or self._deaths:
-            text = json.dumps({"in_hand": pending, "deaths": self._deaths})
+            text = json.dumps({"pending": pending, "deaths": self._deaths})
             os.pwrite(self._file, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: growing, capped, never two consumers in step."""
+"""Delays between attempts: growing, capped, and random, so that consumers do not retry in step."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 FIRST_S = 0.5
 LONGEST_S = 8.0
-"""A broker that comes back is found within ten seconds."""
+"""A broker that comes back is reconnected within ten seconds."""
 
 Delays = Callable[[], Iterator[float]]
-"""Gives a fresh sequence of delays; injected, so that tests never sleep."""
+"""Returns a new sequence of delays; injected, so that tests never sleep."""
 
 
 def growing_delays(
@@ -18,7 +18,7 @@ def growing_delays(
     longest_s: float = LONGEST_S,
     uniform: Callable[[float, float], float] = random.uniform,
 ) -> Iterator[float]:
-    """Endless delays, each up to twice the last; half of each is chance."""
+    """An endless sequence of delays that double up to a maximum; half of each delay is random."""
     delay_s = first_s
     while True:
         yield uniform(delay_s / 2, delay_s)

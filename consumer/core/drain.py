@@ -1,4 +1,4 @@
-"""When a drain is done: all sources were reached, and none delivered anything for a while."""
+"""The end of a drain: all sources were reached, and none has delivered anything for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SILENCE_S = 2.0
 
 
 class Drain:
-    """Call `goes_on` until it says no; then `unreached` names the brokers that were not reached."""
+    """Decides when to stop; afterwards `unreached` lists the brokers that were not reached."""
 
     def __init__(
         self,
@@ -26,7 +26,8 @@ class Drain:
         self._quiet_since = clock()
         self._missing_since: float | None = clock()
 
-    def goes_on(self, news: bool) -> bool:
+    def should_continue(self, news: bool) -> bool:
+        """Whether more messages may arrive; `news`: some have just been stored."""
         now = self._clock()
         missing = [text for source in self._sources for text in source.missing()]
         was_missing = self._missing_since is not None
@@ -34,7 +35,9 @@ class Drain:
             self._missing_since = None
         elif not was_missing:
             self._missing_since = now
-        if news or (was_missing and not missing):  # messages of the last one may be on their way
+        if news or (
+            was_missing and not missing
+        ):  # messages of the source reached last may be on their way
             self._quiet_since = now
         if now - self._quiet_since < SILENCE_S:
             return True

@@ -1,4 +1,4 @@
-"""How values are distributed, as Prometheus counts them."""
+"""A histogram in the form of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 
 class Histogram:
-    """Counts values between edges; adding many at once costs little."""
+    """Counts values between edges; adding many values at once is cheap."""
 
     def __init__(self, edges: Sequence[float] = ()) -> None:
         self.edges = edges
@@ -17,12 +17,13 @@ class Histogram:
         self._counts = [0] * (len(edges) + 1)
 
     def add(self, values: Sequence[float], times: int = 1) -> None:
+        """Count each value `times` times."""
         ordered = sorted(values)
         ends = [0, *(bisect_right(ordered, edge) for edge in self.edges), len(ordered)]
-        for at, (start, end) in enumerate(pairwise(ends)):
-            self._counts[at] += times * (end - start)
+        for index, (start, end) in enumerate(pairwise(ends)):
+            self._counts[index] += times * (end - start)
         self.total += times * sum(ordered)
 
     def cumulative(self) -> list[int]:
-        """How many values were at most each edge; the last number counts all values."""
+        """For each edge the number of values up to it; the last item counts all values."""
         return list(accumulate(self._counts))

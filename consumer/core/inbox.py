@@ -1,4 +1,4 @@
-"""Deliveries, and the one bounded queue between all sources and the thread that loads."""
+"""Deliveries, and the bounded queue between all sources and the main loop."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NO_LIMIT = 2**62
 
 
 class Session(Protocol):
-    """The scope of acks: a connection, or a spool."""
+    """The scope of ack tokens: a connection, or a spool."""
 
     broker: str
 
     def ack(self, tokens: Sequence[Any]) -> None:
-        """Tell the broker, later and in another thread, that the messages are stored.
+        """Let another thread inform the broker that the messages are stored.
 
-        It never waits, nor fails because the connection is lost: then they are redelivered.
+        It neither waits nor fails if the connection is lost, since they are redelivered then.
         """
 
 
 class Delivery(NamedTuple):
-    """A message, and how to acknowledge it: by its `token` in its session."""
+    """A message, with the session and the token by which to acknowledge it."""
 
     message: Message
     session: Session
@@ -43,6 +43,7 @@ def acknowledge(batch: Sequence[Delivery]) -> None:
 
 
 def size_of(deliveries: Sequence[Delivery]) -> int:
+    """The total size of the bodies in bytes."""
     return sum(len(delivery.message.body) for delivery in deliveries)
 
 
@@ -51,8 +52,11 @@ def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
 
 
 class BatchRule(NamedTuple):
-    """A batch ends with `size` messages or `max_bytes` of bodies, `age_s` after its first message,
-    and when no other message came for `silence_s`."""
+    """Limits that end a batch.
+
+    It has `size` messages or `max_bytes` of bodies, its first message was taken `age_s` ago, or no
+    message arrived for `silence_s`.
+    """
 
     size: int
     age_s: float
@@ -63,9 +67,8 @@ class BatchRule(NamedTuple):
 class Inbox:
     """Deliveries in order of arrival.
 
-    It refuses none: a source that finds no room waits before it reads any further, which is how a
-    consumer that can't keep up slows its brokers. So the bounds are exceeded by no more than each
-    source reads at a time.
+    It accepts every delivery. A source waits for room before it reads on, so a consumer that can't
+    keep up slows down its brokers. The limits are exceeded at most by one read of each source.
     """
 
     def __init__(
@@ -81,9 +84,9 @@ class Inbox:
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self.size_bytes = 0
-        """Of the bodies that wait here."""
+        """The size of the bodies in the inbox."""
         self.damaged = 0
-        """Spool elements that could not be read and were put aside."""
+        """The number of spool elements that could not be read and were quarantined."""
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -93,22 +96,22 @@ class Inbox:
         return len(self._deliveries) < self._max_messages and self.size_bytes < self._max_bytes
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether there is room within `timeout_s`."""
+        """Wait for room; returns whether there is any after at most `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: self.has_room, timeout_s)
 
     def put(self, deliveries: Sequence[Delivery]) -> None:
-        """Never waits."""
+        """Append the deliveries, without waiting."""
         with self._changed:
             self._deliveries.extend(deliveries)
             self.size_bytes += size_of(deliveries)
             self._changed.notify_all()
 
     def take(self, rule: BatchRule, wait_s: float) -> list[Delivery]:
-        """A batch; empty when nothing came within `wait_s`.
+        """A batch, which is empty if no message arrived within `wait_s`.
 
         Raises:
-            BaseException: the error that ended one of the threads that deliver.
+            BaseException: the error that ended the thread of a source.
         """
         batch = self._next(rule.size, rule.max_bytes, wait_s)
         ready_at = self._clock() + rule.age_s
@@ -123,13 +126,13 @@ class Inbox:
         return batch
 
     def held(self) -> Counter[str]:
-        """How many messages wait here, by broker."""
+        """The number of messages in the inbox by broker."""
         with self._changed:
             waiting = tuple(self._deliveries)
         return count_by_broker(waiting)
 
     def discard(self, session: Session) -> None:
-        """Forget the messages of a lost session: its broker redelivers them."""
+        """Remove the messages of a lost session, since its broker redelivers them."""
         with self._changed:
             others = [delivery for delivery in self._deliveries if delivery.session is not session]
             self._deliveries = deque(others)
@@ -137,26 +140,26 @@ class Inbox:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Let the loading thread end the program with this error."""
+        """Make the main loop end the program with this error."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
 
     def raise_failure(self) -> None:
-        """Raise the error that ended one of the threads that deliver, if one did."""
+        """Raise the error that ended the thread of a source, if any."""
         if self._failure:
             raise self._failure
 
     def _next(self, count: int, size_bytes: int, wait_s: float) -> list[Delivery]:
-        """Up to `count` messages or `size_bytes`; at least one, if one comes in time."""
-        taken: list[Delivery] = []
+        """Up to `count` messages or `size_bytes`, but at least one if one arrives in time."""
+        deliveries: list[Delivery] = []
         with self._changed:
             self._changed.wait_for(lambda: self._deliveries or self._failure, wait_s)
             self.raise_failure()
-            left = size_bytes
-            while self._deliveries and len(taken) < count and left > 0:
-                taken.append(self._deliveries.popleft())
-                left -= len(taken[-1].message.body)
-            self.size_bytes -= size_bytes - left
+            bytes_left = size_bytes
+            while self._deliveries and len(deliveries) < count and bytes_left > 0:
+                deliveries.append(self._deliveries.popleft())
+                bytes_left -= len(deliveries[-1].message.body)
+            self.size_bytes -= size_bytes - bytes_left
             self._changed.notify_all()
-        return taken
+        return deliveries

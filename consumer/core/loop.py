@@ -1,4 +1,4 @@
-"""The heart of the consumer: take a batch, store it, commit, then ack."""
+"""The main loop of the consumer: take a batch, store it, commit, then ack."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from sam_pipeline.consumer.core.attempts import Attempts
@@ -26,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """Asked to stop while waiting: nothing of the present batch was committed."""
+    """Stopped on request while waiting; the current batch was not committed."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs in the main thread; all others only fill its inbox and execute its acks."""
+    """Runs in the main thread; other threads only fill the inbox and send the acks."""
 
     inbox: Inbox
     rule: BatchRule
@@ -40,46 +41,47 @@ class Loop:
     attempts: Attempts
     state: State
 
-    def run(self, stop: threading.Event, goes_on: Callable[[bool], bool]) -> None:
-        """Until `stop`, or until `goes_on` says no, asked after each batch and each silence.
+    def run(self, stop: threading.Event, should_continue: Callable[[bool], bool]) -> None:
+        """Store batches until `stop` is set, or until `should_continue` returns false.
+
+        `should_continue` is called before each turn; its argument is whether the last turn stored
+        a batch.
 
         Raises:
-            Stopped: while the sink was away; the brokers keep the present batch.
-            SinkAway: for longer than the patience lasts.
+            Stopped: while the sink was away; the brokers keep the current batch.
+            SinkAway: the sink was away for longer than the patience lasts.
         """
         news = True
-        while goes_on(news) and not stop.is_set():
+        while should_continue(news) and not stop.is_set():
             self.state.turned()
             batch = self.inbox.take(self.rule, IDLE_S)
             self.state.taken(batch)
             for part in self.attempts.parts(batch):
-                outcome = self._commit(part)
+                outcome = self.patience.until_done(partial(self._store, part))
+                self.attempts.end(part)
                 acknowledge(part)
                 self.state.committed(part, outcome)
             news = bool(batch)
             self.sink.upkeep(news)
 
-    def _commit(self, batch: Sequence[Delivery]) -> Tally:
-        """Store the batch, however long it takes."""
-        poison = self.attempts.poison(batch)
+    def _store(self, batch: Sequence[Delivery]) -> Tally:
+        """Store the batch and commit it.
 
-        def attempt() -> Tally:
-            self.inbox.raise_failure()  # a source may break while the sink is away
-            self.attempts.begin(batch)
-            try:
-                return self.sink.load(batch, poison)
-            except SinkAway:
-                self.attempts.rest()  # if we die while we only wait, the batch did not cause it
-                raise
-
-        outcome = self.patience.until_done(attempt)
-        self.attempts.end(batch)
-        return outcome
+        Raises:
+            SinkAway: nothing was committed.
+        """
+        self.inbox.raise_failure()  # a source may have failed while the sink was away
+        self.attempts.begin(batch)
+        try:
+            return self.sink.load(batch, self.attempts.poison(batch))
+        except SinkAway:
+            self.attempts.pause()  # if the process dies while it waits, the batch is not the cause
+            raise
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Waits for a sink that is away: for ever, or in a drain for a while."""
+    """Waits for a sink that is away: forever, or in a drain for a limited time."""
 
     stop: threading.Event
     delays: Callable[[], Iterator[float]]
@@ -88,11 +90,11 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
 
     def until_done(self, action: Callable[[], T]) -> T:
-        """The result of `action`, once it succeeds.
+        """Repeat `action` until it succeeds, and return its result.
 
         Raises:
-            Stopped: while waiting.
-            SinkAway: it was away for too long.
+            Stopped: `stop` was set while waiting.
+            SinkAway: the sink was away for too long.
         """
         began, reported = self.clock(), ""
         for delay_s in self.delays():
@@ -109,7 +111,7 @@ class Patience:
             else:
                 self.state.can_commit()
                 if reported:
-                    logger.info("going on after %.0f s", self.clock() - began)
+                    logger.info("continuing after %.0f s", self.clock() - began)
                 return result
             if self.state.pause(self.stop, delay_s):
                 break

@@ -28,20 +28,20 @@ def consume(
     stop: threading.Event,
     drain: Drain | None = None,
 ) -> None:
-    """Store until `stop`, or until `drain` says that everything is stored.
+    """Store messages until `stop` is set, or until the drain has stored everything.
 
     Raises:
-        SamError: by `sink.prepare`, before anything is taken from a broker if the sink is there.
-        SinkAway: in a drain, for longer than its timeout.
+        SamError: from `sink.prepare`; unless the sink was away, before any broker is read.
+        SinkAway: in a drain, the sink was away for longer than its timeout.
     """
     with suppress(SinkAway):
         sink.prepare()
     patience = Patience(stop, growing_delays, state, drain.timeout_s if drain else math.inf)
     loop = Loop(inbox, rule, sink, patience, attempts, state)
     with delivering(sources, inbox), suppress(Stopped):
-        # Subscribed first: while the sink is away the brokers keep what arrives.
+        # The sources are subscribed already: while the sink is away the brokers keep new messages.
         patience.until_done(sink.prepare)
-        loop.run(stop, drain.goes_on if drain else lambda news: True)
+        loop.run(stop, drain.should_continue if drain else lambda news: True)
         sink.finish()
     inbox.raise_failure()
     state.tally.damaged += inbox.damaged

@@ -1,4 +1,4 @@
-"""Where messages go to: the seam that the database and the relay implement."""
+"""The interface of sinks, which store messages: the database, or the spool of a relay."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sam_pipeline.consumer.core.tally import Tally
 
 
 class Sink(Protocol):
-    """Stores batches. `prepare` and `load` raise SinkAway for what may work later."""
+    """Stores batches. `prepare` and `load` raise SinkAway if a retry may succeed."""
 
     def prepare(self) -> None:
         """Check that batches can be stored, before anything is acked.
 
         Raises:
-            SamError: they can't, until somebody changes something.
+            SamError: they can't, until someone fixes the problem.
         """
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
-        """Store the messages, those with the ids in `poison` unread; what became of them.
+        """Store and commit the messages, those with ids in `poison` without decoding them.
 
         Everything is committed when it returns, and nothing when it raises.
         """
 
     def upkeep(self, news: bool) -> None:
-        """Do other work between two batches, in little time; `news`: something was stored."""
+        """Do a little other work between two batches; `news`: messages were stored."""
 
     def finish(self) -> None:
-        """Do what is left when the last batch is stored."""
+        """Complete the other work after the last batch."""

@@ -1,4 +1,4 @@
-"""Where messages come from: the seam that every kind of source implements, and its threads."""
+"""The interface of sources, which deliver messages, and the threads in which they run."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from typing import Protocol
 from sam_pipeline.consumer.core.inbox import Inbox
 
 CLOSE_S = 6.0
-"""How long all sources together may take to close."""
+"""The time limit for closing all sources."""
 
 logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """One configured broker, with everything behind its URL."""
+    """One configured broker, with all addresses behind its URL."""
 
     name: str
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Deliver until `stop`, then execute the acks due, and close.
+        """Deliver until `stop` is set, then send the acks due and close.
 
-        It runs in a thread of its own. It handles lost connections; an exception ends the program.
+        It runs in its own thread and reconnects by itself; an exception ends the program.
         """
 
     def missing(self) -> Sequence[str]:
-        """A line for each part that does not deliver at this moment, with the reason."""
+        """The addresses that do not deliver at the moment, each with the reason."""
 
 
 @contextmanager
 def delivering(sources: Sequence[Source], inbox: Inbox) -> Iterator[None]:
-    """All sources run inside the block; at its end they execute the acks due and close.
+    """Run all sources inside the block; at its end they send the acks due and close.
 
-    An exception that any thread does not catch meanwhile ends the program.
+    An uncaught exception in any thread ends the program.
     """
 
     def fail(failed: threading.ExceptHookArgs) -> None:
         error = failed.exc_value or failed.exc_type()
         name = failed.thread.name if failed.thread else "a thread"
         traceback = (failed.exc_type, error, failed.exc_traceback)
-        logger.critical("%s failed, which ends the program", name, exc_info=traceback)
+        logger.critical("%s failed; the program ends", name, exc_info=traceback)
         inbox.fail(error)
 
-    before, threading.excepthook = threading.excepthook, fail
+    previous_hook, threading.excepthook = threading.excepthook, fail
     closing = threading.Event()
     threads = [
         start_worker(partial(source.run, inbox, closing), source.name, inbox) for source in sources
@@ -59,11 +59,11 @@ def delivering(sources: Sequence[Source], inbox: Inbox) -> Iterator[None]:
         deadline = time.monotonic() + CLOSE_S
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
-        threading.excepthook = before
+        threading.excepthook = previous_hook
 
 
 def start_worker(run: Callable[[], None], name: str, inbox: Inbox) -> threading.Thread:
-    """A thread whose exception ends the program: no part of it fails alone."""
+    """Start a thread whose exception ends the program, so that no part of it fails unnoticed."""
 
     def guarded() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the main loop records about its work; other threads read it."""
+"""The state of the main loop, which other threads read."""
 
 from __future__ import annotations
 
@@ -15,57 +15,58 @@ from sam_pipeline.schema.messages.message import MESSAGE_ID
 
 NOT_TRIED = "not tried yet"
 PAUSE_S = 1.0
-"""The loop turns at least this often while it waits."""
+"""The longest time between two turns of a waiting loop."""
 QUIET_AFTER = timedelta(seconds=10)
-"""The lag of the last commit is out of date when this long nothing was committed."""
+"""The lag of the last commit is out of date after this time."""
 RATE_S = 60
+"""The time over which rates are averaged."""
 
 LAG_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600, 86400)
 SAMPLE = 50
-"""At most about this many messages of a batch are sampled for their lag."""
+"""The number of messages of a batch whose lag is measured, about."""
 BATCH_EDGES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
 
 ID_DIGITS = 14
-"""A message id begins with this many hex digits: the microseconds since the epoch."""
+"""The hex digits at the beginning of a message id: microseconds since the epoch."""
 BROKER_TIME = "timestamp"
-"""When a broker took a message, in ms since the epoch."""
+"""The header in which a broker writes when it got the message, in ms since the epoch."""
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
-"""The years 2000 and 2100: a time outside them is not a time of sending."""
+"""The years 2000 and 2100; times outside are not times of sending."""
 
 
 class State:
-    """Where the daemon stands; readers hold `lock`. Recording costs a few microseconds a batch."""
+    """The progress of the daemon; readers hold `lock`. Recording takes microseconds per batch."""
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.lock = threading.Lock()
         self._clock = clock
         self.since = self.turned_at = clock()
         self.turns = 0
-        """Turns of the main loop: while the number grows, the loop is alive."""
+        """Turns of the main loop; the loop is alive while this number grows."""
         self.waiting_since: datetime | None = self.since
-        """Since when nothing can be committed, `waiting_for` being the reason."""
+        """The time since which nothing can be committed; `waiting_for` is the reason."""
         self.waiting_for = NOT_TRIED
         self.pending: Sequence[Delivery] = ()
-        """The part of the present batch that is not yet committed."""
+        """The messages of the current batch that are not yet committed."""
         self.behind_since: datetime | None = None
-        """The last commit, or when the pending messages were taken; None if there are none."""
+        """The time of the last commit or of taking the pending messages; None if there are none."""
         self.last_commit: datetime | None = None
         self.open_dead_letters: Mapping[str, int] | None = None
-        """In the database, by reason, as last counted."""
+        """The number in the database by reason, as last counted."""
         self.tally = Tally()
         self.lags = Histogram(LAG_EDGES_S)
         self.batches = Histogram(BATCH_EDGES)
         self._last_lag_s: float | None = None
         self._seconds: deque[list[int]] = deque(maxlen=RATE_S)
-        """The last seconds with a commit: the second, messages and rows."""
+        """The last seconds in which something was committed: second, messages, rows."""
 
     def turned(self) -> None:
-        """The main loop is alive: only the main loop may call this."""
+        """The main loop begins a turn. Only the main loop may call this."""
         self.turns += 1
         self.turned_at = self._clock()
 
     def pause(self, stop: threading.Event, wait_s: float) -> bool:
-        """Wait, and say whether `stop` was set meanwhile; a loop that waits turns, too."""
+        """Wait, counting turns; returns whether `stop` was set meanwhile."""
         ends_at = time.monotonic() + wait_s
         while not stop.wait(min(PAUSE_S, max(ends_at - time.monotonic(), 0.0))):
             self.turned()
@@ -74,12 +75,13 @@ class State:
         return True
 
     def taken(self, batch: Sequence[Delivery]) -> None:
+        """The batch is pending."""
         with self.lock:
             self.pending = batch
             self.behind_since = self._clock() if batch else None
 
     def committed(self, batch: Sequence[Delivery], outcome: Tally) -> None:
-        """And acked: the first of the pending messages."""
+        """The first of the pending messages are committed and acked."""
         now = self._clock()
         step = len(batch) // SAMPLE + 1
         times = [sent_at(delivery.message.headers) for delivery in batch[::-step]]
@@ -99,19 +101,21 @@ class State:
             self.behind_since = now if self.pending else None
 
     def cannot_commit(self, reason: str) -> None:
+        """An attempt to use the sink failed."""
         with self.lock:
             self.waiting_since = self.waiting_since or self._clock()
             self.waiting_for = reason
 
     def can_commit(self) -> None:
+        """An attempt to use the sink succeeded."""
         if self.waiting_since is not None:
             with self.lock:
                 self.waiting_since, self.waiting_for = None, ""
 
     def lag_s(self) -> float | None:
-        """From sending to commit, of the newest message; None if its time of sending is unknown.
+        """Time from sending to commit of the newest message; None if unknown.
 
-        Pending messages count as if they were committed now.
+        A pending message counts as if it were committed now.
         """
         now = self._clock()
         if self.pending:
@@ -122,19 +126,19 @@ class State:
         return self._last_lag_s
 
     def rates(self) -> tuple[float, float]:
-        """Messages and rows per second, in the last minute."""
+        """Messages and rows per second, averaged over the last minute."""
         now = self._clock()
-        lasted_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
+        period_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
         start = now.timestamp() - RATE_S
         recent = [counts for second, *counts in self._seconds if second > start]
-        messages, rows = (sum(counts[at] for counts in recent) for at in (0, 1))
-        return messages / lasted_s, rows / lasted_s
+        messages, rows = (sum(counts[index] for counts in recent) for index in (0, 1))
+        return messages / period_s, rows / period_s
 
 
 def sent_at(headers: Mapping[str, str]) -> float | None:
-    """When the message was sent, in seconds since the epoch; None if it does not say.
+    """The time of sending in seconds since the epoch, or None if unknown.
 
-    Our publishers say it in the message id, brokers in a header of their own.
+    Our publishers put it into the message id, brokers into a header.
     """
     message_id = headers.get(MESSAGE_ID, "")
     if message_id[ID_DIGITS : ID_DIGITS + 1] == "-":

@@ -1,4 +1,4 @@
-"""Counts of messages and what became of them: of one batch, or of a process since its start."""
+"""Counts of messages and their outcome, for one batch or for a process since its start."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from dataclasses import dataclass, field
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
 
 MAX_KEYS = 100
-"""At most this many ignored keys are counted by name: senders may invent any number of them."""
+"""The limit on ignored keys that are counted by name, since senders may invent any number."""
 OTHERS = "(others)"
 LONGEST_KEY = 80
 
 
 @dataclass
 class Tally:
+    """Messages and their outcome."""
+
     messages: Counter[str] = field(default_factory=Counter)
     """By broker."""
     rows_by_class: Counter[str] = field(default_factory=Counter)
-    """Stored, or there already."""
+    """Rows stored, now or before."""
     dead_letters: Counter[str] = field(default_factory=Counter)
-    """New ones, by reason."""
+    """New dead letters by reason."""
     checks: int = 0
-    """Messages that only prove a path."""
+    """Messages that only test the path."""
     ignored_keys: Counter[str] = field(default_factory=Counter)
-    """How often the view had no column for a key."""
+    """The number of values of a key that has no column in the view."""
     damaged: int = 0
-    """Spool elements put aside unread."""
+    """Spool elements that could not be read and were quarantined."""
 
     @property
     def rows(self) -> int:
@@ -39,7 +41,7 @@ class Tally:
         return not self.dead_letters and not self.damaged
 
     def add(self, batch: Sequence[Delivery], outcome: Tally) -> None:
-        """Count the messages of the batch, and what became of them."""
+        """Add the messages of a batch and their outcome."""
         self.messages += count_by_broker(batch)
         self.rows_by_class.update(outcome.rows_by_class)
         self.dead_letters.update(outcome.dead_letters)
@@ -70,12 +72,12 @@ class Tally:
         if self.ignored_keys:
             parts.append(f"ignored keys{listed(self.ignored_keys)}")
         if self.damaged:
-            parts.append(f"{self.damaged} damaged spool elements put aside")
+            parts.append(f"{self.damaged} damaged spool elements quarantined")
         return ", ".join(parts)
 
 
 def listed(counts: Mapping[str, int]) -> str:
-    """` (a: 1, b: 2)`, the most frequent first."""
+    """` (a: 1, b: 2)`, the most frequent first; empty without counts."""
     if not counts:
         return ""
     inside = ", ".join(f"{name}: {n}" for name, n in Counter(counts).most_common())

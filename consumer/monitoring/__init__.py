@@ -1,1 +1,1 @@
-"""What others see of the daemon: status, metrics, systemd."""
+"""Monitoring of the daemon: status, metrics, systemd."""

@@ -27,15 +27,15 @@ from sam_pipeline.schema.errors import ConfigError
 HOST = "127.0.0.1"
 PREFIX = "sam_consume"
 REQUEST_S = 10.0
-"""A client that takes longer to ask and to read is disconnected."""
+"""The time limit for a client to send a request and read the response."""
 POLL_S = 0.2
 CLIENTS = 8
-"""At most this many at a time; others are refused."""
+"""The limit on simultaneous clients; others are refused."""
 TEXT = "text/plain; charset=utf-8"
-LAG = "From sending a message to the commit of its rows."
+LAG = "Time from sending a message to the commit of its rows."
 
 GOOD_STATES = {"/healthz": {*STATES} - {STUCK}, "/readyz": {RUNNING}}
-"""Others are answered 503: a restart would help; it can't commit, or a broker is missing."""
+"""In other states the answer is 503."""
 PATHS = ("/metrics", *GOOD_STATES)
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
-    """Requests are answered inside the block; yields the port (0: any that is free).
+    """Answer requests inside the block; yields the port, any free one if `port` is 0.
 
     Raises:
         ConfigError: the port can't be used.
@@ -51,8 +51,8 @@ def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
     try:
         server = _Server(port, observe)
     except (OSError, OverflowError) as error:
-        taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        problem = "another program has that port" if taken else str(error)
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+        problem = "the port is in use by another program" if in_use else str(error)
         raise ConfigError([f"[consumer] metrics_port: {HOST}:{port}: {problem}"]) from error
     thread = threading.Thread(
         target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True
@@ -66,7 +66,7 @@ def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
 
 
 class _Server(ThreadingTCPServer):
-    """A thread per client; their number and their time are limited."""
+    """One thread per client; the number of clients and their time are limited."""
 
     allow_reuse_address = daemon_threads = True
     block_on_close = False
@@ -88,7 +88,7 @@ class _Server(ThreadingTCPServer):
             return True
 
     def service_actions(self) -> None:
-        """Several times a second: disconnect clients that have taken too long."""
+        """Disconnect clients that have taken too long; called several times a second."""
         with self._lock:
             for client, since in self._since.items():
                 if time.monotonic() - since > REQUEST_S:
@@ -101,7 +101,7 @@ class _Server(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a client of the metrics port left early", exc_info=True)
+        logger.debug("a client of the metrics port disconnected early", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -120,9 +120,10 @@ class _Handler(BaseHTTPRequestHandler):
                     status = HTTPStatus.SERVICE_UNAVAILABLE
                 body = f"{health}\n".encode("utf-8", "replace")
             else:
-                status, body = HTTPStatus.NOT_FOUND, f"here are {', '.join(PATHS)}\n".encode()
+                status = HTTPStatus.NOT_FOUND
+                body = f"not found; the paths are {', '.join(PATHS)}\n".encode()
         except Exception as error:  # a bug in a report must not end the daemon
-            logger.exception("%s was not answered", self.path[:80])
+            logger.exception("request for %s failed", self.path[:80])
             status, body = HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}\n".encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -149,10 +150,10 @@ class _Collector:
             yield family
         current = snapshot.health(datetime.now(UTC)).state
         states = {state: state == current for state in STATES}
-        yield StateSetMetricFamily(f"{PREFIX}_state", "How the daemon does.", states)
+        yield StateSetMetricFamily(f"{PREFIX}_state", "The state of the daemon.", states)
         for name, text, histogram in (
             ("publish_to_commit_seconds", LAG, snapshot.lags),
-            ("batch_messages", "Messages of a batch.", snapshot.batches),
+            ("batch_messages", "Number of messages in a batch.", snapshot.batches),
         ):
             edges = [*(f"{float(edge)}" for edge in histogram.edges), "+Inf"]
             buckets = list(zip(edges, map(float, histogram.cumulative()), strict=True))
@@ -164,41 +165,44 @@ class _Collector:
 def _numbers(
     snapshot: Snapshot,
 ) -> Iterator[tuple[type[Counter] | type[Gauge], str, str, str, Mapping[str, float] | float]]:
-    """Kind, name, text, label, and a value per value of the label; or without label, one value."""
-    brokers = snapshot.brokers
-    by_broker: dict[str, float] = {broker.broker: broker.messages for broker in brokers}
-    yield Counter, "messages", "Messages committed and acked.", "broker", by_broker
-    yield Counter, "rows", "Rows stored, or there already.", "class", snapshot.rows_by_class
+    """Kind, name, help, label and value of each metric; with a label, values by label value."""
+    brokers = {broker.broker: broker for broker in snapshot.brokers}
+    messages = {name: broker.messages for name, broker in brokers.items()}
+    yield Counter, "messages", "Messages committed and acked.", "broker", messages
+    yield Counter, "rows", "Rows stored, now or before.", "class", snapshot.rows_by_class
     yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
-    text = "Keys for which a view has no column."
+    text = "Values of keys that have no column in the view."
     yield Counter, "ignored_keys", text, "key", snapshot.ignored_keys
-    yield Counter, "checks", "Messages that only prove a path.", "", snapshot.checks
-    text = "Spool elements put aside unread."
+    yield Counter, "checks", "Messages that only test the path.", "", snapshot.checks
+    text = "Spool elements that could not be read and were quarantined."
     yield Counter, "damaged_elements", text, "", snapshot.damaged_elements
-    text = "Lines of the log that could not be written."
+    text = "Log lines that could not be written."
     yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
 
-    by_broker = {broker.broker: not broker.missing for broker in brokers}
-    yield Gauge, "broker_connected", "Whether all of a broker delivers.", "broker", by_broker
-    text = "Whether the last attempt to store something succeeded."
+    connected = {name: not broker.missing for name, broker in brokers.items()}
+    text = "Whether all addresses and subscriptions of a broker deliver."
+    yield Gauge, "broker_connected", text, "broker", connected
+    text = "Whether the last attempt to use the database succeeded."
     yield Gauge, "can_commit", text, "", snapshot.waiting_since is None
-    by_broker = {broker.broker: broker.held for broker in brokers}
-    yield Gauge, "held_messages", "Taken from a broker and not acked.", "broker", by_broker
-    yield Gauge, "held_bytes", "Bodies of the messages held.", "", snapshot.held_bytes
-    text = "Elements of a spool that are not yet taken."
-    elements = {broker.broker: broker.spool_elements for broker in brokers}
-    by_broker = {name: count for name, count in elements.items() if count is not None}
-    yield Gauge, "spool_elements", text, "broker", by_broker
+    held = {name: broker.held for name, broker in brokers.items()}
+    yield Gauge, "held_messages", "Messages received and not yet acked.", "broker", held
+    yield Gauge, "held_bytes", "Size of the bodies of these messages.", "", snapshot.held_bytes
+    elements = {
+        name: broker.spool_elements
+        for name, broker in brokers.items()
+        if broker.spool_elements is not None
+    }
+    yield Gauge, "spool_elements", "Elements of a spool not yet read.", "broker", elements
     if snapshot.lag_s is not None:
-        text = "From sending to commit, of the newest message."
+        text = "Time from sending to commit of the newest message."
         yield Gauge, "lag_seconds", text, "", snapshot.lag_s
     if snapshot.open_dead_letters is not None:
         text = "Open dead letters in the database."
         yield Gauge, "open_dead_letters", text, "reason", snapshot.open_dead_letters
     for name, text, moment in (
-        ("start_timestamp_seconds", "When the process began its work.", snapshot.since),
-        ("turn_timestamp_seconds", "When the main loop turned last.", snapshot.turned_at),
-        ("last_commit_timestamp_seconds", "Of the last batch.", snapshot.last_commit),
+        ("start_timestamp_seconds", "Start of the process.", snapshot.since),
+        ("turn_timestamp_seconds", "Last turn of the main loop.", snapshot.turned_at),
+        ("last_commit_timestamp_seconds", "Last commit.", snapshot.last_commit),
     ):
         if moment:
             yield Gauge, name, text, "", moment.timestamp()

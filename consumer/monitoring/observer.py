@@ -1,4 +1,4 @@
-"""Takes snapshots of the daemon: of its state, its inbox and its sources."""
+"""Takes snapshots of the state, the inbox and the sources of the daemon."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 COUNT_S = 1.0
 COUNT_SHARE = 0.05
-"""The share of the time that counting elements may take: a spool may hold a million."""
+"""The share of time that counting elements may take, since a spool may have a million."""
 
 
 class Observer:
-    """It only reads, and may be asked by any thread."""
+    """Only reads, and may be used by any thread."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Observer:
         sources: Sequence[Source],
         spools: Mapping[str, Path],
     ) -> None:
-        """`spools`: the directories of those sources that are spools."""
+        """`spools`: the directories of the sources that are spools, by name."""
         self.name = name
         self.state = state
         self._inbox = inbox
@@ -49,6 +49,7 @@ class Observer:
         self._process_start = process_start(os.getpid()) or 0
 
     def snapshot(self) -> Snapshot:
+        """The daemon now."""
         state, held = self.state, self._held()
         with state.lock:
             tally = deepcopy(state.tally)
@@ -97,13 +98,13 @@ class Observer:
             )
 
     def count_spools(self) -> None:
-        """Count the elements that wait in spools, if it is time; it may take a while."""
+        """Count the elements in the spools if a count is due, which may take a while."""
         began = time.monotonic()
         if began < self._count_at:
             return
         held = self._held()
         for name, path in self._spools.items():
-            with suppress(SpoolError):  # the source reports it; the last number stays
+            with suppress(SpoolError):  # the source reports it, and the last number stays
                 self._spool_elements[name] = max(DirectoryQueue(path).count() - held[name], 0)
         ended = time.monotonic()
         self._count_at = ended + max(COUNT_S, (ended - began) / COUNT_SHARE)

@@ -1,4 +1,4 @@
-"""Reports how the daemon does: by its state file, to systemd, and on the metrics port."""
+"""Reports the state of the daemon: in its state file, to systemd, and on the metrics port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.config import ConsumerConfig, notify_address, state_directory
+from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.state import NOT_TRIED
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
@@ -22,33 +22,31 @@ from sam_pipeline.schema.errors import ConfigError
 
 TICK_S = 1.0
 FIRST_TICK_S = 0.1
-"""Until READY is sent: systemd starts other services after us."""
+"""Until READY is sent, for which systemd waits before it starts other services."""
 STATUS_TICKS = 5
-"""systemd gets a new state at once, new numbers only every STATUS_TICKS ticks."""
+"""A new state is sent to systemd at once, new numbers every STATUS_TICKS ticks."""
 END_S = 2.0
-"""A thread that hangs on a disk must not keep the process."""
+"""The time limit for the thread to end, since it may hang on a disk."""
 MAX_PORT = 65535
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def reporting(
-    observer: Observer, request: StopRequest, config: ConsumerConfig, instance: int | None
-) -> Iterator[None]:
-    """Report inside the block, about once a second; at its end, how it ended.
+def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) -> Iterator[None]:
+    """Report about once a second inside the block, and at its end how it ended.
 
     Raises:
         ConfigError: the metrics port can't be used.
     """
     with ExitStack() as stack:
-        notifier = stack.enter_context(closing(Notifier(notify_address())))
+        notifier = stack.enter_context(closing(Notifier(config.notify_socket)))
         if config.metrics_port:
             from sam_pipeline.consumer.monitoring.metrics import serving
 
-            port = port_of(config.metrics_port, instance)
+            port = port_of(config.metrics_port, config.instance)
             stack.enter_context(serving(port, observer.snapshot))
-        stack.enter_context(Reporter(observer, request, state_directory(), notifier))
+        stack.enter_context(Reporter(observer, request, config.state_directory, notifier))
         yield
 
 
@@ -60,13 +58,13 @@ def port_of(base: int, instance: int | None) -> int:
     """
     port = base + (instance or 0)
     if port > MAX_PORT:
-        problem = f"{base} and instance {instance} make {port}, ports end at {MAX_PORT}"
+        problem = f"{base} and instance {instance} make {port}, above {MAX_PORT}"
         raise ConfigError([f"[consumer] metrics_port: {problem}"])
     return port
 
 
 class Reporter:
-    """Reports inside its block from a thread of its own, even when the main loop is stuck."""
+    """Reports inside its block in a separate thread, even if the main loop is stuck."""
 
     def __init__(
         self, observer: Observer, request: StopRequest, directory: Path, notifier: Notifier
@@ -76,10 +74,10 @@ class Reporter:
         self._directory = directory
         self._notifier = notifier
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="reporter", daemon=True)
         self._ticks = self._turns = 0
         self._reported: tuple[str, int] | None = None
-        """The state last sent to systemd, and in which run of STATUS_TICKS; None before READY."""
+        """The state last sent to systemd, and the number of its STATUS_TICKS; None before READY."""
         self._end_announced = False
         self._write_problem = ""
 
@@ -87,7 +85,7 @@ class Reporter:
         self._thread.start()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Report how the daemon ended, unless it only stops to reload."""
+        """Report how the daemon ended, unless it stops only to reload."""
         self._closing.set()
         self._thread.join(END_S)
         self._announce_end()
@@ -96,11 +94,12 @@ class Reporter:
             now = datetime.now(UTC)
             self._write(replace(self._observer.snapshot(), ended_at=now, ended_because=reason))
 
-    def _run(self) -> None:
+    def _report(self) -> None:
         while not self._closing.wait(TICK_S if self._reported else FIRST_TICK_S):
             self.tick()
 
     def tick(self) -> None:
+        """Write the state file and notify systemd."""
         self._observer.count_spools()
         snapshot = self._observer.snapshot()
         self._write(snapshot)
@@ -131,7 +130,7 @@ class Reporter:
             microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
         else:
-            self._notifier.send("STOPPING=1", "STATUS=stopping: committing the present batch")
+            self._notifier.send("STOPPING=1", "STATUS=stopping: committing the current batch")
 
     def _write(self, snapshot: Snapshot) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The daemon at one moment: what status, metrics, systemd and monitoring systems read."""
+"""The daemon at one moment, as status, metrics, systemd and monitoring systems report it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ STOPPED, STUCK = "stopped", "stuck"
 STATES = (RUNNING, WAITING, DEGRADED, STOPPED, STUCK)
 
 HISTOGRAMS = ("lags", "batches")
-"""For /metrics alone: they are not in the document."""
+"""Fields for /metrics only, which are not in the document."""
 
 STUCK_AFTER = timedelta(seconds=120)
-"""A turn of the main loop may take several lock timeouts of the database."""
+"""A turn of the main loop may last several lock timeouts of the database."""
 SILENT_AFTER = timedelta(seconds=30)
-"""The daemon writes every second, on a busy machine some seconds late."""
+"""The daemon writes its state every second, but on a busy machine some seconds late."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """One of STATES, and the reason when it is not `running`."""
+    """One of STATES, and the reason unless it is `running`."""
 
     state: str
     why: str = ""
@@ -45,23 +45,23 @@ class BrokerState:
     broker: str
     messages: int
     held: int
-    """Taken from it and not yet acked."""
+    """Messages received from the broker and not yet acked."""
     missing: tuple[str, ...]
-    """A line for each part that does not deliver, with the reason."""
+    """The addresses that do not deliver, each with the reason."""
     spool_elements: int | None
-    """Elements of a spool that are not yet taken; None for a network broker."""
+    """Elements of a spool that are not yet read; None for a network broker."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Counts are those of the process since its start."""
+    """The daemon at one moment. Counts are those of the process since its start."""
 
     name: str
-    """Of the consumer, with the number of the instance if it is one of several."""
+    """The name of the consumer, with the number of the instance if it is one of several."""
     version: str
     pid: int
     process_start: int
-    """In the kernel's ticks: with the pid it identifies the process, even after a restart."""
+    """In ticks of the kernel. Together with the pid it identifies the process."""
     since: datetime
     written_at: datetime
     turned_at: datetime
@@ -94,35 +94,35 @@ class Snapshot:
 
     @property
     def backlog(self) -> int:
-        """Messages that are here and not yet rows: taken from brokers, or waiting in spools.
+        """Messages on this host that are not yet loaded: received from brokers, or in spools.
 
-        Only a network broker knows how many wait there.
+        Messages that wait in network brokers are not counted.
         """
         return self.held_messages + self.spool_elements
 
     def health(self, now: datetime, alive: bool = True) -> Health:
-        """How the daemon does, seen at `now`; `alive`: whether its process exists."""
+        """The state of the daemon at `now`; `alive`: whether its process exists."""
         written = format_time(self.written_at)
         missing = [text for broker in self.brokers for text in broker.missing]
         if self.ended_at:
-            why = f"({self.ended_because}) " if self.ended_because else ""
-            return Health(STOPPED, f"ended {why}at {format_time(self.ended_at)}")
+            reason = f"({self.ended_because}) " if self.ended_because else ""
+            return Health(STOPPED, f"ended {reason}at {format_time(self.ended_at)}")
         if not alive:
-            return Health(STOPPED, f"process {self.pid} is gone, last heard of at {written}")
+            return Health(STOPPED, f"process {self.pid} does not exist, last report at {written}")
         if now - self.written_at > SILENT_AFTER:
-            why = f"process {self.pid} is there, and has written nothing since {written}"
-            return Health(STUCK, why)
+            return Health(STUCK, f"process {self.pid} exists, but last report at {written}")
         if now - self.turned_at > STUCK_AFTER:
             return Health(STUCK, f"no turn of the main loop since {format_time(self.turned_at)}")
         if self.waiting_since:
             since = format_time(self.waiting_since)
-            return Health(WAITING, f"nothing can be stored since {since}: {self.waiting_for}")
+            return Health(WAITING, f"unable to commit since {since}: {self.waiting_for}")
         if missing:
             return Health(DEGRADED, f"not connected: {', '.join(missing)}")
         return Health(RUNNING)
 
 
 def to_document(snapshot: Snapshot) -> dict[str, object]:
+    """The snapshot as a JSON document."""
     return {name: value for name, value in asdict(snapshot).items() if name not in HISTOGRAMS}
 
 
@@ -130,7 +130,7 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
     """The inverse of `to_document`, after a round trip through JSON.
 
     Raises:
-        KeyError, TypeError, ValueError: another version wrote it, or it is not a snapshot.
+        KeyError, TypeError, ValueError: it is not a snapshot of this version.
     """
     times = [name for name, kind in Snapshot.__annotations__.items() if "datetime" in kind]
     moments = {name: document[name] and parse_time(document[name]) for name in times}

@@ -1,4 +1,4 @@
-"""The file that a running daemon replaces every second, and other processes read."""
+"""The state file, which a running daemon replaces every second for other processes to read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.schema.program.replacing import replacing
 
 MODE = 0o644
-"""Every account may read it: there is no secret in it."""
+"""Readable by every account, since it contains no secrets."""
 
 
 def state_path(directory: Path, name: str) -> Path:
+    """The path of the state file of a process."""
     return directory / f"consume-{name}.state.json"
 
 
 def write_state(directory: Path, snapshot: Snapshot) -> None:
-    """Replace the state file. It is not fsynced: a second later it is out of date.
+    """Replace the state file. It is not fsynced, since a second later it is out of date.
 
     Raises:
         OSError
@@ -31,10 +32,10 @@ def write_state(directory: Path, snapshot: Snapshot) -> None:
 
 
 def read_state(directories: Sequence[Path], name: str) -> Snapshot:
-    """The last snapshot of the daemon; of several, the one of a live process, or the newest.
+    """The last snapshot of the daemon; of several, that of a live process, or else the newest.
 
     Raises:
-        NoState: no directory has a state file of that name that can be read.
+        NoState: no directory has a readable state file of that name.
     """
     snapshots, problems = [], []
     for path in (state_path(directory, name) for directory in directories):
@@ -47,27 +48,27 @@ def read_state(directories: Sequence[Path], name: str) -> Snapshot:
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{path}: not written by this version")
     if not snapshots:
-        raise NoState(f"no daemon {name!r} has written its state ({'; '.join(problems)})")
+        raise NoState(f"no state of a daemon named {name!r} ({'; '.join(problems)})")
     return max(snapshots, key=lambda snapshot: (is_alive(snapshot), snapshot.written_at))
 
 
 def is_alive(snapshot: Snapshot) -> bool:
-    """Whether the very process that wrote it lives."""
+    """Whether the process that wrote the snapshot is alive."""
     try:
         os.kill(snapshot.pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's, but it exists
+    except PermissionError:  # it exists, but belongs to another user
         pass
     start = process_start(snapshot.pid)
     return start is None or start == snapshot.process_start
 
 
 def process_start(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; -1 for a dead one, None if unknown."""
+    """The start of a process in ticks of the kernel; -1 if it is dead, None if unknown."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the program's name may contain anything
+    fields = text.rpartition(")")[2].split()  # the name of the program may contain any character
     return -1 if fields[0] in "ZX" else int(fields[19])

@@ -11,9 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Sends datagrams to the address of NOTIFY_SOCKET; does nothing if there is none.
+    """Sends datagrams to the address in NOTIFY_SOCKET; does nothing without one.
 
-    It never waits: a message that can't be sent is dropped.
+    It never waits; a message that can't be sent is dropped.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -22,7 +22,7 @@ class Notifier:
         self._socket.setblocking(False)
 
     def send(self, *fields: str) -> None:
-        """One message of `NAME=value` fields, a line each: line ends in a value become blanks."""
+        """Send `NAME=value` fields as one message; line ends in a value become blanks."""
         if not self._address:
             return
         text = "\n".join(" ".join(field.split())[:MAX_FIELD] for field in fields)

@@ -1,4 +1,4 @@
-"""The host's clock: results are judged by it, so it must have been set."""
+"""Checks that the clock of the host is set, since results are compared with it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from sam_pipeline.consumer.errors import ClockNotSet
 
 NOT_BEFORE = datetime(2026, 11, 1, tzinfo=UTC)
-"""When this was made: a clock that shows an earlier time was never set."""
+"""The date of this program: a clock that shows an earlier time was never set."""
 
 
 def require_set_clock(now: datetime) -> None:
-    """With an unset clock every result would be one from the future, and a dead letter.
+    """With an unset clock every result would seem to be in the future and become a dead letter.
 
     Raises:
-        ClockNotSet: it must be set first.
+        ClockNotSet
     """
     if now < NOT_BEFORE:
         raise ClockNotSet(now)

@@ -1,5 +1,7 @@
-"""One process at a time uses a consumer's name: Artemis and RabbitMQ would silently let two share
-the messages."""
+"""Locks the name of a consumer, so that only one process uses it at a time.
+
+Artemis and RabbitMQ would silently share the messages between two processes.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from sam_pipeline.schema.spool.disk import flock_at_once
 
 
 def open_state_file(path: Path, flags: int = 0) -> int:
-    """The descriptor of a file in the state directory; both are made if they are missing.
+    """The descriptor of a file in the state directory; both are created if missing.
 
     Raises:
-        SpoolError: it can't be used.
+        SpoolError: the file can't be used.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -28,19 +30,19 @@ def open_state_file(path: Path, flags: int = 0) -> int:
 
 
 @contextmanager
-def name_locked(directory: Path, who: str) -> Iterator[None]:
-    """No other process with this state directory consumes as `who` inside the block.
+def name_locked(directory: Path, name: str) -> Iterator[None]:
+    """Hold the lock of a name inside the block; it covers processes with this state directory.
 
     Raises:
-        SourceTaken: one does.
+        SourceTaken: another process holds it.
     """
-    path = directory / f"consume-{who}.lock"
+    path = directory / f"consume-{name}.lock"
     file = open_state_file(path)
     try:
         if not flock_at_once(file):
             pid = os.pread(file, 20, 0).decode("ascii", "replace").strip()
-            problem = f"another sam-consume of the name {who!r} runs here (process {pid}, {path})"
-            raise SourceTaken(f"{problem}: stop it, or give this one another name")
+            problem = f"another sam-consume named {name!r} is running (process {pid}, {path})"
+            raise SourceTaken(f"{problem}: stop it, or configure another name")
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield

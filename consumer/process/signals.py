@@ -1,5 +1,7 @@
-"""SIGTERM and SIGINT: stop in order, or after a deadline at once. SIGHUP: stop in order, and start
-again with the configuration as it is now."""
+"""Signals: SIGTERM and SIGINT stop the daemon, SIGHUP restarts it with the current configuration.
+
+After SIGTERM or SIGINT the process ends by a deadline, even if the loop has not stopped.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class StopRequest:
-    """What signals asked for. `stop` is set for the running loop; then `restarts` says why."""
+    """The request of a signal: `stop` is set for the running loop, then call `restarts`."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -26,22 +28,24 @@ class StopRequest:
         self._lock = threading.Lock()
 
     def end(self) -> None:
+        """Stop for good."""
         with self._lock:
             self._ends = True
             self.stop.set()
 
     def reload(self) -> None:
+        """Stop and start again."""
         with self._lock:
             self._reloads = True
             self.stop.set()
 
     @property
     def reloading(self) -> bool:
-        """Whether it stops to start again."""
+        """Whether the loop stops only to start again."""
         return self._reloads and not self._ends
 
     def restarts(self) -> bool:
-        """Whether to run again after a stop; if so, `stop` is cleared."""
+        """Whether to start again after a stop; if so, clears `stop`."""
         with self._lock:
             again = self.reloading
             if again:
@@ -54,11 +58,10 @@ class StopRequest:
 def handling_signals(
     request: StopRequest, exit_now: Callable[[int], object] = os._exit
 ) -> Iterator[None]:
-    """Pass signals to `request`; if the block does not end in time after one that says stop, end
-    the process.
+    """Pass signals to `request`; end the process if the block does not stop by the deadline.
 
-    A thread waits for the signals: the main thread may be in a database call that no signal
-    handler interrupts. Ending it there is safe, since nothing uncommitted was acked.
+    A thread waits for the signals, because the main thread may be in a database call that no signal
+    handler interrupts. Ending it there is safe, since no uncommitted message was acked.
     """
     done = threading.Event()
 
@@ -76,11 +79,11 @@ def handling_signals(
             logger.info("%s: stopping", name)
             request.end()
             if not done.wait(DEADLINE_S):
-                logger.error("not ready in time: the present batch is left to the brokers")
+                logger.error("not stopped in time: the brokers redeliver the current batch")
                 exit_now(0)
             return
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     thread = threading.Thread(target=wait, name="signals")
     thread.start()
     try:
@@ -88,6 +91,6 @@ def handling_signals(
     finally:
         done.set()
         thread.join()
-        while signal.sigtimedwait(SIGNALS, 0):  # an impatient second one was obeyed, too
+        while signal.sigtimedwait(SIGNALS, 0):  # discard further signals of an impatient user
             pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

@@ -1,1 +1,1 @@
-"""Where messages go: the database, or a directory queue."""
+"""The sinks of messages: the database, or a directory queue."""

@@ -1,4 +1,4 @@
-"""Messages into the database: good records become rows, bad ones dead letters."""
+"""The database as a sink: good records become rows, bad records become dead letters."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
 
 COUNT_EVERY_S = 30.0
+"""How often to count the open dead letters."""
 
 logger = logging.getLogger(__name__)
 
 
 class DatabaseSink:
-    """The views of one database; `consumer` is the name in its audit."""
+    """The views of one database; `consumer` is the name in the audit."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class DatabaseSink:
 
     def upkeep(self, news: bool) -> None:
         if self._clock() >= self._count_at:
-            # It also shows, when there are no messages, whether the database is away.
+            # Without messages, this also shows whether the database is away.
             try:
                 self._state.open_dead_letters = open_by_reason(self._engine)
                 self._state.can_commit()
@@ -89,7 +90,7 @@ class DatabaseSink:
         run_due(self._tasks, news)
 
     def finish(self) -> None:
-        with suppress(SqlError):  # whoever loads next, or reads for a report, does it
+        with suppress(SqlError):  # otherwise the next loader or report does it
             fold_all(self._engine)
 
 

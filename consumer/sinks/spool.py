@@ -1,4 +1,4 @@
-"""Messages into a directory queue, headers and ids unchanged: for another consumer to load."""
+"""A directory queue as a sink, from which another consumer loads the unchanged messages."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 
 class SpoolSink:
-    """One directory queue. A message that is redelivered is there twice, with one id: whoever
-    loads them stores it once."""
+    """One directory queue.
+
+    A redelivered message is in it twice, with the same id; the consumer that loads it stores it
+    once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._queue = DirectoryQueue(path)
 
     def prepare(self) -> None:
         try:
-            self._queue.has_elements()  # raises if it can't be read
+            self._queue.has_elements()  # raises if the queue can't be read
         except SpoolError as error:
             raise SinkAway(error) from error
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
         try:
             for _ in self._queue.store_all([serialise(delivery.message) for delivery in batch]):
-                pass  # each is fsynced when its name is yielded
+                pass  # an element is fsynced when its name is yielded
         except SpoolError as error:
             raise SinkAway(error) from error
-        return Tally()  # messages are not read: none can be bad
+        return Tally()  # messages are not decoded, so none is bad
 
     def upkeep(self, news: bool) -> None:
         pass

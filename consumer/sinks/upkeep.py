@@ -1,4 +1,4 @@
-"""Work between two batches: parked messages are replayed, statuses and due days are folded."""
+"""Work between two batches: replaying parked messages, folding statuses and due days."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ from sam_pipeline.sql.loading.fold import fold
 from sam_pipeline.sql.loading.replay import replay_parked
 
 EVERY_S = 1.0
-"""How far current_status may be behind, while there is time for it."""
+"""How often to fold while there is time for it, which bounds the age of current_status."""
 PARKED_EVERY_S = 10.0
-"""How often to look again at parked messages whose class does not work yet."""
+"""How often to retry parked messages whose class does not work yet."""
 SHARE = 0.1
-"""The share of the time that each task may take from loading."""
-IN_VAIN = 2
-"""After this many turns without work all is done: during one of them another loader may do it."""
+"""The share of time that each task may take from loading."""
+IDLE_TURNS = 2
+"""Turns without work after which a task rests; in one turn another loader may be doing the work."""
 
 logger = logging.getLogger(__name__)
 
 
 class TurnResult(enum.Enum):
-    DONE = "some was done, and there may be more"
+    """The result of one turn of a periodic task."""
+
+    DONE = "some work was done, and there may be more"
     WAITING = "there is work that can't be done yet"
-    NOTHING = "there is nothing to do, unless something was loaded since"
+    NOTHING = "there is no work until something is loaded"
 
 
 @dataclass
 class PeriodicTask:
-    """`turn` does a little of the work; it is called every `every_s` until there is none left."""
+    """A task whose `turn` does a little work, called every `every_s` while there is any."""
 
     turn: Callable[[], TurnResult]
     every_s: float = EVERY_S
     clock: Callable[[], float] = time.monotonic
     _next: float = field(default=-math.inf, init=False)
-    _in_vain: int = field(default=0, init=False)
+    _idle_turns: int = field(default=0, init=False)
 
     def run(self, news: bool) -> bool:
-        """Take a turn if it is due; whether anything was done. `news`: there may be new work."""
+        """Take a turn if one is due; whether work was done. `news`: there may be new work."""
         if news:
-            self._in_vain = 0
+            self._idle_turns = 0
         began = self.clock()
-        if began < self._next or self._in_vain == IN_VAIN:
+        if began < self._next or self._idle_turns == IDLE_TURNS:
             return False
         try:
             result = self.turn()
-        except SqlError as error:  # the next batch will meet it, and wait
-            logger.debug("put off: %s", error)
+        except SqlError as error:  # the next batch gets the same error, and waits
+            logger.debug("postponed: %s", error)
             result = TurnResult.WAITING
-        self._in_vain = self._in_vain + 1 if result is TurnResult.NOTHING else 0
+        self._idle_turns = self._idle_turns + 1 if result is TurnResult.NOTHING else 0
         done = result is TurnResult.DONE
         ended = self.clock()
         wait_s = EVERY_S if done else self.every_s
@@ -66,21 +68,21 @@ class PeriodicTask:
 
 
 def run_due(tasks: Sequence[PeriodicTask], news: bool) -> None:
-    """Call it after each batch, and now and then without one.
+    """Run the tasks that are due; to be called after each batch, and regularly without one.
 
-    The first turns find what a former process left. Once there is no work left, and without news,
-    the database is not asked.
+    The first turns do the work that an earlier process left. A task without work does not query the
+    database until there is news.
     """
     for task in tasks:
         news = task.run(news) or news
 
 
 def make_tasks(engine: Engine, limits: Limits) -> list[PeriodicTask]:
-    """Everything that a loader of this database looks after."""
+    """The tasks of every process that loads into this database."""
     replayed = 0
 
     def replay() -> TurnResult:
-        """Load messages that were parked as class-broken, once their view works again."""
+        """Load messages that were parked as class-broken, once their view works."""
         nonlocal replayed
         parked = replay_parked(engine, lambda: datetime.now(UTC), limits)
         if parked.loaded:

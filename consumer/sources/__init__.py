@@ -1,1 +1,1 @@
-"""Where messages come from: brokers and directory queues."""
+"""The sources of messages: brokers and directory queues."""

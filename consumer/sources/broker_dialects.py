@@ -1,8 +1,9 @@
-"""The STOMP dialect of each kind of broker: a table to read, and to add to.
+"""The STOMP dialects of the brokers, as a table.
 
-The `server` header of the CONNECTED frame names the kind. Measured on ActiveMQ 5 and 6, Artemis
-2.56 and RabbitMQ 3.10. `{name}` stands for the name of the subscription, `{prefetch}` for the
-number of messages that may be unacknowledged, `{window}` for the same in bytes.
+The `server` header of the CONNECTED frame identifies the kind of broker. The table was verified
+with ActiveMQ 5 and 6, Artemis 2.56 and RabbitMQ 3.10. `{name}` stands for the name of the
+subscription, `{prefetch}` for the limit on unacknowledged messages, `{window}` for the same limit
+in bytes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost
 
 VIRTUAL_TOPIC = "/topic/VirtualTopic."
-"""A topic of ActiveMQ Classic that fills a queue for each name that shares it."""
+"""The prefix of topics of ActiveMQ Classic that fill one queue per shared name."""
 
 MESSAGE_BYTES = 1024
-"""What a message of one record takes in Artemis's count of unacknowledged bytes."""
+"""The size of a message of one record, as Artemis counts unacknowledged bytes."""
 
 
 @dataclass(frozen=True)
 class BrokerDialect:
-    """`server` is how the header begins; `durable` and `shared` apply to all but queues.
+    """`server` is the prefix of the header; `durable` and `shared` do not apply to queues.
 
-    `ack_id` is the header of a MESSAGE that its ACK repeats; acks are cumulative everywhere.
+    `ack_id` is the header of a MESSAGE that the ACK repeats; acks are cumulative everywhere.
     """
 
     server: str
@@ -31,10 +32,10 @@ class BrokerDialect:
     durable: Mapping[str, str]
     shared: Mapping[str, str]
     shared_as: str = "{destination}"
-    """The destination for processes that share the messages of a topic."""
+    """The destination if several processes share the messages of a topic."""
     ack_id: str = "ack"
     acks_in_transaction: bool = True
-    """Ten times the rate of bare acks on ActiveMQ, and a little quicker on RabbitMQ."""
+    """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
 
 
 _QUEUE_OF_RABBITMQ = {"durable": "true", "auto-delete": "false", "x-queue-name": "{name}"}
@@ -53,9 +54,9 @@ DIALECTS = (
         durable={"durable-subscription-name": "{name}"},
         shared={},
         shared_as="{destination}::{name}",
-        # A publisher's own `ack` header would replace the broker's; this one it can't.
+        # A publisher can replace the `ack` header of the broker by its own, but not this one.
         ack_id="message-id",
-        acks_in_transaction=False,  # it acks at once, whatever the transaction
+        acks_in_transaction=False,  # it acks at once, even within a transaction
     ),
     BrokerDialect(
         server="RabbitMQ/",
@@ -67,15 +68,15 @@ DIALECTS = (
 
 
 def dialect_of(server: str) -> BrokerDialect:
-    """The dialect of the broker that names itself so in its `server` header.
+    """The dialect for the `server` header of a broker.
 
     Raises:
-        SessionLost: a kind that is unknown here.
+        SessionLost: this kind of broker is not supported.
     """
     for dialect in DIALECTS:
         if server.startswith(dialect.server):
             return dialect
-    raise SessionLost(f"a broker of a kind unknown here: {server or 'no server header'}")
+    raise SessionLost(f"unsupported kind of broker: {server or 'no server header'}")
 
 
 def subscribe_headers(
@@ -86,25 +87,28 @@ def subscribe_headers(
     shared: bool = False,
     durable: bool = True,
 ) -> dict[str, str]:
-    """The destination, and the headers this broker needs to keep messages while we are away, to
-    pace itself and, if `shared`, to give each message to one of us.
+    """The headers of SUBSCRIBE, without `id` and `ack`.
+
+    They make the broker store messages while we are disconnected (`durable`), limit the unacked
+    messages, and give each message to only one process (`shared`).
 
     Raises:
         SessionLost: the broker can't share that destination.
     """
     is_queue = destination.startswith(QUEUES)
-    wanted = dict(dialect.always)
+    headers = dict(dialect.always)
     if durable and not is_queue:
-        wanted |= dialect.shared if shared else dialect.durable
-    wanted["destination"] = "{destination}"
+        headers |= dialect.shared if shared else dialect.durable
+    headers["destination"] = "{destination}"
     if shared and not is_queue:
-        wanted["destination"] = dialect.shared_as
+        headers["destination"] = dialect.shared_as
         if "{short_name}" in dialect.shared_as and not destination.startswith(VIRTUAL_TOPIC):
-            raise SessionLost(f"shared = true: here only {VIRTUAL_TOPIC}… and queues can be shared")
+            text = f"only {VIRTUAL_TOPIC}… and queues can be shared on this broker (shared = true)"
+            raise SessionLost(text)
     topic = destination.removeprefix("/topic/").strip("/")
     values: dict[str, object] = {
-        # As in `site-a.grid.probe.metricOutput`: an operator sees it on the broker's own pages.
-        # One per destination: two subscriptions of one client may not share a name.
+        # For example `site-a.grid.probe.metricOutput`, which operators see in the broker's console.
+        # It contains the destination, as two subscriptions of a client must not share a name.
         "name": f"{consumer}.{topic.replace('/', '.')}",
         "short_name": consumer.replace(".", "-"),
         "topic": topic,
@@ -112,4 +116,4 @@ def subscribe_headers(
         "prefetch": prefetch,
         "window": prefetch * MESSAGE_BYTES,
     }
-    return {key: value.format_map(values) for key, value in wanted.items()}
+    return {key: value.format_map(values) for key, value in headers.items()}

@@ -1,7 +1,7 @@
-"""Which elements of a spool this consumer has locked, on disk.
+"""The list, on disk, of the spool elements that this consumer has locked.
 
-A lock in a directory queue does not say whose it is, and counts as stale only after ten minutes.
-With this list the next life of a killed consumer takes its own locks back at once.
+A lock in a directory queue does not name its owner and becomes stale only after ten minutes. With
+this list a consumer that was killed releases its own locks at once when it is restarted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sam_pipeline.consumer.process.name_lock import open_state_file
 class Claims:
     """An append-only file that is emptied whenever nothing is claimed.
 
-    Not fsynced: it need only survive the process. After a power cut the locks age.
+    It is not fsynced, since it need only survive the process. After a power failure the locks
+    become stale.
     """
 
     def __init__(self, directory: Path, consumer: str, spool: str) -> None:
@@ -29,11 +30,11 @@ class Claims:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            problem = f"another sam-consume of the name {consumer!r} reads {spool}"
+            problem = f"another sam-consume named {consumer!r} reads {spool}"
             raise SourceTaken(problem) from None
 
     def left_behind(self) -> set[str]:
-        """What a former life claimed and may have locked still."""
+        """The elements that an earlier process claimed and may still have locked."""
         names: set[str] = set()
         for line in self.path.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("-"):
@@ -43,11 +44,11 @@ class Claims:
         return names
 
     def add(self, name: str) -> None:
-        """Before the lock is taken: a kill in between must not leave a lock of nobody."""
+        """Claim an element before it is locked, so that a kill leaves no lock without a claim."""
         os.write(self._file, f"{name}\n".encode("ascii"))
 
     def withdraw(self, name: str) -> None:
-        """The lock was somebody else's."""
+        """Another reader has the lock."""
         os.write(self._file, f"-{name}\n".encode("ascii"))
 
     def clear(self) -> None:

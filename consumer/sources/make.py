@@ -1,10 +1,8 @@
-"""From the configuration to the sources: one per broker URL, by its kind."""
+"""Makes the sources from the configuration: one per broker URL, by the kind of broker."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from sam_pipeline.consumer.config import ConsumerConfig, password
+from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
@@ -14,29 +12,30 @@ from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.net.tls import TlsFiles
 
 
-def make_sources(config: ConsumerConfig, who: str, state: Path) -> list[Source]:
-    """`who` is the process: the name of the consumer, and its number if it shares the name."""
-    settings = stomp_settings(config, who)
-    taken: dict[Address, str] = {}
+def make_sources(config: ConsumerConfig) -> list[Source]:
+    """One source per configured broker, in the order of the configuration."""
+    name = config.process_name
+    settings = stomp_settings(config, name)
+    owners: dict[Address, str] = {}
     return [
-        SpoolSource(broker, who, state, config.stamp_of(broker))
+        SpoolSource(broker, name, config.state_directory, config.stamp_of(broker))
         if broker.kind == SPOOL
-        else StompSource(broker, settings, taken=taken)
-        for broker in config.parsed_brokers()
+        else StompSource(broker, settings, owners=owners)
+        for broker in config.brokers
     ]
 
 
-def stomp_settings(config: ConsumerConfig, who: str) -> StompSettings:
-    """What all network brokers share; `who` is the client-id."""
+def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
+    """The settings that all network brokers share."""
     return StompSettings(
         consumer=config.name,
         subscriptions=tuple(
-            Subscription(wanted.destination, wanted.stamp, config.prefetch, wanted.shared)
-            for wanted in config.network_subscriptions()
+            Subscription(item.destination, item.stamp, config.prefetch, item.shared)
+            for item in config.network_subscriptions
         ),
-        client_id=who,
+        client_id=client_id,
         user=config.user,
-        password=lambda: password(config),
+        password=config.password,
         tls_files=TlsFiles(config.ca_file, config.certificate_file, config.key_file),
         heart_beat_s=config.heart_beat_s,
     )

@@ -1,7 +1,7 @@
-"""Prove the way from a STOMP broker to us: send a check message, and wait until it arrives.
+"""Tests the path from a STOMP broker: sends a check message and waits until it arrives.
 
-The subscription is our own and ends with the connection, so nothing is taken from the consumer,
-which may be running. It gets the check message as well, counts it and loads nothing.
+The subscription is separate and ends with the connection, so no message is taken from the consumer,
+which may be running. It gets the check message as well, and counts it without loading anything.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 LOOK_UP_TIMEOUT_S = 15.0
 ANSWER_S = 5.0
-"""How long a broker may take for each step."""
+"""The time limit for each step."""
 
 _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 
 
 def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
-    """One for each destination at each address behind the broker's name."""
+    """One for each destination at each address behind the name of the broker."""
     try:
         ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
     except OSError as error:
@@ -47,50 +47,46 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
 def _prove(
     broker: Broker, address: Address, settings: StompSettings, subscription: Subscription
 ) -> str:
-    """What was proven; raises SessionLost."""
+    """What the round trip proved; raises SessionLost."""
     destination = subscription.destination
+    soon = partial(Deadline.after, ANSWER_S)
     try:
         login = settings.login(broker.user).headers()
         channel = settings.open_channel(broker, address)
         with closing(StompSession(channel, RECEIVE_BYTES, MAX_BODY_BYTES)) as session:
-            return _round_trip(session, login, settings.consumer, subscription)
+            dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
+            is_queue = destination.startswith(QUEUES)
+            prefetch = 1 if is_queue else subscription.prefetch
+            headers = subscribe_headers(
+                dialect, settings.consumer, destination, prefetch, durable=False
+            )
+            headers |= {"id": "0", "ack": "client" if is_queue else "auto"}
+            session.ask("SUBSCRIBE", headers, soon())
+            if is_queue:
+                # The broker puts messages that it delivered back, as if never delivered.
+                session.ask("UNSUBSCRIBE", {"id": "0"}, soon())
+                return "subscribed; messages in a queue are left to its consumers"
+            message = new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
+            try:
+                sent = {**message.headers, "destination": sent_to(destination)}
+                session.ask("SEND", sent, soon(), message.body)
+            except SessionLost as loss:
+                if not loss.by_error:
+                    raise
+                return f"subscribed; sending a message is not permitted ({loss})"
+            deadline = soon()
+            try:
+                while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
+                    pass
+            except TimeoutError:
+                problem = f"the message sent and confirmed did not arrive within {ANSWER_S:g} s"
+                raise SessionLost(problem) from None
+            return "round trip"
     except SessionLost as loss:
         reason = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"
         raise SessionLost(f"broker {broker}: {reason}") from loss
 
 
-def _round_trip(
-    session: StompSession, login: dict[str, str | None], consumer: str, subscription: Subscription
-) -> str:
-    soon = partial(Deadline.after, ANSWER_S)
-    dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
-    destination, prefetch = subscription.destination, subscription.prefetch
-    if destination.startswith(QUEUES):
-        headers = subscribe_headers(dialect, consumer, destination, prefetch=1, durable=False)
-        session.ask("SUBSCRIBE", {**headers, "id": "0", "ack": "client"}, soon())
-        # What was delivered returns to its place, and counts as never delivered.
-        session.ask("UNSUBSCRIBE", {"id": "0"}, soon())
-        return "subscribed; what is in a queue is for its consumers"
-    headers = subscribe_headers(dialect, consumer, destination, prefetch, durable=False)
-    session.ask("SUBSCRIBE", {**headers, "id": "0", "ack": "auto"}, soon())
-    message = new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
-    try:
-        sent = {**message.headers, "destination": sent_to(destination)}
-        session.ask("SEND", sent, soon(), message.body)
-    except SessionLost as loss:
-        if not loss.by_error:
-            raise
-        return f"subscribed; may not send a message to see it come ({loss})"
-    deadline = soon()
-    try:
-        while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
-            pass
-    except TimeoutError:
-        problem = f"what was sent and confirmed did not come within {ANSWER_S:g} s"
-        raise SessionLost(problem) from None
-    return "round trip"
-
-
 def sent_to(destination: str) -> str:
-    """A destination that a subscription to `destination`, which may hold wildcards, covers."""
+    """A destination that a subscription to `destination`, which may have wildcards, covers."""
     return _WILDCARD.sub(CHECK_CLASS, destination)

@@ -1,4 +1,4 @@
-"""A directory queue as a source: every element is a message, its removal is the ack."""
+"""A directory queue as a source: each element is a message, and removing it is the ack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class SpoolSource:
-    """The queue of one `spool:///` URL; other readers may share it, each element goes to one."""
+    """The queue of one `spool:///` URL; of several readers, each element goes to only one."""
 
     def __init__(self, broker: Broker, consumer: str, state: Path, stamp: Stamp) -> None:
         self.name = self.broker = str(broker)
@@ -41,7 +41,7 @@ class SpoolSource:
             self._take_back(claims.left_behind(), claims)
             while not stop.is_set():
                 self._purge(time.monotonic())
-                self._deliver_all(inbox, stop, claims)
+                self._deliver_elements(inbox, stop, claims)
                 self._read_once = True
                 stop.wait(POLL_S)
         finally:
@@ -52,18 +52,18 @@ class SpoolSource:
         return [] if self._read_once else [f"{self.name} (not read yet)"]
 
     def ack(self, tokens: Sequence[str]) -> None:
-        """Remove the elements of these names."""
+        """Remove the elements with these names."""
         for name in tokens:
             self._queue.remove(name)
             self._locked.discard(name)
 
     def _take_back(self, names: Iterable[str], claims: Claims) -> None:
-        """Unlock what was locked and never acked, in this life or in one that was killed."""
+        """Unlock elements that were never acked by this process, or by one that was killed."""
         for name in names:
             self._queue.unlock(name)
         claims.clear()
 
-    def _deliver_all(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+    def _deliver_elements(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
         if not self._locked:
             claims.clear()
         for name in self._queue.names():
@@ -72,7 +72,7 @@ class SpoolSource:
             if name in self._locked:
                 continue
             claims.add(name)
-            if not self._queue.lock(name):  # another reader has it, or it is gone
+            if not self._queue.lock(name):  # another reader has locked or removed it
                 claims.withdraw(name)
                 continue
             self._locked.add(name)
@@ -93,8 +93,10 @@ class SpoolSource:
             return
         self._purge_at = now + PURGE_S
         try:
-            for name in tuple(self._locked):  # the database may be away for longer than locks last
+            for name in tuple(
+                self._locked
+            ):  # the database may be away for longer than a lock lives
                 self._queue.refresh(name)
             self._queue.purge()
-        except SpoolError as error:  # nothing is lost by it, and reading may still work
+        except SpoolError as error:  # this loses nothing, and reading may still work
             logger.warning("%s", error)

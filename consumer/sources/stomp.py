@@ -1,4 +1,4 @@
-"""A network broker as a source: a link to each address behind its name, all at once."""
+"""A network broker as a source: a link to each address behind its name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 
 LOOK_UP_EVERY_S = 10.0
-"""How often the name is looked up, to find addresses that were added."""
+"""How often the name is looked up to find new addresses."""
 LOOK_UP_TIMEOUT_S = 3.0
-"""Short, because a reconnect waits for it; a look-up that takes longer counts the next time."""
+"""Short, because a reconnect waits for it; the result of a slower look-up is used the next time."""
 LINK_END_S = 5.0
+"""The time limit for a link to end."""
 
 Resolve = Callable[[str, int], Sequence[Address]]
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class StompSource:
-    """The broker of one URL: a name with many addresses is many brokers."""
+    """The broker of one URL, or several brokers if its name has several addresses."""
 
     def __init__(
         self,
@@ -37,22 +38,44 @@ class StompSource:
         *,
         resolve: Resolve | None = None,
         delays: Delays = growing_delays,
-        taken: dict[Address, str] | None = None,
+        owners: dict[Address, str] | None = None,
     ) -> None:
-        """`taken`: who has which address; shared by all sources, since two URLs may lead to one."""
+        """`owners`: the source of each address, shared by all, as two URLs may have an address."""
+        resolver = Resolver()
+
+        def look_up(host: str, port: int) -> Sequence[Address]:
+            ips = resolver.ips_of(host, port, Deadline.after(LOOK_UP_TIMEOUT_S))
+            return [(ip, port) for ip in ips]
+
         self.name = str(broker)
         self._broker = broker
         self._settings = settings
-        self._resolve = resolve or partial(_look_up, Resolver())
+        self._resolve = resolve or look_up
         self._delays = delays
-        self._taken = {} if taken is None else taken
-        self._trouble = "not looked up yet"
+        self._owners = {} if owners is None else owners
+        self._problem = "not looked up yet"
         self._links: dict[Address, tuple[StompLink, threading.Thread]] = {}
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        """Keep a link to each address; the link to a removed address ends when it is lost."""
         waits = self._delays()
         while True:
-            self._connect_to_new_addresses(inbox, stop)
+            try:
+                addresses = self._resolve(self._broker.host, self._broker.port)
+            except OSError as error:
+                problem = error_text(error)
+                if problem != self._problem and not self._links:
+                    logger.warning("broker %s: %s; trying again", self.name, problem)
+                self._problem = problem
+            else:
+                for address in addresses:
+                    if self._owners.setdefault(address, self.name) == self.name:
+                        self._ensure_link(address, inbox, stop)
+                alive = {at: link for at, link in self._links.items() if link[1].is_alive()}
+                for address in self._links.keys() - alive.keys():
+                    del self._owners[address]
+                self._links = alive
+                self._problem = ""
             if stop.wait(LOOK_UP_EVERY_S if self._links else next(waits)):
                 break
         for _, thread in self._links.values():
@@ -61,46 +84,20 @@ class StompSource:
     def missing(self) -> Sequence[str]:
         links = [link for link, _ in tuple(self._links.values())]
         if not links:
-            return [f"{self.name} ({self._trouble})"] if self._trouble else []
-        return [f"{link.name} ({link.trouble})" for link in links if link.trouble]
+            return [f"{self.name} ({self._problem})"] if self._problem else []
+        return [f"{link.name} ({link.problem})" for link in links if link.problem]
 
-    def _connect_to_new_addresses(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Start a link to each; one whose address is gone ended, or will when it is next lost."""
-        try:
-            addresses = self._resolve(self._broker.host, self._broker.port)
-        except OSError as error:
-            trouble = error_text(error)
-            if trouble != self._trouble and not self._links:
-                logger.warning("broker %s: %s; trying again", self.name, trouble)
-            self._trouble = trouble
+    def _ensure_link(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
+        """Start a link to the address unless there is one."""
+        if address in self._links and self._links[address][1].is_alive():
             return
-        for address in addresses:
-            if self._taken.setdefault(address, self.name) != self.name:
-                continue  # the same broker by another URL
-            if address in self._links and self._links[address][1].is_alive():
-                continue
-            exists = partial(self._exists, address)
-            link = StompLink(self._broker, address, self._settings, self._delays, exists)
-            thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
-            self._links[address] = link, thread
-        alive = {at: pair for at, pair in self._links.items() if pair[1].is_alive()}
-        for address in self._links.keys() - alive.keys():
-            del self._taken[address]
-        self._links = alive
-        self._trouble = ""
 
-    def _exists(self, address: Address) -> bool:
-        try:
-            return address in self._resolve(self._broker.host, self._broker.port)
-        except OSError:  # no answer does not mean that the address is gone
-            return True
+        def still_exists() -> bool:
+            try:
+                return address in self._resolve(self._broker.host, self._broker.port)
+            except OSError:  # without an answer, the address may still exist
+                return True
 
-
-def _look_up(resolver: Resolver, host: str, port: int) -> Sequence[Address]:
-    """All addresses behind a name.
-
-    Raises:
-        OSError: it is not resolved, or not in time.
-    """
-    ips = resolver.ips_of(host, port, Deadline.after(LOOK_UP_TIMEOUT_S))
-    return [(ip, port) for ip in ips]
+        link = StompLink(self._broker, address, self._settings, self._delays, still_exists)
+        thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
+        self._links[address] = link, thread

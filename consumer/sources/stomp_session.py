@@ -1,7 +1,7 @@
-"""The consumer's STOMP session, from CONNECT to DISCONNECT, on one thread.
+"""A STOMP session of the consumer, from CONNECT to DISCONNECT, in one thread.
 
-The thread reads, puts all messages of a piece into the inbox at once, and sends acks and
-heart-beats. It stops reading while the inbox has no room: then the broker waits.
+The thread reads from the socket, puts all messages of one read into the inbox, and sends acks and
+heart-beats. It stops reading while the inbox has no room, and then the broker waits.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from sam_pipeline.schema.net.stomp_frame import Frame, encode
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 
 REPLY_S = 15.0
-"""How long a broker may take to answer, or to take our bytes."""
-LAST_WORDS_S = 0.5
+"""The time limit for a broker to answer, or to read what we send."""
+LAST_READ_S = 0.5
+"""How long to read from a closed connection, which may contain an ERROR frame."""
 TICK_S = 0.5
+"""How long a session sleeps when there is nothing to read or send."""
 ROOM_S = 0.05
 """How often a session checks whether the inbox has room again."""
 SILENT_BEATS = 2.5
-"""After this many heart-beat intervals without a sign of life the connection counts as lost."""
+"""The heart-beat intervals without a sign of life after which the connection is lost."""
 RECEIVE_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 128 * 1024 * 1024
-"""More than any of the brokers carries in a frame by default."""
+"""More than any of the brokers allows in a frame by default."""
 
-# Only valid inside the connection that delivered the message; the destination stays, for people
-# who look at a dead letter.
+# These are valid only within the connection that delivered the message. The destination is kept for
+# people who look at a dead letter.
 SESSION_HEADERS = (
     *("ack", "content-length", "message-id", "receipt", "redelivered", "subscription"),
     "transaction",
@@ -49,7 +51,7 @@ SESSION_HEADERS = (
 
 @dataclass(frozen=True)
 class Login:
-    """What CONNECT says; `client_id` makes the durable subscription ours."""
+    """The headers of CONNECT; the durable subscriptions belong to the `client_id`."""
 
     client_id: str
     user: str | None = None
@@ -60,9 +62,9 @@ class Login:
 
 
 class Subscription(NamedTuple):
-    """A destination, what its messages are that do not say it, and how many may be unacked.
+    """A destination, the headers for messages that lack them, and the limit on unacked messages.
 
-    Shared: the broker gives each message to one of all who subscribe under our name.
+    `shared`: the broker gives each message to only one of the processes that use our name.
     """
 
     destination: str
@@ -72,10 +74,10 @@ class Subscription(NamedTuple):
 
 
 class ConsumingSession(StompSession):
-    """Connected and logged in. Use from one thread: `subscribe`, `serve`, each of which may raise
-    SessionLost, and `close`.
+    """A session that is connected and logged in.
 
-    Only `ack` is for another thread, the one that loads.
+    `subscribe`, `serve` and `close` are for one thread, and the first two may raise SessionLost.
+    Only `ack` is for another thread, the main loop.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class ConsumingSession(StompSession):
         self._hear_every_s = max(sends_ms, heart_beat_ms) / 1000 if sends_ms else 0.0
 
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
-        """Returns when the broker confirmed all of them; may raise SubscriptionRefused."""
+        """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
         for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
             self._stamps[str(number)] = stamp
             headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
@@ -127,17 +129,17 @@ class ConsumingSession(StompSession):
                     raise
                 raise SubscriptionRefused(destination, str(loss)) from loss
 
-    def serve(self, stop: threading.Event, at_most_s: float = math.inf) -> None:
-        """Deliver, ack and keep alive until `stop` is set; acks given before that are sent."""
-        ends_at = time.monotonic() + at_most_s
+    def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
+        """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent."""
+        ends_at = time.monotonic() + max_s
         while not stop.is_set() and time.monotonic() < ends_at:
             if not self._inbox.has_room:
-                self._heard_at = time.monotonic()  # it is we who do not listen
+                self._heard_at = time.monotonic()  # the broker may send, but we do not read
                 self._sleep([self._acks_due], ROOM_S)
             elif self._channel.has_arrived():
                 try:
                     self.receive(Deadline.after(self._reply_s))
-                except TimeoutError as error:  # a part of a TLS record, and no more
+                except TimeoutError as error:  # a part of a TLS record arrived, but no more
                     raise self.lose(error_text(error)) from error
             elif not self._acks:  # wait a little for bytes, or for acks to send
                 self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
@@ -153,7 +155,7 @@ class ConsumingSession(StompSession):
         self._acknowledge()
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
-        """On the thread that loads; all in order, which is that of the deliveries."""
+        """Called by the main loop, with the tokens in the order of the deliveries."""
         last: dict[str, str] = {}
         for subscription_id, ack_id in tokens:
             last.pop(subscription_id, None)
@@ -162,7 +164,7 @@ class ConsumingSession(StompSession):
         os.eventfd_write(self._acks_due, 1)
 
     def __del__(self) -> None:
-        os.close(self._acks_due)  # only now can no ack come any more
+        os.close(self._acks_due)  # only now no further ack is possible
 
     def _sleep(self, files: Sequence[int], timeout_s: float) -> None:
         ready = select.poll()
@@ -175,24 +177,24 @@ class ConsumingSession(StompSession):
         super()._take(data)
 
     def _deliver(self, messages: Sequence[Frame]) -> None:
-        self._inbox.put([self._delivery(frame) for frame in messages])
-
-    def _delivery(self, frame: Frame) -> Delivery:
-        headers: dict[str, str] = frame.headers  # made for us alone
-        try:
-            subscription_id, ack_id = headers["subscription"], headers[self._dialect.ack_id]
-            stamp = self._stamps[subscription_id]
-        except KeyError as error:
-            raise self.lose(f"a MESSAGE without a known {error}") from None
-        for name in SESSION_HEADERS:
-            headers.pop(name, None)
-        message = stamp.stamped(Message(headers, frame.body))
-        return Delivery(message, self, (subscription_id, ack_id))
+        deliveries = []
+        for frame in messages:
+            headers: dict[str, str] = frame.headers  # changed in place: the frame is not used again
+            try:
+                subscription_id, ack_id = headers["subscription"], headers[self._dialect.ack_id]
+                stamp = self._stamps[subscription_id]
+            except KeyError as error:
+                raise self.lose(f"a MESSAGE without a known {error}") from None
+            for name in SESSION_HEADERS:
+                headers.pop(name, None)
+            message = stamp.stamped(Message(headers, frame.body))
+            deliveries.append(Delivery(message, self, (subscription_id, ack_id)))
+        self._inbox.put(deliveries)
 
     def _acknowledge(self) -> None:
-        """Send the last ack of each subscription, in the order of delivery: acks are cumulative.
+        """Send the last ack of each subscription in the order of delivery: acks are cumulative.
 
-        On RabbitMQ across subscriptions, too: there any other order would ack twice.
+        On RabbitMQ they are cumulative across subscriptions; another order would ack twice.
         """
         with suppress(BlockingIOError):
             os.eventfd_read(self._acks_due)
@@ -210,7 +212,7 @@ class ConsumingSession(StompSession):
     def _push(self, frames: bytes) -> None:
         self.send(frames, Deadline.after(self._reply_s))
         if self._send_failure:
-            with suppress(TimeoutError):  # what the broker said before it closed says more
-                self.receive(Deadline.after(LAST_WORDS_S))
+            with suppress(TimeoutError):  # an ERROR frame of the broker explains more
+                self.receive(Deadline.after(LAST_READ_S))
             raise self.lose(self._send_failure)
         self._sent_at = time.monotonic()

@@ -95,7 +95,7 @@ def test_a_repeated_replay_reports_the_outcome_of_each_letter(workplace: Workpla
 
     assert (first.code, again.code) == (BAD_DATA, BAD_DATA)
     assert cells(first) == [[rain, "loaded"], [snow, "failed", "unknown-class"]]
-    assert cells(again)[0] == [rain, "skipped", "was replayed before"]
+    assert cells(again)[0] == [rain, "skipped", "already replayed"]
     assert "2 dead letters, 1 loaded, 1 failed" in first.err
     assert dead_letter(workplace, "replay", rain).code == 0
     assert query(workplace.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
@@ -187,7 +187,7 @@ def test_an_edited_body_becomes_a_new_letter(small: Workplace) -> None:
 
 @pytest.mark.parametrize(
     ("editor", "stem"),
-    [("true", "nothing changed"), ("false", "ended with 1"), ("no-such-editor", "No such file")],
+    [("true", "nothing changed"), ("false", "status 1"), ("no-such-editor", "No such file")],
 )
 def test_an_editor_that_changes_nothing_changes_nothing(
     small: Workplace, editor: str, stem: str

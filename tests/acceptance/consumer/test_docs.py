@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from docs.tables import EXIT_CODES, dead_letter_reasons
-from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer, password
+from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer
 from sam_pipeline.publisher.settings.config import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -137,7 +137,7 @@ def test_a_second_process_of_the_name_exits_at_once(place: Workplace) -> None:
         refused = shell(place, line)
 
         assert refused.code == 69, str(refused)
-        assert "another sam-consume of the name 'acceptance' runs here" in refused.err
+        assert "another sam-consume named 'acceptance' is running" in refused.err
     succeed(place, line)
 
 
@@ -165,7 +165,8 @@ def test_the_example_for_production_shows_every_key_and_no_other() -> None:
     section = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", example, flags=re.MULTILINE))["consumer"]
     keys = {key for each in section["subscription"] for key in each}
 
-    assert set(section) == {field.name for field in fields(ConsumerConfig)}
+    names = {field.metadata.get("key", field.name) for field in fields(ConsumerConfig)}
+    assert set(section) == names - {None}
     assert keys == {field.metadata.get("key", field.name) for field in fields(SubscriptionConfig)}
 
 
@@ -314,7 +315,7 @@ def test_the_daemon_waits_while_the_database_is_down(
             fix_it()
             eventually(
                 lambda b=before: (
-                    " INFO sam_pipeline.consumer.core.loop: going on after" in log_of(place)[b:]
+                    " INFO sam_pipeline.consumer.core.loop: continuing after" in log_of(place)[b:]
                 )
             )
             eventually(lambda n=number: len(hosts(place)) == n + 1)
@@ -411,7 +412,7 @@ def test_every_documented_reason_can_occur(place: Workplace) -> None:
         "CREATE TRIGGER strict BEFORE INSERT ON metric WHEN length(NEW.name) > 1000"
         " BEGIN SELECT RAISE(ABORT, 'the name is too long'); END",
     )
-    died = {"in_hand": ["poison"], "deaths": {"poison": 3}}
+    died = {"pending": ["poison"], "deaths": {"poison": 3}}
     place.write("state/sam/consume-acceptance.attempts", json.dumps(died))
     fill_spool(
         place.directory / "spool",
@@ -465,7 +466,7 @@ def test_the_systemd_credential_of_the_units_is_found(
 
     config = load_consumer(argparse.Namespace(config=str(place.directory / "sam.toml")))
 
-    assert password(config) == "secret"
+    assert config.password() == "secret"
     assert [setting in text for text in units] == [True] * 2
 
 

@@ -94,7 +94,7 @@ def test_status_distinguishes_a_running_daemon_from_a_killed_one(workplace: Work
         daemon.wait()
         gone = workplace.run("sam-consume", "status")
 
-    assert (gone.code, "is gone, last heard of at" in gone.out) == (UNAVAILABLE, True)
+    assert (gone.code, "does not exist, last report at" in gone.out) == (UNAVAILABLE, True)
     assert workplace.run("check_sam_consumer").code == 2
 
 

@@ -12,12 +12,11 @@ from sam_pipeline.consumer.config import (
     ConsumerConfig,
     SubscriptionConfig,
     load_consumer,
+    load_identity,
     load_limits,
-    load_who,
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
-from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.records.normalise import Limits
 
 COMPLETE = """\
@@ -50,7 +49,7 @@ def test_a_complete_section_is_read(tmp_path: Path) -> None:
     config = loaded(tmp_path, COMPLETE)
 
     assert config.name == "site-a"
-    assert [str(broker) for broker in config.parsed_brokers()] == [
+    assert [str(broker) for broker in config.brokers] == [
         "stomp://msg.example.org:61613",
         "spool:///var/spool/sam-in",
     ]
@@ -95,7 +94,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 def test_a_destination_given_twice_is_a_problem(tmp_path: Path) -> None:
     twice = COMPLETE + '[[consumer.subscription]]\ndestination = "/topic/grid.probe.metricOutput"\n'
 
-    assert "is there twice" in problems_of(tmp_path, twice)
+    assert "appears twice" in problems_of(tmp_path, twice)
 
 
 def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +104,7 @@ def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     config = loaded(tmp_path, COMPLETE)
 
     assert config.name == "site-b"
-    assert config.brokers == ("spool:///a", "spool:///b")
+    assert config.broker_urls == ("spool:///a", "spool:///b")
 
 
 FOREIGN = """\
@@ -124,11 +123,11 @@ site = "siteName"
 """
 
 
-def test_a_subscription_says_what_the_messages_of_a_broker_or_a_spool_are(tmp_path: Path) -> None:
+def test_a_subscription_defines_the_stamp_of_a_broker_or_a_spool(tmp_path: Path) -> None:
     config = loaded(tmp_path, FOREIGN)
 
-    [network] = config.network_subscriptions()
-    nstream, sam = map(parse_broker, config.brokers[1:])
+    [network] = config.network_subscriptions
+    nstream, sam = config.brokers[1:]
 
     assert network.stamp == make_stamp("own", "wlcg", {"metric": "metricName", "host": "hostName"})
     assert config.stamp_of(nstream) == make_stamp("", "nstream", {"site": "siteName"})
@@ -171,7 +170,7 @@ site = " "
     ]
 
 
-def test_a_spool_that_is_no_broker_cannot_be_subscribed_to(tmp_path: Path) -> None:
+def test_a_spool_that_is_not_a_broker_cannot_be_subscribed_to(tmp_path: Path) -> None:
     other = FOREIGN.replace(
         'destination = "spool:///var/spool/nstream"', 'destination = "spool:///x"'
     )
@@ -179,7 +178,7 @@ def test_a_spool_that_is_no_broker_cannot_be_subscribed_to(tmp_path: Path) -> No
     assert "spool:///x is not one of the brokers" in problems_of(tmp_path, other)
 
 
-def test_a_spool_is_no_subscription_of_a_network_broker(tmp_path: Path) -> None:
+def test_a_spool_does_not_count_as_a_subscription_of_a_network_broker(tmp_path: Path) -> None:
     only = """[consumer]
 name = "a"
 brokers = ["stomp://a", "spool:///in"]
@@ -213,7 +212,7 @@ def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
         ("max_future_s = 1e99", "whole number"),
     ],
 )
-def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, stem: str) -> None:
+def test_a_limit_out_of_range_is_a_problem(tmp_path: Path, line: str, stem: str) -> None:
     text = COMPLETE.replace("[consumer]", f"[consumer]\n{line}")
 
     assert stem in problems_of(tmp_path, text)
@@ -221,7 +220,7 @@ def test_a_limit_without_sense_is_a_problem(tmp_path: Path, line: str, stem: str
         load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml")))
 
 
-def test_limits_are_found_where_no_broker_is(tmp_path: Path) -> None:
+def test_the_limits_need_no_broker(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
     file.write_text("[consumer]\nmax_records = 7\n")
 
@@ -237,19 +236,20 @@ def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -
     assert [subscription.format for subscription in config.subscription] == ["wlcg", "nstream"]
 
 
-def test_who_only_asks_how_the_daemon_does_needs_no_secret(tmp_path: Path) -> None:
+def test_asking_for_the_status_needs_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
-    file.write_text(COMPLETE)  # the password's file is not there
+    file.write_text(COMPLETE)  # the file of the password does not exist
 
-    assert load_who(argparse.Namespace(config=str(file), instance=None)) == "site-a"
-    assert load_who(argparse.Namespace(config=str(file), instance=2)) == "site-a@2"
+    for instance, name in ((None, "site-a"), (2, "site-a@2")):
+        args = argparse.Namespace(config=str(file), instance=instance)
+        assert load_identity(args).process_name == name
     with pytest.raises(ConfigError, match="password_file"):
         load_consumer(argparse.Namespace(config=str(file)))
 
 
-def test_a_name_that_is_no_good_is_told_to_who_asks(tmp_path: Path) -> None:
+def test_a_bad_name_is_reported_to_an_account_that_asks_for_the_status(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
     file.write_text(COMPLETE.replace("site-a", "site a"))
 
     with pytest.raises(ConfigError, match="expected letters, digits"):
-        load_who(argparse.Namespace(config=str(file), instance=None))
+        load_identity(argparse.Namespace(config=str(file), instance=None))

@@ -109,11 +109,11 @@ def test_a_replay_loads_a_dead_letter_once_its_class_exists(
 @pytest.mark.parametrize(
     ("typed", "stem"),
     [
-        ("replay", "say which"),
-        ("drop", "say which"),
-        ("show", "say which"),
-        ("drop 1 --all", "say which"),
-        ("list 1 --reason empty", "say which"),
+        ("replay", "select letters by"),
+        ("drop", "select letters by"),
+        ("show", "select letters by"),
+        ("drop 1 --all", "select letters by"),
+        ("list 1 --reason empty", "select letters by"),
         ("drop --older-than 30", "1d to 99999d"),
         ("show 0", "is not a whole number"),
         ("show 9223372036854775808", "is not a whole number"),

@@ -78,7 +78,7 @@ def test_an_invalid_configuration_is_reported_and_not_applied(site: Site, tmp_pa
         eventually(lambda: "starting with" in log.read_text())
         site.config.write_text(site.config.read_text() + '\n[consumer.nonsense]\na = "b"\n')
         process.send_signal(signal.SIGHUP)
-        eventually(lambda: "going on with the configuration as it was" in log.read_text())
+        eventually(lambda: "continuing with the previous configuration" in log.read_text())
         fill_spool(tmp_path / "in", results(3))
         site.wait_for_rows(3)
         code, _ = stop(process)

@@ -95,7 +95,7 @@ def test_check_reports_an_unreadable_destination_but_not_an_unwritable_one(
     assert code == 78
     assert document["problems"] == [unreadable["problem"]]
     assert f"{silent}: User anonymous" in unreadable["problem"]
-    assert unwritable["proven"].startswith("subscribed; may not send")
+    assert unwritable["proven"].startswith("subscribed; sending a message is not permitted")
 
 
 def logged_refusal(site: Site, broker: StompServer, allowed: str) -> str:
@@ -162,7 +162,7 @@ def test_a_broker_of_an_unknown_kind_is_named(tmp_path: Path, destination: str) 
     with FakeBroker(server="Fancy/3.0") as broker:
         text = refusal(tmp_path, broker, destination)
 
-    assert "unknown here: Fancy/3.0" in text
+    assert "unsupported kind of broker: Fancy/3.0" in text
 
 
 def refusal(directory: Path, broker: FakeBroker, destination: str) -> str:

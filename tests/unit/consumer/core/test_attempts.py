@@ -29,7 +29,7 @@ def batch(count: int) -> list[Delivery]:
 
 
 def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
-    """One life of a process that POISON kills; what was called poison, None if it died."""
+    """One life of a process that POISON kills; returns the poison ids, or None if it died."""
     attempts = Attempts(path)
     ids: set[str] = set()
     try:
@@ -55,7 +55,9 @@ def test_what_kills_the_process_again_and_again_is_called_poison_and_nothing_els
     assert live(path, batch(5)) == set()
 
 
-def test_after_one_death_what_was_in_hand_is_loaded_in_small_parts_in_order(tmp_path: Path) -> None:
+def test_after_one_death_the_pending_messages_are_loaded_in_small_parts_in_order(
+    tmp_path: Path,
+) -> None:
     path, deliveries = tmp_path / "attempts", batch(100)
     Attempts(path).begin(deliveries[10:80])
 
@@ -79,11 +81,11 @@ def test_after_two_deaths_it_is_loaded_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["end", "rest"])
-def test_a_death_with_nothing_in_hand_is_nobodys_fault(tmp_path: Path, ending: str) -> None:
+def test_a_death_without_pending_messages_is_nobodys_fault(tmp_path: Path, ending: str) -> None:
     path, deliveries = tmp_path / "attempts", batch(10)
     attempts = Attempts(path)
     attempts.begin(deliveries)
-    attempts.end(deliveries) if ending == "end" else attempts.rest()
+    attempts.end(deliveries) if ending == "end" else attempts.pause()
 
     assert list(Attempts(path).parts(deliveries)) == [deliveries]
 
@@ -100,7 +102,7 @@ def test_a_message_that_was_loaded_after_all_is_trusted_again(tmp_path: Path) ->
     assert path.stat().st_size == 0
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"in_hand": 7}', b"\xff", b'{"deaths": [1]}'])
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"pending": 7}', b"\xff", b'{"deaths": [1]}'])
 def test_a_file_that_was_cut_in_the_middle_counts_as_none(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "attempts"
     path.write_bytes(content)

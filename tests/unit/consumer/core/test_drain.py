@@ -37,18 +37,18 @@ class Scene:
         self.first, self.second = FakeSource("stomp://a:1"), FakeSource("stomp://b:1")
         self.drain = Drain([self.first, self.second], 60, self.clock)
 
-    def goes_on_at(self, now: float, news: bool = False) -> bool:
+    def continues_at(self, now: float, news: bool = False) -> bool:
         self.clock.now = now
-        return self.drain.goes_on(news)
+        return self.drain.should_continue(news)
 
 
 def test_a_drain_ends_after_two_seconds_without_news() -> None:
     scene = Scene()
 
-    assert scene.goes_on_at(0)
-    assert scene.goes_on_at(1, news=True)
-    assert scene.goes_on_at(2.9)
-    assert not scene.goes_on_at(3)
+    assert scene.continues_at(0)
+    assert scene.continues_at(1, news=True)
+    assert scene.continues_at(2.9)
+    assert not scene.continues_at(3)
     assert scene.drain.unreached == []
 
 
@@ -56,28 +56,28 @@ def test_a_drain_waits_for_a_source_that_is_not_there_yet() -> None:
     scene = Scene()
     scene.second.there = False
 
-    assert scene.goes_on_at(0)
-    assert scene.goes_on_at(59)
+    assert scene.continues_at(0)
+    assert scene.continues_at(59)
 
 
 def test_the_silence_begins_anew_when_the_last_source_came() -> None:
     scene = Scene()
     scene.second.there = False
-    assert scene.goes_on_at(30)
+    assert scene.continues_at(30)
 
     scene.second.there = True
 
-    assert scene.goes_on_at(31)
-    assert scene.goes_on_at(32.9)
-    assert not scene.goes_on_at(33)
+    assert scene.continues_at(31)
+    assert scene.continues_at(32.9)
+    assert not scene.continues_at(33)
 
 
 def test_a_drain_gives_up_a_source_after_the_timeout_and_names_it() -> None:
     scene = Scene()
     scene.second.there = False
-    assert scene.goes_on_at(59, news=True)
+    assert scene.continues_at(59, news=True)
 
-    ends = not scene.goes_on_at(61.1)
+    ends = not scene.continues_at(61.1)
 
     assert ends
     assert scene.drain.unreached == ["stomp://b:1 (connection refused)"]
@@ -87,17 +87,17 @@ def test_the_others_are_loaded_before_a_drain_gives_up() -> None:
     scene = Scene()
     scene.second.there = False
 
-    assert scene.goes_on_at(100, news=True)
-    assert scene.goes_on_at(101)
-    assert not scene.goes_on_at(102)
+    assert scene.continues_at(100, news=True)
+    assert scene.continues_at(101)
+    assert not scene.continues_at(102)
 
 
 def test_a_source_that_is_lost_again_gets_the_whole_timeout_again() -> None:
     scene = Scene()
-    assert scene.goes_on_at(50, news=True)
+    assert scene.continues_at(50, news=True)
 
     scene.first.there = False
 
-    assert scene.goes_on_at(51)
-    assert scene.goes_on_at(110.9)
-    assert not scene.goes_on_at(111)
+    assert scene.continues_at(51)
+    assert scene.continues_at(110.9)
+    assert not scene.continues_at(111)

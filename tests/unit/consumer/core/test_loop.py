@@ -56,7 +56,7 @@ class Scene:
 
     def run(self) -> None:
         """As long as there is something in the inbox."""
-        self.loop.run(self.stop, goes_on=lambda news: news)
+        self.loop.run(self.stop, should_continue=lambda news: news)
 
     def prepare(self) -> None:
         raise NotImplementedError
@@ -208,7 +208,7 @@ def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
     assert state.turns == 2
 
 
-def test_a_batch_is_in_hand_until_it_is_acked(tmp_path: Path) -> None:
+def test_a_batch_is_pending_until_it_is_acked(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 3)
     scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
     with pytest.raises(SchemaMismatch):

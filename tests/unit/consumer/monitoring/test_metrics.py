@@ -130,7 +130,7 @@ def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
     assert daemon.get("/healthz")[0] == 200
     code, body = daemon.get("/readyz")
     assert code == 503
-    assert "nothing can be stored" in body and "connection refused" in body
+    assert "unable to commit" in body and "connection refused" in body
 
 
 def test_a_daemon_without_one_broker_is_not_ready_and_says_which(daemon: Daemon) -> None:
@@ -148,7 +148,10 @@ def test_a_stuck_daemon_is_not_healthy(daemon: Daemon) -> None:
 
 
 def test_other_paths_are_answered_with_the_list_of_paths(daemon: Daemon) -> None:
-    assert daemon.get("/") == (404, "here are /metrics, /healthz, /readyz\n")
+    code, body = daemon.get("/")
+
+    assert code == 404
+    assert "/metrics, /healthz, /readyz" in body
 
 
 def test_a_bug_in_a_report_is_an_answer_and_a_line_of_the_log(
@@ -157,7 +160,7 @@ def test_a_bug_in_a_report_is_an_answer_and_a_line_of_the_log(
     daemon.changes = {"turned_at": None}
 
     assert daemon.get("/healthz") == (500, "TypeError\n")
-    assert "/healthz was not answered" in caplog.text
+    assert "/healthz failed" in caplog.text
     daemon.changes = {}
     assert daemon.get("/healthz")[0] == 200
 
@@ -225,12 +228,10 @@ def test_a_port_in_use_is_a_problem_of_the_configuration(daemon: Daemon) -> None
         pass
 
     assert caught.value.exit_code == 78
-    assert f"metrics_port: 127.0.0.1:{daemon.port}: another program has that port" in str(
-        caught.value
-    )
+    assert f"metrics_port: 127.0.0.1:{daemon.port}: the port is in use" in str(caught.value)
 
 
 def test_each_instance_has_a_port_of_its_own() -> None:
     assert [port_of(9464, instance) for instance in (None, 1, 2)] == [9464, 9465, 9466]
-    with pytest.raises(ConfigError, match="ports end at 65535"):
+    with pytest.raises(ConfigError, match="65536, above 65535"):
         port_of(65535, 1)

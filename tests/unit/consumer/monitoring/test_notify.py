@@ -120,7 +120,7 @@ def test_it_is_ready_when_the_database_is_waited_for_and_says_so(daemon: Daemon)
 
     (ready,) = daemon.tick()
 
-    assert ready.startswith("READY=1\nSTATUS=waiting: nothing can be stored since ")
+    assert ready.startswith("READY=1\nSTATUS=waiting: unable to commit since ")
     assert "db.example.org: connection refused" in ready
 
 
@@ -144,7 +144,7 @@ def test_a_new_state_is_reported_at_once_and_new_numbers_now_and_then(daemon: Da
     daemon.state.cannot_commit("connection refused")
 
     (status,) = daemon.tick()
-    assert status.startswith("STATUS=waiting: nothing can be stored")
+    assert status.startswith("STATUS=waiting: unable to commit")
 
 
 def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> None:
@@ -167,21 +167,26 @@ def test_stopping_is_reported_once(daemon: Daemon) -> None:
     assert [line.split("\n")[0] for line in sent] == ["STOPPING=1"]
 
 
+def config_of(directory: Path, systemd: Systemd) -> ConsumerConfig:
+    return ConsumerConfig(
+        ("spool:///in",), "site-a", state_directory=directory, notify_socket=systemd.address
+    )
+
+
 def test_a_reload_is_reported_and_then_that_it_is_ready_again(
-    tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, systemd: Systemd
 ) -> None:
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
-    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
-    config, request, state = ConsumerConfig(("spool:///in",), "site-a"), StopRequest(), State()
+    config = config_of(tmp_path, systemd)
+    request, state = StopRequest(), State()
     state.can_commit()
     observer = Observer("site-a", state, Inbox(1), [], {})
 
-    with reporting(observer, request, config, None):
+    with reporting(observer, request, config):
         wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
         request.reload()
     assert read_state([tmp_path], "site-a").ended_at is None
     assert request.restarts()
-    with reporting(observer, request, config, None):
+    with reporting(observer, request, config):
         wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
         request.end()
 
@@ -213,15 +218,11 @@ def test_a_state_that_cannot_be_written_is_reported_once_and_stops_nothing(
     assert caplog.text.count("sam-consume status` will be out of date") == 1
 
 
-def test_the_end_is_reported_with_its_reason(
-    tmp_path: Path, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
-    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
-    config = ConsumerConfig(("spool:///in",), "site-a")
+def test_the_end_is_reported_with_its_reason(tmp_path: Path, systemd: Systemd) -> None:
+    config = config_of(tmp_path, systemd)
     observer = Observer("site-a", State(), Inbox(1), [], {})
 
-    with pytest.raises(OSError, match="disk"), reporting(observer, StopRequest(), config, 3):
+    with pytest.raises(OSError, match="disk"), reporting(observer, StopRequest(), config):
         raise OSError("the disk is gone")
 
     ended = read_state([tmp_path], "site-a")

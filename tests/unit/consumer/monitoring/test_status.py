@@ -62,7 +62,7 @@ def test_the_health_says_since_when_and_why() -> None:
     ended = snapshot(ended_at=NOW, ended_because="schema 7, want 8").health(NOW)
 
     assert str(waiting) == (
-        "waiting: nothing can be stored since 2026-11-20T12:30:00Z: db: connection refused"
+        "waiting: unable to commit since 2026-11-20T12:30:00Z: db: connection refused"
     )
     assert str(ended) == "stopped: ended (schema 7, want 8) at 2026-11-20T12:30:00Z"
     assert "stomp://b:61613 (connection refused)" in str(snapshot(brokers=(AWAY,)).health(NOW))
@@ -170,7 +170,7 @@ def test_status_of_a_daemon_that_cannot_commit_exits_69(
     home.says(waiting_since=NOW, waiting_for="connection refused")
 
     assert home.status() == 69
-    assert "site-a: waiting: nothing can be stored since" in capsys.readouterr().out
+    assert "site-a: waiting: unable to commit since" in capsys.readouterr().out
 
 
 def test_status_as_json_has_the_state_and_all_numbers(
@@ -195,7 +195,7 @@ def test_status_of_an_instance_is_its_own(home: Home, capsys: pytest.CaptureFixt
 
 def test_status_without_a_daemon_exits_69(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert home.status() == 69
-    assert "no daemon 'site-a' has written its state" in capsys.readouterr().err
+    assert "no state of a daemon named 'site-a'" in capsys.readouterr().err
 
     assert home.status("--json") == 69
     assert json.loads(capsys.readouterr().out)["state"] == "stopped"
@@ -215,7 +215,7 @@ MINUTES_AGO = timedelta(minutes=10)
         ({"open_dead_letters": {}, "last_commit": None}, 0, "OK"),
         ({"open_dead_letters": {"bad-status": 3}}, 1, "3 open dead letters"),
         ({"brokers": (BROKER, AWAY)}, 1, "not connected: stomp://b:61613 (connection refused)"),
-        ({"waiting_since": NOW_THEN}, 1, "waiting: nothing can be stored"),
+        ({"waiting_since": NOW_THEN}, 1, "waiting: unable to commit"),
         ({"waiting_since": HOUR_AGO}, 2, "nothing committed for 3"),
         ({"behind_since": MINUTES_AGO}, 1, "nothing committed for 6"),
         ({"behind_since": HOUR_AGO}, 2, "nothing committed for 3"),

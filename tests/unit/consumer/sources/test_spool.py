@@ -177,7 +177,7 @@ def test_a_full_inbox_does_not_keep_a_source_from_stopping(tmp_path: Path) -> No
 def test_a_second_process_of_the_same_name_is_refused(scene: Scene) -> None:
     first = Claims(scene.state, "site-a", str(scene.path))
 
-    with pytest.raises(SourceTaken, match="another sam-consume of the name 'site-a'"):
+    with pytest.raises(SourceTaken, match="another sam-consume named 'site-a'"):
         scene.source().run(scene.inbox, threading.Event())
 
     first.close()

@@ -255,7 +255,7 @@ def test_a_broker_of_an_unknown_kind_is_refused_rather_than_subscribed_undurably
 ) -> None:
     with (
         FakeBroker(server="apollo/1.7") as broker,
-        pytest.raises(SessionLost, match="unknown here: apollo"),
+        pytest.raises(SessionLost, match="unsupported kind of broker: apollo"),
     ):
         logged_in(broker, inbox)
 
@@ -309,7 +309,7 @@ def running(
     inbox: Inbox,
     resolve: Callable[[str, int], Sequence[Address]],
     host: str = "msg.example.org",
-    taken: dict[Address, str] | None = None,
+    owners: dict[Address, str] | None = None,
 ) -> Iterator[StompSource]:
     """A source of one URL whose name leads where `resolve` says; it never waits."""
     source = StompSource(
@@ -317,7 +317,7 @@ def running(
         StompSettings("site-a", (METRICS,)),
         resolve=resolve,
         delays=lambda: iter(lambda: 0.01, None),
-        taken=taken,
+        owners=owners,
     )
     with started(source, inbox):
         yield source
@@ -505,10 +505,10 @@ def test_artemis_is_not_taken_for_activemq_classic() -> None:
 def test_an_address_that_two_urls_lead_to_is_consumed_once(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
-    taken: dict[Address, str] = {}
+    owners: dict[Address, str] = {}
     with (
-        running(inbox, lambda host, port: [broker.address], "one.example.org", taken) as one,
-        running(inbox, lambda host, port: [broker.address], "two.example.org", taken) as two,
+        running(inbox, lambda host, port: [broker.address], "one.example.org", owners) as one,
+        running(inbox, lambda host, port: [broker.address], "two.example.org", owners) as two,
     ):
         eventually(lambda: not one.missing() and not two.missing())
 
