@@ -61,7 +61,7 @@ def edit_dead_letter(
         new_headers = {name: value for name, value in merged.items() if value is not None}
         new = Message(new_headers, old.body if body is None else body)
         if (new.headers, new.body) == (old.headers, old.body):
-            raise EditRefused(f"dead letter {dead_letter_id}: nothing would change")
+            raise EditRefused(f"dead letter {dead_letter_id}: nothing changed")
         moment = stored_time(connection, now)
         connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
         values = {
