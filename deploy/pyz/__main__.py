@@ -1,14 +1,14 @@
-"""sam-publish as one file. This module alone is read by any Python, however old."""
+"""sam-publish in one file. Any version of Python must be able to compile this module."""
 
 import sys
 
 if sys.version_info < (3, 9):  # noqa: UP036
     needed = "Python 3.9 or newer is needed, this is " + ".".join(map(str, sys.version_info[:2]))
-    advice = "start the file with another, such as `python3.11 sam-publish.pyz`"
+    advice = "use another one, as in `python3.11 sam-publish.pyz`"
     sys.stderr.write("sam-publish: error: " + needed + ": " + advice + "\n")
     sys.exit(78)
 
-# What is compiled for this Python, if it is there; else the sources, which takes twice as long.
+# Bytecode for this Python, if there is any. Importing the sources takes twice as long.
 sys.path.insert(0, sys.path[0] + "/" + str(sys.implementation.cache_tag))
 
 from sam_pipeline.publisher.cli import main

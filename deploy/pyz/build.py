@@ -1,14 +1,14 @@
-"""Makes sam-publish.pyz: the publisher and all it needs in one file, for Python 3.9 and newer.
+"""Builds sam-publish.pyz: the publisher and its dependencies in one file, for Python 3.9 and newer.
 
     python deploy/pyz/build.py build/sam-publish.pyz
 
-    __main__.py, sam_pipeline/, tomli/   the sources, for any Python
-    cpython-39/, cpython-311/, …         the same compiled, for each Python on this machine:
+    __main__.py, sam_pipeline/, tomli/   the sources, for any version of Python
+    cpython-39/, cpython-311/, …         their bytecode, for each Python on this machine, because
                                          none can write its bytecode into the file itself
 
-The same sources and Pythons give the same bytes: files are sorted, their times and modes fixed.
-(That is why this does not call zipapp, which writes the time of each file.) Nothing is deflated:
-to inflate it at each start takes longer than to read it.
+The same sources and interpreters give the same bytes: entries are sorted and have fixed times and
+modes, which rules out zipapp. Nothing is compressed: decompressing at each start takes longer than
+reading.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
@@ -29,10 +28,12 @@ SHEBANG = b"#!/usr/bin/env python3\n"
 PACKAGE = "sam_pipeline"
 ROOMS = ("publisher", "schema")
 OLDEST, NEWEST = 9, 20
-EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The first moment that a ZIP file can name."""
+"""Minor versions of Python 3: the first one supported, and one that does not exist yet."""
 
-# Run by each Python with the directory of the sources and that of the results.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a ZIP file can store."""
+
+# Each Python runs this with the directories of the sources and of the bytecode.
 COMPILE = """
 import pathlib, py_compile, sys
 root, target = map(pathlib.Path, sys.argv[1:])
@@ -45,6 +46,7 @@ for source in sorted(root.rglob("*.py")):
 """
 
 Files = dict[str, bytes]
+"""Content by path in the archive."""
 
 
 def main() -> None:
@@ -55,39 +57,21 @@ def main() -> None:
 
 
 def build(target: Path) -> None:
-    sources = {**_own(), **_dependencies()}
-    files = {**sources, **_compiled(sources), "__main__.py": (HERE / "__main__.py").read_bytes()}
+    sources = {**own_sources(), **dependencies()}
+    files = {**sources, **bytecode(sources), "__main__.py": (HERE / "__main__.py").read_bytes()}
     with open(target, "wb") as file:
         file.write(SHEBANG)
         with ZipFile(file, "w", ZIP_STORED) as archive:
             for name, content in sorted(files.items()):
-                archive.writestr(_entry(name), content)
+                entry = ZipInfo(name, EPOCH)
+                entry.create_system = 3  # Unix
+                entry.external_attr = 0o100644 << 16
+                archive.writestr(entry, content)
     target.chmod(0o755)
 
 
-def pythons() -> dict[str, str]:
-    """The interpreters of this machine that are new enough, one of each version, by version."""
-    names = [f"python3.{minor}" for minor in range(OLDEST, NEWEST)]
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    found = [sys.executable, *filter(None, map(shutil.which, names))]
-    found += map(str, sorted(root.glob("versions/*/bin/python")))
-    versions = ((_version(python), python) for python in found)
-    by_version: dict[str, str] = {}
-    for version, python in versions:
-        if version:
-            by_version.setdefault(version, python)
-    return by_version
-
-
-def _version(python: str) -> str:
-    """Such as 3.9; nothing for one that is too old, or does not start."""
-    ask = f"import sys; sys.version_info >= (3, {OLDEST}) and print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([python, "-S", "-c", ask], capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _own() -> Files:
-    """The rooms, the licence, and as much of a distribution as tells the version."""
+def own_sources() -> Files:
+    """The rooms, the licence, and the metadata from which `--version` reads the version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     name, version = project["name"], project["version"]
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -98,56 +82,66 @@ def _own() -> Files:
     }
     return {
         **sources,
-        f"{PACKAGE}/__init__.py": b"",  # before 3.13, no namespace package is found in an archive
+        # Before 3.13 Python finds no namespace package in an archive.
+        f"{PACKAGE}/__init__.py": b"",
         f"{name.replace('-', '_')}-{version}.dist-info/METADATA": metadata.encode(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
 
 
-def _dependencies() -> Files:
-    """What the wheels hold, the very ones that requirements.txt names by their hash."""
-    wanted = "--no-deps --only-binary=:all: --python-version 3.9 --implementation py --abi none"
+def dependencies() -> Files:
+    """The content of the wheels that requirements.txt pins by hash."""
+    files: Files = {}
     with TemporaryDirectory() as directory:
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "download", "--quiet"),
                 *("--disable-pip-version-check", "--require-hashes", "--dest", directory),
-                *("--requirement", str(HERE / "requirements.txt"), "--platform", "any"),
-                *wanted.split(),
+                *("--requirement", str(HERE / "requirements.txt"), "--no-deps"),
+                *("--only-binary=:all:", "--platform", "any", "--python-version", "3.9"),
+                *("--implementation", "py", "--abi", "none"),
             ],
             check=True,
         )
-        return dict(item for wheel in Path(directory).glob("*.whl") for item in _content(wheel))
+        for wheel in Path(directory).glob("*.whl"):
+            with ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".py") or "/licenses/" in name:
+                        files[name] = archive.read(name)
+    return files
 
 
-def _content(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    with ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if name.endswith(".py") or "/licenses/" in name:
-                yield name, archive.read(name)
-
-
-def _compiled(sources: Files) -> Files:
-    """The sources by each Python; its name for itself is the first part of the path."""
+def bytecode(sources: Files) -> Files:
+    """The bytecode of the sources; paths begin with the cache tag of a Python: `cpython-311/`."""
     with TemporaryDirectory() as directory:
         root, target = Path(directory, "sources"), Path(directory, "compiled")
         for name, content in sources.items():
             if name.endswith(".py"):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_bytes(content)
-        settled = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of sets is in the bytecode
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}  # sets keep their order in bytecode
         for python in pythons().values():
             command = [python, "-S", "-c", COMPILE, str(root), str(target)]
-            subprocess.run(command, check=True, env=settled)
+            subprocess.run(command, check=True, env=environment)
         files = sorted(target.rglob("*.pyc"))
         return {str(path.relative_to(target)): path.read_bytes() for path in files}
 
 
-def _entry(name: str) -> ZipInfo:
-    entry = ZipInfo(name, EPOCH)
-    entry.create_system = 3  # Unix
-    entry.external_attr = 0o100644 << 16
-    return entry
+def pythons() -> dict[str, str]:
+    """The supported interpreters on this machine, one for each version, such as 3.9."""
+    names = [f"python3.{minor}" for minor in range(OLDEST, NEWEST)]
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    candidates = [sys.executable, *filter(None, map(shutil.which, names))]
+    candidates += map(str, sorted(root.glob("versions/*/bin/python")))
+    script = "import sys; sys.version_info >= (3, %d) and print('%%d.%%d' %% sys.version_info[:2])"
+    by_version: dict[str, str] = {}
+    for python in candidates:
+        command = [python, "-S", "-c", script % OLDEST]
+        done = subprocess.run(command, capture_output=True, text=True)
+        version = done.stdout.strip()
+        if done.returncode == 0 and version:
+            by_version.setdefault(version, python)
+    return by_version
 
 
 if __name__ == "__main__":

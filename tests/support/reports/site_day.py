@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site
 from sam_pipeline.spark_jobs.explain.results import Instance, Result
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
-from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.rules.levels import NAMES
 from sam_pipeline.spark_jobs.runs.published import Run, Segment
+from tests.support.reports.database import DAY, profile
 
-DAY = date(2026, 11, 14)
 MIDNIGHT = day_start(DAY)
-PROFILE = """
-name = "test"
-validity_s = "off"
-[flavours.CE]
-metrics = ["ping", "submit"]
-[flavours.SRM]
-metrics = ["put"]
-[functions.compute]
-flavours = ["CE"]
-[functions.storage]
-flavours = ["SRM"]
-"""
 
 
 class StoredDay:
     """Segments and results of the day, downtimes and exclusions."""
 
     def __init__(self, tmp_path: Path, *changes: tuple[str, str]) -> None:
-        document = PROFILE
-        for old, new in changes:
-            assert old in document
-            document = document.replace(old, new)
-        (tmp_path / "profile.toml").write_text(document)
-        self.profile: Profile = read_profile(tmp_path / "profile.toml")
+        self.profile: Profile = profile(tmp_path, ('vo = "ops"\n', ""), *changes)
         self.segments: list[Segment] = []
         self.results: list[Result] = []
         self.downtimes: list[Downtime] = []
