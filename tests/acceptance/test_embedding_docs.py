@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.errors import ConfigError, RecordRefused, SamError
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch, SqlError
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
@@ -90,6 +92,15 @@ def run(place: Workplace, program: str) -> Answer:
 
 def test_every_program_of_the_page_is_run() -> None:
     assert PAGE.unused("python") == []
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError, RecordRefused, SqlError, DatabaseAway, DatabaseMissing, SchemaMismatch]
+)
+def test_the_page_names_the_errors_and_their_modules(error: type[SamError]) -> None:
+    assert issubclass(error, SamError)
+    assert f"`{error.__name__}`" in TEXT
+    assert f"`{error.__module__}`" in TEXT
 
 
 # Publish ------------------------------------------------------------------------------------------
