@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-if not __package__:  # run by its path: its folder must not hide other packages
+if not __package__:  # run by its path: its folder must not shadow other packages
     sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
 
 from sam_pipeline.spark_jobs.cli import main

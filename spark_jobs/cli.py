@@ -35,7 +35,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command, and return its exit code."""
     return command.run(PROGRAM, make_parser(), argv, lambda args: int(args.handler(args)))
 
 
@@ -44,7 +44,7 @@ def make_parser() -> command.CommandParser:
     parser = command.CommandParser(
         prog=PROGRAM,
         parents=[common],
-        description="Availability and reliability, from metric results.",
+        description="Compute and show availability and reliability of sites, from metric results.",
         epilog=EXAMPLES,
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The section `[report]` of sam.toml; the only module of the room that reads the environment."""
+"""The section `[report]` of sam.toml; only this module of sam-report reads the environment."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SECTION = "report"
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Which reports `sam-report run` computes."""
+    """The profiles of the reports that `sam-report run` computes."""
 
     profiles: tuple[Path, ...] = ()
 
 
 def load_report(args: argparse.Namespace) -> ReportConfig:
-    """The section; flags beat it.
+    """The section `[report]`; options on the command line override it.
 
     Raises:
-        ConfigError: every problem of it.
+        ConfigError: all problems of the section.
     """
     profiles = getattr(args, "profile", None)
     profiles = tuple(profiles) if profiles else None
@@ -33,7 +33,7 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
 
 
 def find_java() -> str | None:
-    """The Java runtime that Spark would start."""
+    """The path of the Java runtime that Spark would start, if there is one."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return shutil.which(str(Path(home) / "bin" / "java"))
@@ -41,10 +41,10 @@ def find_java() -> str | None:
 
 
 def prepare_workers() -> None:
-    """Make Spark's Python workers run this interpreter, where our packages are."""
+    """Make Spark's workers run this Python interpreter, which has our packages."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit has started Java already."""
+    """Whether spark-submit started this process, and Java before it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

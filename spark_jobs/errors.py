@@ -1,15 +1,15 @@
 """The errors of `sam-report`.
 
 SamError
-├── ReportUsage         the command line asks for the impossible: a day in the future
-├── NoProfile           the profile's file can't be read
-├── ProfileError        the profile can't be used: all its problems at once
+├── ReportUsage         the command line asks for the impossible, such as a day in the future
+├── NoProfile           the file of a profile cannot be read
+├── ProfileError        a profile is not valid: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
-├── JavaMissing         Spark can't start
-├── SparkMissing        Spark isn't installed
-├── SparkFailed         Spark failed while computing
-├── CannotMakeFile      a directory to write to can't be made, or isn't writable
-├── CannotWriteFile     the disk is full or broken; the old file is still there
+├── JavaMissing         Spark cannot start
+├── SparkMissing        Spark is not installed
+├── SparkFailed         Spark failed during the computation
+├── CannotMakeFile      an output directory cannot be created, or is not writable
+├── CannotWriteFile     the disk is full or broken; the old file is intact
 └── AnotherRun          a later run of the same day published first; this one publishes nothing
 """
 
@@ -20,7 +20,7 @@ from sam_pipeline.schema.program import command
 
 
 class ReportUsage(SamError):
-    """The command line asks for something that doesn't exist; the message says what does."""
+    """The command line asks for something that does not exist; the message lists what does."""
 
     exit_code = command.USAGE
 
@@ -32,29 +32,29 @@ class NoProfile(SamError):
 
 
 class ProfileError(ConfigError):
-    """A profile with problems; each line names the file, the line and the key."""
+    """A profile is not valid; each problem names the file, the line and the key."""
 
 
 class MixedVOs(SamError):
-    """Results of several VOs for one instance would interleave into nonsense."""
+    """Several VOs measured one instance, and mixing their results would make no sense."""
 
     exit_code = command.CONFIG
 
 
 class JavaMissing(SamError):
-    """No Java runtime: Spark is a Java program."""
+    """Spark needs a Java runtime, and none of a supported version was found."""
 
     exit_code = command.UNAVAILABLE
 
 
 class SparkMissing(SamError):
-    """Only `run` needs Spark: the other commands work without it."""
+    """Spark is not installed; only `run` needs it."""
 
     exit_code = command.UNAVAILABLE
 
 
 class SparkFailed(SamError):
-    """Spark, or the database under it, failed while computing; nothing was published."""
+    """Spark failed during the computation, and nothing was published."""
 
     exit_code = command.UNAVAILABLE
 
@@ -66,12 +66,12 @@ class AnotherRun(SamError):
 
 
 class CannotMakeFile(SamError):
-    """The directory of a file can't be made, or isn't writable."""
+    """The directory of a file cannot be created, or is not writable."""
 
     exit_code = command.CANNOT_CREATE
 
 
 class CannotWriteFile(SamError):
-    """Writing a file failed, as when the disk is full; the old file is still there, whole."""
+    """Writing a file failed, for example because the disk is full; the old file is intact."""
 
     exit_code = command.IO_ERROR

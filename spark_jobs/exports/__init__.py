@@ -1,1 +1,1 @@
-"""Figures as files for other programs."""
+"""Exports of figures and timelines as files for other programs."""

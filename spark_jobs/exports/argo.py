@@ -1,9 +1,9 @@
 """The answers of ARGO's web API (v2) about A/R and status, with our figures in them.
 
-Names, nesting and texts are ARGO's, so that programs written for it can read them. The figures are
-those of `sam-report show`: a month is the sum of its seconds, divided once. (ARGO divides means of
-rounded days by 1.00000001 less the unknown share: its perfect month is 99.99999900000002, its month
-without data 0.) Groups are rounded to 5 decimals like everything else.
+Names, nesting and texts are ARGO's, so programs written for ARGO can read them. The figures are
+those of `sam-report show`: the seconds of a month are added up and divided once. (ARGO divides the
+means of rounded days by 1.00000001 minus the unknown share, so its perfect month has
+99.99999900000002, and its month without data 0.) Groups are rounded to 5 decimals like all figures.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _UNDEFINED_GROUP = "nan"
 Item = dict[str, Any]
 """A JSON object."""
 Shape = Sequence[tuple[str, str]]
-"""For each level its type ("" if ARGO gives none), and the key of what is below."""
+"""For each level its type ("" if ARGO has none), and the key of its children."""
 
 
 @dataclass(frozen=True)
 class ArgoQuery:
-    """A report over a day or a month, which ARGO stamps `date`; `until` is set on an open day."""
+    """A report over a day or a month, with ARGO's `date` for it; `until` is set on an open day."""
 
     connection: Connection
     report: str
@@ -56,7 +56,7 @@ class ArgoQuery:
 
 @dataclass(frozen=True)
 class ArgoDocument:
-    """A document whose objects are in the array `root`."""
+    """A document with its objects in the array `root`."""
 
     name: str
     root: str
@@ -64,7 +64,7 @@ class ArgoDocument:
 
 
 def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], Iterator[Item]]:
-    """A/R of a level, below its sites."""
+    """A/R of the things of a level, nested below their sites."""
 
     def items(query: ArgoQuery) -> Iterator[Item]:
         rows = totals(query.connection, query.report, level, query.period)
@@ -73,8 +73,8 @@ def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], It
     return items
 
 
-def _site_results(query: ArgoQuery) -> Iterator[Item]:
-    """A/R of sites, below each of their groups."""
+def site_results(query: ArgoQuery) -> Iterator[Item]:
+    """A/R of sites, nested below each of their groups."""
     rows = group_site_totals(query.connection, query.report, query.period, (TOP_TYPE, query.report))
     for (group_type, group_name), sites in groupby(rows, key=lambda row: row.names[:2]):
         items = ((site.names[2:], figures(query.date, site.seconds)) for site in sites)
@@ -82,7 +82,7 @@ def _site_results(query: ArgoQuery) -> Iterator[Item]:
         yield {"name": group_name, "type": group_type, "endpoints": endpoints}
 
 
-def _group_results(query: ArgoQuery) -> Iterator[Item]:
+def group_results(query: ArgoQuery) -> Iterator[Item]:
     """A/R of groups of sites."""
     for group in period_figures(query.connection, query.report, GROUP, query.period):
         group_type, group_name = group.names
@@ -95,7 +95,7 @@ def _group_results(query: ArgoQuery) -> Iterator[Item]:
 
 
 def _statuses_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], Iterator[Item]]:
-    """The timelines of a level, below its sites."""
+    """The timelines of the things of a level, nested below their sites."""
 
     def items(query: ArgoQuery) -> Iterator[Item]:
         end = query.period.end - 1 if query.until is None else query.until
@@ -106,7 +106,7 @@ def _statuses_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], I
 
 
 def changes(segments: Iterable[Segment], end: int) -> Iterator[tuple[Names, Item]]:
-    """The start of each status; then, as in ARGO, the last one again at the end of the day."""
+    """The start of each status and, as in ARGO, the last status again at the end of the day."""
     for names, own in groupby(segments, key=lambda segment: segment.names):
         for segment in own:
             yield names, _status(segment.start, segment.status)
@@ -114,7 +114,7 @@ def changes(segments: Iterable[Segment], end: int) -> Iterator[tuple[Names, Item
 
 
 def figures(date: str, seconds: Seconds) -> Item:
-    """A/R in percent, the rest as shares of the time."""
+    """A/R in percent, the other values as shares of the time."""
 
     def share(part: int) -> str:
         return number(Fraction(part, seconds.total or 1), _UNDEFINED)
@@ -130,13 +130,13 @@ def figures(date: str, seconds: Seconds) -> Item:
 
 
 def number(value: Fraction | None, undefined: str) -> str:
-    """Rounded to 5 decimals, in the fewest digits, as Go's %g: 100, 54.03509, 1e-05."""
+    """Rounded to 5 decimals, with the fewest digits, as by %g in Go: 100, 54.03509, 1e-05."""
     figure = rounded(value)
     return undefined if figure is None else repr(float(figure)).removesuffix(".0")
 
 
 def tree(rows: Iterable[tuple[Names, Item]], shape: Shape) -> Iterator[Item]:
-    """Nested objects from rows that are ordered by their names."""
+    """Nested objects from rows sorted by their names."""
     (kind, key), below = shape[0], shape[1:]
     for name, group in groupby(rows, key=lambda row: row[0][0]):
         inner = ((names[1:], item) for names, item in group)
@@ -155,8 +155,8 @@ _LAST = ("", "statuses")
 RESULTS = tuple(
     ArgoDocument(f"results-{name}", "results", items)
     for name, items in (
-        ("groups", _group_results),
-        ("sites", _site_results),
+        ("groups", group_results),
+        ("sites", site_results),
         ("services", _results_of(SERVICE, _FLAVOURS, ("service", "results"))),
         ("endpoints", _results_of(ENDPOINT, _FLAVOURS, _ENDPOINTS, ("endpoint", "results"))),
     )

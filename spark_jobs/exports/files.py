@@ -1,4 +1,4 @@
-"""The files of an export, which are written as a whole or not at all."""
+"""Output files, each written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import BinaryIO
 from sam_pipeline.schema.program.replacing import replacing
 from sam_pipeline.spark_jobs.errors import CannotMakeFile, CannotWriteFile
 
-# Characters that the name of a directory cannot have, or that its readers would interpret.
+# Characters that a directory name cannot contain, or that readers would interpret.
 _UNSAFE = re.compile(r"^\.|[\x00-\x1f\x7f\"%'*/:=?\\{}\[\]^<>|&;$`!~#, ()]")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; it replaces the one at `path` at the end of the block.
+    """A file to write, which replaces the one at `path` at the end of the block.
 
     Raises:
-        CannotMakeFile: its directory is not writable, or not a directory.
+        CannotMakeFile: its directory cannot be created, or is not writable.
         CannotWriteFile: the disk is full or broken.
     """
     try:
@@ -31,13 +31,13 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         message = f"{path}: {error.strerror or error}; existing files are unchanged"
         if error.errno in _NO_ROOM:
-            raise CannotWriteFile(f"{message}: make room, then run the same again") from error
+            raise CannotWriteFile(f"{message}: make room, then run it again") from error
         raise CannotMakeFile(message) from error
 
 
 def path_part(name: str) -> str:
     """A name as part of a path, with unsafe characters escaped as in URLs: `%2F` for a slash.
 
-    Readers of directories like `report=NAME` (Spark, DuckDB, pyarrow) decode it.
+    Programs that read directories like `report=NAME` (Spark, DuckDB, pyarrow) decode it.
     """
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", name)

@@ -1,6 +1,6 @@
 """The formats of `sam-report export`: published figures and timelines as files, without Spark.
 
-The same figures give the same bytes: no file contains when or by which run it was made.
+The same figures give the same bytes: no file records when it was written, or for which run.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def as_csv(request: ExportRequest, stage: Stage) -> Iterator[Written]:
 
 
 def as_json(request: ExportRequest, stage: Stage) -> Iterator[Written]:
-    """A file per day and view: an array, an object a line."""
+    """A file per day and view: an array with an object per line."""
     for run, table in _tables(request, stage):
         path = request.file(f"{run.day}", f"{table.name}.json")
         columns = _columns(table)
@@ -103,7 +103,7 @@ def as_json(request: ExportRequest, stage: Stage) -> Iterator[Written]:
 
 
 def as_argo(request: ExportRequest, stage: Stage) -> Iterator[Written]:
-    """The answers of ARGO's web API, a file per document: by day, and A/R by month too."""
+    """The answers of ARGO's web API, a file per document and day; A/R also by month."""
     documents = (*argo.RESULTS, *argo.STATUSES)
     parts = [(Period(run.day, run.day), f"{run.day}", run.until, documents) for run in request.runs]
     for month in request.months:
@@ -122,7 +122,7 @@ def as_argo(request: ExportRequest, stage: Stage) -> Iterator[Written]:
 
 
 def as_openmetrics(request: ExportRequest, stage: Stage) -> Iterator[Written]:
-    """A file for the whole period, as the samples of a series must stand together."""
+    """One file for the whole period, as the samples of a series must be adjacent."""
     stage(f"{request.report} {request.period}: openmetrics")
     days = list(day_figures(request.connection, request.report, SITE, request.period))
     first, last = request.period.first, request.period.last
@@ -158,7 +158,7 @@ def _columns(table: ExportTable) -> list[str]:
 
 
 def _rows(request: ExportRequest, table: ExportTable, run: Run) -> Iterator[list[list[object]]]:
-    """The rows of a day, a batch at a time, with times as text."""
+    """The rows of a day in batches, with times as text."""
     for batch in batches(request.connection, table, request.report, run):
         columns = [
             [None if value is None else format_time(value) for value in column.to_pylist()]
@@ -170,7 +170,7 @@ def _rows(request: ExportRequest, table: ExportTable, run: Run) -> Iterator[list
 
 
 def _write_array(file: BinaryIO, items: Iterator[Mapping[str, object]]) -> int:
-    """Write an array of objects, one a line, and count them."""
+    """Write an array of objects, one per line, and return their number."""
     count = 0
     file.write(b"[")
     for item in items:

@@ -1,7 +1,7 @@
 """Seconds per status in the OpenMetrics text format, which Prometheus can load as history.
 
-A sample has the seconds of one day, stamped with the last second that counts in it: so the sum of
-the samples of a period is the sum in `sam-report show`.
+A sample is the seconds of one day, with the time of the last second that counts on it. So the sum
+of the samples of a period is the sum in `sam-report show`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def samples(report: str, days: Iterable[DayFigure]) -> Iterator[str]:
-    """A line for each site, status and day; the lines of a series stand together, by time."""
+    """A line for each site, status and day; the lines of a series are adjacent, oldest first."""
     ordered = sorted(days, key=lambda figure: (figure.names, figure.day))
     for names, group in groupby(ordered, key=lambda figure: figure.names):
         figures = list(group)

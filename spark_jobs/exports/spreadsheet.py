@@ -1,4 +1,4 @@
-"""CSV that is safe in spreadsheets: a cell that looks like a formula gets a quote in front."""
+"""CSV that is safe in spreadsheets: a quote is put before any cell that looks like a formula."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    """Lines of CSV with their line ends."""
+    """The rows as lines of CSV, each with its line end."""
     body = io.StringIO()
     writer = csv.writer(body, lineterminator="\n")
     writer.writerows([_cell(cell) for cell in row] for row in rows)
@@ -19,7 +19,7 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def csv_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows with a header, without the last line end; empty if there are no rows."""
+    """The rows with a header, without a final line end; empty if there are no rows."""
     if not rows:
         return ""
     return csv_lines([rows[0], *(row.values() for row in rows)]).rstrip("\n")

@@ -1,4 +1,4 @@
-"""The report views as typed columns, in batches of one day, so that memory never fills up."""
+"""The report views as typed columns, in batches, so that memory use stays small."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = dict.fromkeys(SECONDS, _COUNT)
 
 @dataclass(frozen=True)
 class ExportTable:
-    """A report view without report, day and run, which are the same for all rows of a file."""
+    """A report view without report, day and run, which all rows of a file have in common."""
 
     name: str
     key: Sequence[str]
@@ -32,7 +32,7 @@ class ExportTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, and `until`, which is set if the day was still open."""
+        """The columns, and `until`, the end of the data if the day was open."""
         key = [(name, _TIME if name == "start_time" else _TEXT) for name in self.key]
         return pa.schema([*key, *self.values.items(), ("until", _TIME)])
 
@@ -60,7 +60,7 @@ TABLES = (
 def batches(
     connection: Connection, table: ExportTable, report: str, run: Run
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a published day, ordered by their key."""
+    """The rows of a published day, ordered by the key."""
     columns = [*table.key, *table.values]
     result = connection.execute(
         text(
@@ -74,6 +74,6 @@ def batches(
     schema = table.schema
     for rows in result.partitions(BATCH_ROWS):
         values = [*zip(*rows, strict=True), [until] * len(rows)]
-        # The drivers return different types: text or times, floats or decimals.
+        # The two database drivers return different types: text or times, floats or decimals.
         arrays = [pa.array(c).cast(kind) for c, kind in zip(values, schema.types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,6 +1,6 @@
-"""What later runs changed in the figures of a month, and why; of a sealed month, what they would.
+"""The page of the figures that later runs changed in a month, or would change in a sealed month.
 
-The only page that knows of candidates: a sealed month's other pages stay as they were.
+This is the only page that shows candidates: the other pages of a sealed month stay as they were.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sam_pipeline.spark_jobs.rules.days import as_day
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE
 
-# The view report_change has them all.
+# The view report_change lists them all.
 _MAX_ROWS = 200
 
 
 @dataclass(frozen=True)
 class FigureChange:
-    """Availability and reliability before and after; both '-' where there was none."""
+    """Availability and reliability before and after; '-' for each that was undefined."""
 
     level: str
     name: str
@@ -36,7 +36,7 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class RunChanges:
-    """What one run changed on its day; a candidate's changes aren't published."""
+    """The figures that one run changed on its day; those of a candidate are not published."""
 
     day: date
     finished_at: str
@@ -49,14 +49,14 @@ class RunChanges:
 
 @dataclass(frozen=True)
 class ChangesView:
-    """The changes of candidates and of published runs, newest day first."""
+    """The changes by candidates and by published runs, newest day first."""
 
     candidates: Sequence[RunChanges]
     published: Sequence[RunChanges]
 
 
 def changes_view(connection: Connection, month: Month) -> ChangesView:
-    """The changes of the runs that readers see, and of the candidates beside them."""
+    """The changes by the published runs of a month, and by its candidates."""
     rows = connection.execute(
         text(
             "SELECT c.run_id, c.day, r.finished_at, r.who, r.state, c.reason, c.level, c.names,"

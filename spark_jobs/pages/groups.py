@@ -19,7 +19,7 @@ DayMembers = Sequence[tuple[date, Member]]
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A site of a group; `total` is None where the site has no figures at all."""
+    """A site of a group; `total` is None if the site has no figures."""
 
     site: str
     link: str
@@ -29,7 +29,7 @@ class MemberRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """A group over the period, and on each day; `number` counts the rows of the page."""
+    """A group over the period and on each day; `number` is its row on the page, from 1."""
 
     number: int
     name: str
@@ -43,7 +43,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupsView:
-    """All groups of a kind; `missing` those that miss a target, `fine` all others."""
+    """All groups of a kind: `missing` are those that miss a target, `fine` all others."""
 
     month: Month
     kind: str
@@ -52,7 +52,7 @@ class GroupsView:
 
 
 def group_totals(members: DayMembers, figures: Mapping[str, Sequence[DayFigure]]) -> list[Figure]:
-    """The groups' figures over all days."""
+    """The figures of all groups over all days."""
     sites = [day for days in figures.values() for day in days]
     return [group_total(group) for group in group_means(members, sites)]
 
@@ -66,7 +66,7 @@ def group_views(
     """A page for each kind of groups."""
     targets = month.targets
     site_rows = {site: totals_of(next(added_up(days)), targets) for site, days in figures.items()}
-    # The newest day of a site in a group has its weight.
+    # The weight of a site is that of its newest day in the group.
     members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
     members_on: dict[date, list[Member]] = {}
     for day, member in members:

@@ -1,4 +1,4 @@
-"""The page of a report's month: who misses a target, then every site on every day."""
+"""The page of a report's month: the sites that miss a target, then every site on every day."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, figure_of
 
 @dataclass(frozen=True)
 class Day:
-    """A column of the matrix; `until` where the day was still open."""
+    """A column of the matrix; `until` is set if the day was open."""
 
     day: date
     until: int | None
@@ -71,7 +71,7 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class GroupKind:
-    """A kind of groups, as the month's page names it."""
+    """A kind of groups, as the page of the month lists it."""
 
     name: str
     link: str
@@ -81,7 +81,7 @@ class GroupKind:
 
 @dataclass(frozen=True)
 class Month:
-    """What all pages of a report's month share."""
+    """The data that all pages of a report's month share."""
 
     report: str
     period: Period
@@ -91,7 +91,7 @@ class Month:
 
     @property
     def targets(self) -> Targets:
-        """Those of the newest day's profile."""
+        """The targets of the newest day's profile."""
         return self.runs[-1].profile.targets
 
     @property
@@ -105,13 +105,13 @@ class Month:
 
     @property
     def until(self) -> int | None:
-        """How far the newest day goes, if it was still open."""
+        """The end of the data if the newest day was open (epoch s)."""
         return until_of(self.runs)
 
 
 @dataclass(frozen=True)
 class MonthView:
-    """The matrix; `missing` are the rows of sites that miss a target, `fine` all others."""
+    """The matrix: `missing` are the rows of sites that miss a target, `fine` all others."""
 
     month: Month
     missing: Sequence[SiteRow]
@@ -137,7 +137,7 @@ def month_view(
         for day in month.period.days():
             figure = figure_on.get(day)
             shown = figure_of(figure.names, figure.seconds) if figure else None
-            # A day that was OK all the time has nothing to explain, so no link.
+            # A day that was OK all the time needs no explanation, and gets no link.
             all_ok = figure is None or figure.seconds.ok == figure.seconds.total
             day_link = "" if all_ok else f"{link}#{day}"
             cells.append(availability_cell(shown, targets, 0, day_link))

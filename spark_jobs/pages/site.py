@@ -1,4 +1,4 @@
-"""The page of a site: its month at a glance, then each day with what was not OK and why."""
+"""The page of a site: its month at a glance, then each day with its failures and their causes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
 from sam_pipeline.spark_jobs.runs.summary import added_up, figure_of
 
-# The most frequent of a month; of a day nearly all. `sam-report explain` lists every one.
+# The most frequent causes of a month, and nearly all of a day; `sam-report explain` lists them all.
 _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
-_NO_EFFECT = "of a kind that changes no figure"
 _EFFECTS = {
-    MONITORING_HOST: "what it measured does not count",
+    MONITORING_HOST: "its results do not count",
     METRIC: "this time counts as not known",
-    GROUP: "the site is UNKNOWN, its services keep what they had",
+    GROUP: "the site is UNKNOWN, its services keep their statuses",
 }
 
 
 @dataclass(frozen=True)
 class Lane:
-    """The timeline of one thing; `spoken` is what a screen reader reads."""
+    """The timeline of one thing; `spoken` is its text for screen readers."""
 
     level: str
     name: str
@@ -59,7 +58,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class CauseTable:
-    """The first causes of a class of failures, and how many more there are."""
+    """The first causes of a class of failures, and the number of the others."""
 
     title: str
     causes: Sequence[Cause]
@@ -68,7 +67,7 @@ class CauseTable:
 
 @dataclass(frozen=True)
 class DayView:
-    """A day: a row of the month's table, and a part of the page."""
+    """A day: a row in the table of the month, and a section of the page."""
 
     day: Day
     cell: Cell
@@ -82,13 +81,13 @@ class DayView:
 
     @property
     def is_open(self) -> bool:
-        """Whether the day is shown unfolded: someone will ask about it."""
+        """Whether the section is shown unfolded: unless all targets were met."""
         return self.cell.verdict is not MET
 
 
 @dataclass(frozen=True)
 class SiteView:
-    """The page of a site; `statuses` are those that have a column."""
+    """The page of a site; `statuses` are those with a column."""
 
     month: Month
     site: str
@@ -105,7 +104,7 @@ def site_view(
     timelines: Mapping[date, Timelines],
     results: Results,
 ) -> SiteView:
-    """The page of a site, from the figures of its days and what made them."""
+    """The page of a site, from the figures of its days, their timelines and results."""
     [figure] = added_up(figures)
     seconds = figure.seconds or Seconds()
     run_of = {run.day: run for run in month.runs}
@@ -152,7 +151,7 @@ def _day_view(
     ]
     endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
     notes = [
-        f"{downtime_text(downtime)} ({'it counts' if run.counts(downtime) else _NO_EFFECT})"
+        f"{downtime_text(downtime)} ({'counts' if run.counts(downtime) else 'does not count'})"
         for downtime in downtimes_of(run, endpoints)
     ]
     notes += [
@@ -173,7 +172,7 @@ def _day_view(
 
 
 def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
-    """The shades of a lane: an endpoint's own; of a site what is meant for all of it."""
+    """The shades of a lane: an endpoint has its own, a site those that apply to all of it."""
     if level == ENDPOINT:
         downtimes = downtimes_of(run, [names])
         exclusions = exclusions_of(run, names[0], [names])

@@ -1,14 +1,14 @@
-"""`sam-report site`: an offline HTML site from stored figures. No scripts, no outside sources.
+"""`sam-report site`: an offline HTML site from stored figures, without scripts or external sources.
 
     index.html                       every report and month
     REPORT/2026-11/index.html        sites by day
-    REPORT/2026-11/SITE.html#DAY     a site, and what made a day of it
+    REPORT/2026-11/SITE.html#DAY     a site, with the explanation of each day
     REPORT/2026-11/groups/KIND.html  federations, regions, VOs
-    REPORT/2026-11/trends.html       what changed its status most often
+    REPORT/2026-11/trends.html       the most status changes
     REPORT/2026-11/changes.html      figures that a later run changed
 
-A month's pages follow from what is published of it within the asked period, so links stay valid.
-A site is read, written and forgotten before the next; the pages that point to others come last.
+The pages of a month depend only on what is published for it in the requested period, so links stay
+valid. One site is in memory at a time. Pages that link to others are written after them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
 
-# A site that was down all month has more failing results than are worth reading.
+# A site that was down all month has more failing results than anyone would read.
 _MAX_RESULTS = 50_000
 _day = attrgetter("day")
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
-    """Write the pages into `out`; their paths there, the start page first.
+    """Write the pages into `out`, and return their paths there, the start page first.
 
     Raises:
         CannotMakeFile, CannotWriteFile: see output_file.

@@ -1,4 +1,4 @@
-"""The start page: every report's months, their figures, and who misses a target."""
+"""The start page: the months of every report, and the sites and groups that miss a target."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sam_pipeline.spark_jobs.pages.month import Month, MonthView, SiteRow
 
-# The month's page names the others.
+# The page of the month lists the others.
 _MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
 class MonthRow:
-    """A month of a report."""
+    """A month of a report; `named` are the first of the `missing` sites that miss a target."""
 
     month: Month
     sites: int
@@ -35,7 +35,7 @@ class ReportView:
 
 
 def month_row(view: MonthView) -> MonthRow:
-    """What the start page says of a month."""
+    """The month as the start page shows it."""
     return MonthRow(
         view.month,
         view.sites,

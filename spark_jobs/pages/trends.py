@@ -1,4 +1,4 @@
-"""The trends of a month: the endpoints that changed their status most often."""
+"""The page of trends: the endpoints that changed their status most often in a month."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT
 from sam_pipeline.spark_jobs.runs.published import Trend, trends
 
-# `sam-report trends` has them all.
+# `sam-report trends` lists them all.
 _MAX_ENDPOINTS = 100
 
 
 @dataclass(frozen=True)
 class TrendsView:
-    """The endpoints that changed most, and how many changed at all."""
+    """The endpoints with the most changes, the number that changed, and the number of all."""
 
     trends: Sequence[Trend]
     changing: int
@@ -25,6 +25,6 @@ class TrendsView:
 
 
 def trends_view(connection: Connection, month: Month) -> TrendsView:
-    """The endpoints by their changes, most first."""
+    """The endpoints of a month, most changes first."""
     changing, endpoints = trends(connection, month.report, ENDPOINT, month.period)
     return TrendsView(changing[:_MAX_ENDPOINTS], len(changing), endpoints)

@@ -1,4 +1,4 @@
-"""A figure compared with the targets, as pages show it: in colour, symbol and words alike."""
+"""A figure compared with its targets, as the pages show it: by colour, symbol and text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sam_pipeline.spark_jobs.runs.summary import Figure
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is the class that names the colour."""
+    """The result of the comparison; `kind` is the class of its colour."""
 
     kind: str
     symbol: str
@@ -19,10 +19,10 @@ class Verdict:
 
 
 MET = Verdict("m", "✓", "targets met")
-PARTLY = Verdict("p", "!", "a target missed, though not availability")
+PARTLY = Verdict("p", "!", "another target missed")
 MISSED = Verdict("x", "✗", "availability below its target")
-UNKNOWN = Verdict("u", "?", "unknown: probes ran, but could not tell")
-MISSING = Verdict("g", "∅", "missing: no results came")
+UNKNOWN = Verdict("u", "?", "unknown: probes could not determine the status")
+MISSING = Verdict("g", "∅", "missing: no results arrived")
 NOT_COMPUTED = Verdict("a", "·", "not computed")
 
 LEGEND = (MISSED, PARTLY, UNKNOWN, MISSING, MET, NOT_COMPUTED)
@@ -41,7 +41,7 @@ def verdict(figure: Figure, targets: Targets) -> Verdict:
 
 @dataclass(frozen=True)
 class Cell:
-    """An availability in a table; `link` leads to what made it."""
+    """An availability in a table; `link` leads to its explanation."""
 
     verdict: Verdict
     text: str
@@ -54,7 +54,7 @@ class Cell:
 
 
 def availability_cell(figure: Figure | None, targets: Targets, places: int, link: str = "") -> Cell:
-    """The cell of a figure; None: it was not computed."""
+    """The cell of a figure, or of one that was not computed (None)."""
     if figure is None:
         return Cell(NOT_COMPUTED, "")
     text = "" if figure.availability is None else short(figure.availability, places)

@@ -1,4 +1,4 @@
-"""Writes pages from templates. Their paths stay the same, so that a link to one stays valid."""
+"""Writes pages from templates, at paths that never change, so that links stay valid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TAKEN = {"index", "trends", "changes"}
 
 
 class PageFiles:
-    """The pages below a directory; `written` has their paths there, in order."""
+    """The pages below a directory; `written` lists their paths there, in order."""
 
     def __init__(self, out: Path) -> None:
         self.written: list[str] = []
@@ -49,10 +49,10 @@ class PageFiles:
             statuses=FOLDED,
             site_page=site_page,
         )
-        self._environment.filters.update(short=short, time=_time)
+        self._environment.filters.update(short=short, time=time_text)
 
     def write(self, path: str, template: str, **values: Any) -> None:
-        """Fill in a template; `up` in it leads back to the directory.
+        """Write a page from a template, in which `up` leads back to the directory.
 
         Raises:
             CannotMakeFile, CannotWriteFile: see output_file.
@@ -69,21 +69,22 @@ def month_path(report: str, month: date) -> str:
 
 
 def site_page(site: str) -> str:
-    """The page of a site, beside the month's index."""
+    """The page of a site, next to the index of the month."""
     return f"{slug(site)}.html"
 
 
 def group_page(group_type: str) -> str:
-    """The page of a kind of groups, seen from the month's index."""
+    """The page of a kind of groups, relative to the index of the month."""
     return f"groups/{slug(group_type)}.html"
 
 
-def _time(second: int | None, form: str) -> str:
+def time_text(second: int | None, form: str) -> str:
+    """An epoch second in a format of strftime; empty for None."""
     return "" if second is None else moment(second).strftime(form)
 
 
 def slug(name: str) -> str:
-    """A file name for any name; different names give different ones."""
+    """A file name for any name; different names get different file names."""
     if _PLAIN.fullmatch(name) and name.lower() not in _TAKEN:
         return name
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80].strip("-")

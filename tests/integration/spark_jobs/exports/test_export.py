@@ -256,7 +256,7 @@ def test_openmetrics_of_an_open_day_come_with_a_warning(small_place: Place) -> N
     code, _, err = small_place.run(*words, "--from", f"{DAY}", "--to", f"{NEXT}")
 
     assert code == 0
-    assert f"{NEXT} goes until {NEXT}T07:00:00Z only" in err
+    assert f"{NEXT} ends at {NEXT}T07:00:00Z" in err
 
 
 def test_argo_a_r_of_a_day_in_its_names_and_texts(place: Place) -> None:

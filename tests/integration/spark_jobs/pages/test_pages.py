@@ -144,8 +144,8 @@ def test_downtimes_and_exclusions_are_drawn_and_told(pages: Pages) -> None:
 
     for kind in ("sc", "sa", "se"):
         assert f'<path class="{kind}" d="M43200 10h7200"/>' in day
-    assert "new &lt;kernel&gt; (it counts)" in day
-    assert "(of a kind that changes no figure)" in day
+    assert "new &lt;kernel&gt; (counts)" in day
+    assert "(does not count)" in day
     for reason in ("the probe was wrong", "power cut", "its clock was wrong"):
         assert reason in day
 
