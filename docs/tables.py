@@ -30,17 +30,18 @@ REQUIRED = "required"
 
 EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "publisher": {
-        command.OK: "published, or safely spooled",
-        command.USAGE: "usage",
+        command.OK: "published, or stored in the spool",
+        command.USAGE: "usage error",
         command.BAD_DATA: "some records were refused; the others were sent",
         command.NO_INPUT: "an input file is missing",
         command.UNAVAILABLE: "not stored: no broker took it, and there is no spool",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
         command.IO_ERROR: "not stored: no broker took it, and the spool is full",
-        command.TRY_LATER: "`--require-broker`, or in a batch job: no broker took it",
-        command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another",
-        command.CONFIG: "configuration",
+        command.TRY_LATER: "no broker took it, with `--require-broker` or in a batch job",
+        command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another"
+        " user",
+        command.CONFIG: "configuration error",
     },
     "consumer": {
         command.OK: "stopped on request; or drained, and every record is a row",
@@ -56,17 +57,18 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.CONFIG: "configuration; no such database, or a schema of another version",
     },
     "reports": {
-        command.OK: "done; also a day without data, and nothing due",
-        command.USAGE: "usage: a day in the future, an unknown report or site, a frozen day",
+        command.OK: "success, also if a day has no data or nothing is due",
+        command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
         command.NO_INPUT: "no such profile",
-        command.UNAVAILABLE: "Java or Spark is missing, Spark failed, or the database is away",
+        command.UNAVAILABLE: "Java or Spark is missing, Spark failed, or the database cannot be"
+        " reached",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "a file cannot be created",
-        command.IO_ERROR: "a disk is full: that of the database or of the files",
-        command.TRY_LATER: "a later run of the same day published first: try again",
+        command.IO_ERROR: "the disk of the database or of the files is full",
+        command.TRY_LATER: "a later run of the same day was published first: try again",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
-        command.CONFIG: "configuration: a profile, no such database, a schema of another version,"
-        " results of several VOs",
+        command.CONFIG: "configuration error: a bad profile, a missing database, a schema of"
+        " another version, results of several VOs",
         command.INTERRUPTED: "interrupted",
     },
 }
