@@ -17,6 +17,9 @@ from tests.services.postgres import PostgresServer, fresh_database, running_post
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.support.reports.spark_session import spark as spark  # a fixture
 
+# Wall time per example depends on the load of the machine; tests of speed have their own bounds.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 # `pytest --hypothesis-profile=soak …` looks for what the default hundred examples miss.
 hypothesis.settings.register_profile("soak", max_examples=20_000, deadline=None)
 

@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file with the schema, to copy: applying the schema takes much longer."""
+    file = tmp_path_factory.mktemp("empty") / "sam.db"
+    engine = make_engine(f"sqlite:///{file}", create=True)
+    upgrade(engine)
+    engine.dispose()
+    return file
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -177,9 +178,15 @@ def row_of(module: str) -> str | None:
     return module or None
 
 
-def imported_names(source: str) -> Iterator[str]:
+@cache
+def nodes(path: Path) -> Sequence[ast.AST]:
+    """All nodes of the syntax tree of a module."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The dotted names that a module imports, including imports inside functions."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -188,7 +195,7 @@ def imported_names(source: str) -> Iterator[str]:
 
 def imported_modules(path: Path) -> Iterator[str]:
     """Our own modules that a module imports."""
-    for name in imported_names(path.read_text()):
+    for name in imported_names(nodes(path)):
         if name.startswith(PACKAGE):
             module = name.removeprefix(PACKAGE)
             while module not in MODULES and f"{module}.__init__" not in MODULES:
@@ -203,7 +210,7 @@ def test_a_module_imports_only_what_its_row_allows(module: str) -> None:
     libraries = {*(WALLS[row].libraries.split() if row else ()), *sys.stdlib_module_names}
 
     ours = set(imported_modules(MODULES[module]))
-    others = {name.partition(".")[0] for name in imported_names(MODULES[module].read_text())}
+    others = {name.partition(".")[0] for name in imported_names(nodes(MODULES[module]))}
 
     climbing = {
         name
@@ -249,7 +256,12 @@ def test_an_import_anywhere_in_a_module_counts() -> None:
         "def late():\n    import jinja2\n"
     )
 
-    assert set(imported_names(source)) == {"os.path", "requests", "stomp.utils.Frame", "jinja2"}
+    assert set(imported_names(ast.walk(ast.parse(source)))) == {
+        "os.path",
+        "requests",
+        "stomp.utils.Frame",
+        "jinja2",
+    }
 
 
 def test_no_folder_has_too_many_entries() -> None:
@@ -268,7 +280,7 @@ def test_public_class_names_are_unique() -> None:
     names = Counter(
         node.name
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 HOST = "127.0.0.1"
-POLL_S = 0.05
+POLL_S = 0.005
 DRIP_S = 0.2
 HANDSHAKE_S = 5.0
 
@@ -243,16 +243,17 @@ def _frames(connection: socket.socket, stopping: threading.Event) -> Iterator[Fr
 
 def _parse(buffer: bytes) -> tuple[Frame | None, bytes]:
     """The first frame, if it is complete, and the remaining bytes."""
-    head, blank, rest = buffer.partition(b"\n\n")
-    if not blank:
+    head_end = buffer.find(b"\n\n")
+    if head_end < 0:
         return None, buffer
-    command, *lines = head.decode().split("\n")
+    command, *lines = buffer[:head_end].decode().split("\n")
     pairs = (line.partition(":") for line in lines)
     headers = {_unescaped(name): _unescaped(value) for name, _, value in pairs}
-    end = int(headers["content-length"]) if "content-length" in headers else rest.find(b"\0")
-    if end < 0 or len(rest) <= end:
+    start, length = head_end + 2, headers.get("content-length")
+    end = buffer.find(b"\0", start) if length is None else start + int(length)
+    if end < 0 or len(buffer) <= end:
         return None, buffer
-    return Frame(command, headers, rest[:end]), rest[end + 1 :]
+    return Frame(command, headers, buffer[start:end]), buffer[end + 1 :]
 
 
 def _unescaped(text: str) -> str:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 
 HOST = "127.0.0.1"
-POLL_S = 0.05
+POLL_S = 0.005
 CHUNK_BYTES = 65536
 HEART_BEATS = "heart-beats"
 """A value of `eats`, besides the commands."""

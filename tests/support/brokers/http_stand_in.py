@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 HOST = "127.0.0.1"
-POLL_S = 0.05
+POLL_S = 0.005
 DRIP_S = 0.1
 
 

@@ -22,7 +22,7 @@ from socketserver import ThreadingTCPServer
 from urllib.parse import urlsplit
 
 HOST = "127.0.0.1"
-POLL_S = 0.05
+POLL_S = 0.005
 DRIP_S = 0.1
 QUIET_S = 5.0
 HOP_BY_HOP = ("proxy-authorization", "proxy-connection", "connection", "transfer-encoding")

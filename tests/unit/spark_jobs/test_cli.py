@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -14,16 +15,15 @@ from sam_pipeline.spark_jobs.commands.arguments import requested_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
 
 TODAY = date(2026, 11, 20)
 PROFILE = 'name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n'
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path: Path, empty_database: Path) -> Path:
     """A sam.toml with a database without rows, and a good profile."""
-    upgrade(make_engine(f"sqlite:///{tmp_path}/sam.db", create=True))
+    shutil.copy(empty_database, tmp_path)
     (tmp_path / "good.toml").write_text(PROFILE)
     path = tmp_path / "sam.toml"
     path.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -29,10 +30,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def database(file: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The same with a schema."""
-    assert main(["upgrade"]) == OK
-    capsys.readouterr()
+def database(file: Path, empty_database: Path) -> Path:
+    """The configured database file, with a schema."""
+    shutil.copy(empty_database, file)
     return file
 
 

@@ -145,7 +145,7 @@ def test_every_status_occurs_at_some_site(batches: list[Batch]) -> None:
     statuses = {
         span[2]
         for batch in batches
-        for world_facts in batch.oracle_facts().values()
+        for world_facts in replace(batch, worlds=batch.worlds[:12]).oracle_facts().values()
         for fact, timeline in world_facts.items()
         if fact[:2] == ("timeline", "sites")
         for span in timeline  # type: ignore[attr-defined]

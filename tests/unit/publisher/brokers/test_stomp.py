@@ -24,7 +24,6 @@ from tests.support import builders
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 
 TIMEOUT_S = 5.0
-SLACK_S = 0.7
 
 
 def metric_message(destination: str = "/queue/x", **headers: str) -> Message:
@@ -80,7 +79,7 @@ def test_a_broker_that_does_not_speak_stomp_1_2_is_told_so_at_once(
         connected(broker)
 
     assert words in caught.value.reason
-    assert time.monotonic() - started < SLACK_S
+    assert time.monotonic() - started < TIMEOUT_S / 2  # long before the deadline
 
 
 def test_half_an_answer_costs_the_deadline() -> None:
@@ -91,7 +90,7 @@ def test_half_an_answer_costs_the_deadline() -> None:
             connected(broker, timeout_s=0.3)
         elapsed_s = time.monotonic() - started
 
-    assert 0.3 <= elapsed_s < 0.3 + SLACK_S
+    assert 0.3 <= elapsed_s < TIMEOUT_S / 2
 
 
 def test_a_password_that_stomp_can_not_carry_is_told_without_showing_it() -> None:

@@ -132,16 +132,16 @@ def test_the_deadline_holds_for_all_brokers_together(spool: DirectoryQueue) -> N
 def test_a_broker_that_freezes_while_it_is_sent_to_ends_at_the_deadline(
     spool: DirectoryQueue,
 ) -> None:
-    large = [Message(metric_message().headers, b"x" * 1_000_000) for _ in range(50)]
+    large = [Message(metric_message().headers, b"x" * 1_000_000) for _ in range(16)]
     started = time.monotonic()
 
     with FakeBroker(freezes_after=1) as frozen:
         publication = publish(large, config_for(spool, frozen.url, timeout_s=1.0))
         elapsed_s = time.monotonic() - started
 
-    assert elapsed_s < 1.0 + 50 * 0.1 + SLACK_S  # spooling 50 MB takes its time
+    assert elapsed_s < 1.0 + 16 * 0.3 + SLACK_S  # spooling 16 MB takes its time
     assert len(publication.receipts) == 1
-    assert spool.count() == 49
+    assert spool.count() == 15
 
 
 def test_what_no_broker_takes_is_spooled_once_with_its_destination(spool: DirectoryQueue) -> None:

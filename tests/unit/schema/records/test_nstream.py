@@ -198,7 +198,9 @@ def test_line_ends_that_nagios_did_not_write_stay() -> None:
     assert values(nstream_result(summary=r"a\nb"))["summaryData"] == r"a\nb"
 
 
-@given(st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES))
+@given(
+    st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
+)
 def test_whatever_a_result_holds_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
     found = decoded(nstream_result(**changes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -25,12 +26,11 @@ FIRST_RESULT = """
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
-    assert main(["upgrade"]) == OK
+    shutil.copy(empty_database, tmp_path)
     with closing(sqlite3.connect(tmp_path / "sam.db")) as connection, connection:
         connection.execute(FIRST_RESULT)
-    capsys.readouterr()
 
 
 def test_add_prints_the_new_id_and_the_days_that_are_due(capsys: Output) -> None:

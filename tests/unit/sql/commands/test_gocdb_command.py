@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,9 @@ from tests.support.database.sam_db import Output, answer, refusal
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
-    assert main(["upgrade"]) == OK
-    capsys.readouterr()
+    shutil.copy(empty_database, tmp_path)
 
 
 def test_the_result_has_counts_by_kind(capsys: Output, tmp_path: Path) -> None:

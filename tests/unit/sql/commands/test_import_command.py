@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -37,13 +38,12 @@ GROUPS = "siteName,groupName,groupType,validFrom\n"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> Path:
     """The working directory of the commands, with a database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
     monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state")
-    assert main(["upgrade"]) == OK
-    capsys.readouterr()
+    shutil.copy(empty_database, tmp_path)
     return tmp_path
 
 

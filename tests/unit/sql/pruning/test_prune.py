@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -19,11 +20,11 @@ TODAY = date(2026, 11, 20)
 
 
 @pytest.fixture
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> str:
     """The URL of a new SQLite database with a schema."""
     url = f"sqlite:///{tmp_path}/sam.db"
     monkeypatch.setenv("SAM_DATABASE_URL", url)
-    assert main(["upgrade", "-q"]) == OK
+    shutil.copy(empty_database, tmp_path)
     return url
 
 
