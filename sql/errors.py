@@ -40,15 +40,15 @@ class DatabaseMissing(SqlError):
 
 
 class SchemaMismatch(SqlError):
-    """`found` and `wanted` are versions; `found` is None if the database has no schema."""
+    """`version` is that of the database, None if it has no schema; `wanted` is ours."""
 
     exit_code = command.CONFIG
 
-    def __init__(self, text: str, found: str | None, wanted: str) -> None:
+    def __init__(self, text: str, version: str | None, wanted: str) -> None:
         super().__init__(text)
-        self.found = found
+        self.version = version
         self.wanted = wanted
-        self.is_older = (found or "") < wanted
+        self.is_older = (version or "") < wanted
 
 
 class DatabaseAway(SqlError):

@@ -67,11 +67,11 @@ def strays(connection: Connection, wanted: Objects, owner: Owner) -> list[Stray]
 
 def ownership_problems(connection: Connection, wanted: Objects) -> list[Problem]:
     owner = right_owner(connection)
-    found = strays(connection, wanted, owner)
-    if not found:
+    misplaced = strays(connection, wanted, owner)
+    if not misplaced:
         return []
-    others = ", ".join(sorted({stray.owner for stray in found}))
+    others = ", ".join(sorted({stray.owner for stray in misplaced}))
     reason = ": functions run with the rights of their owner" if owner.is_new else ""
-    number = "1 object belongs" if len(found) == 1 else f"{len(found)} objects belong"
+    number = "1 object belongs" if len(misplaced) == 1 else f"{len(misplaced)} objects belong"
     problem = f"{number} to {others}, not to {owner.name}{reason}"
     return [Problem(problem, REPAIR_COMMAND)]

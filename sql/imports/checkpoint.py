@@ -122,7 +122,7 @@ class Checkpoint:
         return position, totals
 
     def save(self, position: Position, totals: ImportTotals, size: int) -> None:
-        """Save the progress, once everything before `position` is committed, with its `size_of`."""
+        """Save the progress once all rows before `position` are committed; `size` is `size_of`."""
         if not self._usable:
             return
         saved = {"identity": self._identity, "size": size, "position": position}

@@ -49,7 +49,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_upgrade_makes_the_file_and_tells_what_it_did(
+def test_upgrade_creates_the_file_and_prints_what_it_applied(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["upgrade"]) == OK
@@ -70,7 +70,7 @@ def test_upgrade_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_current_tells_the_version(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_current_prints_the_version(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["current"]) == OK
 
     assert capsys.readouterr().out == f"sqlite:///{database}: version {wanted_version()}\n"
@@ -162,7 +162,7 @@ def test_sql_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--roles"], "SQLite has no roles"),
         (["--from", "0000"], "must be one of 0001"),
@@ -170,13 +170,13 @@ def test_sql_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_sql_refuses_what_it_cannot_print(
-    file: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    file: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["sql", *arguments])
 
     assert caught.value.code == USAGE
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_classes_are_listed_with_their_columns(
@@ -184,7 +184,7 @@ def test_classes_are_listed_with_their_columns(
 ) -> None:
     assert main(["classes", "--json"]) == OK
 
-    classes = {one["class"]: one["columns"] for one in json.loads(capsys.readouterr().out)}
+    classes = {row["class"]: row["columns"] for row in json.loads(capsys.readouterr().out)}
     assert list(classes) == ["downtime", "metricOutput", "serviceEndpoint", "siteGroup"]
     assert classes["siteGroup"] == [
         "siteName",
@@ -196,7 +196,7 @@ def test_classes_are_listed_with_their_columns(
     ]
 
 
-def test_classes_are_listed_with_what_is_wrong_with_them(
+def test_classes_are_listed_with_their_problems(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execute(database, "DROP TRIGGER siteGroup_insert")
@@ -237,12 +237,12 @@ def test_a_newer_schema_names_both_versions(
 
     assert main([command]) == CONFIG
 
-    words = capsys.readouterr().err
-    assert "0815" in words
-    assert wanted_version() in words
+    message = capsys.readouterr().err
+    assert "0815" in message
+    assert wanted_version() in message
 
 
-def test_a_file_that_is_no_database_is_left_alone(
+def test_a_file_that_is_not_a_database_is_left_alone(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text("a letter to my aunt\n" * 100)
@@ -253,7 +253,7 @@ def test_a_file_that_is_no_database_is_left_alone(
     assert file.read_text() == "a letter to my aunt\n" * 100
 
 
-def test_no_directory_is_made_for_the_file(
+def test_no_directory_is_created_for_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/absent/sam.db")
@@ -273,7 +273,7 @@ def test_a_file_that_may_not_be_written_is_refused(
     assert f"no permission to write {database}" in one_line(capsys)
 
 
-def test_a_server_that_does_not_answer_is_told_without_the_password(
+def test_a_server_that_does_not_answer_is_named_without_the_password(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", "postgresql+psycopg2://sam:secret@127.0.0.1:1/sam")

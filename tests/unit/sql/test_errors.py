@@ -1,4 +1,4 @@
-"""Which errors of the drivers mean what."""
+"""How errors of the drivers are classified and worded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from sam_pipeline.sql.errors import (
 )
 
 
-def postgresql_error(state: str | None, text: str = "no words") -> psycopg2.Error:
+def postgresql_error(state: str | None, text: str = "no text") -> psycopg2.Error:
     class Error(psycopg2.DatabaseError):
         pgcode = state
 
     return Error(text)
 
 
-def sqlite_error(name: str, text: str = "no words") -> sqlite3.Error:
+def sqlite_error(name: str, text: str = "no text") -> sqlite3.Error:
     error = sqlite3.OperationalError(text)
     error.sqlite_errorname = name
     return error
@@ -90,13 +90,13 @@ NO_ERRORS = {"00", "01", "02", "03"}
 """Success, warnings, no more rows."""
 
 
-def test_every_sqlstate_of_postgresql_is_in_the_table_or_its_class_is() -> None:
+def test_every_sqlstate_of_postgresql_or_its_class_is_in_the_table() -> None:
     known = {code for code in SQLSTATES_KNOWN if len(code) == 2}
 
     assert known - NO_ERRORS == {key for key in SQLSTATES if len(key) == 2}
 
 
-def test_what_is_in_the_table_beside_classes_is_an_exception_of_its_class() -> None:
+def test_a_single_sqlstate_in_the_table_differs_from_its_class() -> None:
     exceptions = {key: SQLSTATES[key] for key in SQLSTATES if len(key) == 5}
 
     assert exceptions.keys() <= SQLSTATES_KNOWN
@@ -147,7 +147,7 @@ def test_every_primary_code_of_sqlite_is_in_the_table() -> None:
         wrapped(postgresql_error("22P02"), lost=True),
     ],
 )
-def test_a_lost_connection_is_a_database_that_is_away(error: Exception) -> None:
+def test_a_lost_connection_is_retried(error: Exception) -> None:
     assert kind_of(error) is Kind.RETRY
 
 
@@ -159,7 +159,7 @@ def test_a_lost_connection_is_a_database_that_is_away(error: Exception) -> None:
         OverflowError("Python int too large to convert to SQLite INTEGER"),
     ],
 )
-def test_what_cannot_be_sent_at_all_is_the_records_fault(error: Exception) -> None:
+def test_a_value_that_the_driver_cannot_send_is_the_records_fault(error: Exception) -> None:
     assert kind_of(error) is Kind.RECORD
     assert message_of(error).startswith(type(error).__name__)
 
@@ -172,7 +172,7 @@ def test_an_error_of_the_driver_without_a_sqlstate_is_the_records_fault() -> Non
 
 
 class Diagnosed(psycopg2.DatabaseError):
-    """As the server sends it: with fields beside the text."""
+    """An error as the server sends it, with fields in addition to the text."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Diagnosed(psycopg2.DatabaseError):
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (Diagnosed("bad value", column="size"), "22P02: bad value (column size)"),
         (Diagnosed("bad size", column="size"), "22P02: bad size"),
@@ -212,13 +212,13 @@ class Diagnosed(psycopg2.DatabaseError):
         (Diagnosed("bad row", detail="Failing row contains (a, b)."), "22P02: bad row"),
     ],
 )
-def test_words_name_the_column_or_the_key_once_wherever_the_server_tells_it(
-    error: Diagnosed, words: str
+def test_a_message_names_the_column_or_key_once_wherever_the_server_reports_it(
+    error: Diagnosed, message: str
 ) -> None:
-    assert message_of(wrapped(error)) == words
+    assert message_of(wrapped(error)) == message
 
 
-def test_words_name_code_and_text_in_one_line() -> None:
+def test_a_message_has_code_and_text_on_one_line() -> None:
     postgresql = postgresql_error("22P02", 'invalid input: "abc"\nLINE 1: x')
     sqlite = sqlite_error("SQLITE_CONSTRAINT_TRIGGER", "hostName: is not a host name")
 
@@ -245,14 +245,14 @@ def test_deadlocks_and_serialization_failures_are_collisions(state: str, collide
         ("could not connect: Connection refused\n\tIs the server running?", DatabaseAway),
     ],
 )
-def test_a_database_that_cannot_be_used_says_why(text: str, kind: type[Exception]) -> None:
+def test_an_unusable_database_is_reported_with_the_reason(text: str, kind: type[Exception]) -> None:
     error = away(OperationalError("", {}, psycopg2.OperationalError(text)), "the database")
 
     assert type(error) is kind
     assert str(error) == f"the database: {text.splitlines()[0]}"
 
 
-def test_what_may_not_be_written_at_all_is_waited_for_as_a_refusal() -> None:
+def test_a_permission_denied_while_loading_is_a_refusal() -> None:
     denied = postgresql_error("42501", "permission denied for table dead_letter")
 
     error = away(wrapped(denied), "the database")
@@ -270,10 +270,10 @@ def test_what_may_not_be_written_at_all_is_waited_for_as_a_refusal() -> None:
         ("42P01", StatementFailed),
     ],
 )
-def test_an_error_of_a_statement_says_whether_waiting_helps(
+def test_the_class_of_an_error_says_whether_waiting_helps(
     state: str, kind: type[Exception]
 ) -> None:
-    error = translated(wrapped(postgresql_error(state, "some words")), "the database")
+    error = translated(wrapped(postgresql_error(state, "some text")), "the database")
 
     assert type(error) is kind
-    assert "some words" in str(error)
+    assert "some text" in str(error)

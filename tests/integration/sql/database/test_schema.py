@@ -144,7 +144,7 @@ def test_a_database_without_schema_is_refused_with_what_to_do(bare_engine: Engin
     with pytest.raises(SchemaMismatch, match="run `sam-db upgrade`") as caught:
         require_current(bare_engine)
 
-    assert (caught.value.found, caught.value.wanted) == (None, wanted_version())
+    assert (caught.value.version, caught.value.wanted) == (None, wanted_version())
 
 
 def test_a_newer_schema_is_refused_with_both_versions(own_engine: Engine) -> None:

@@ -47,7 +47,7 @@ def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_database(args).url == "sqlite:///environment.db"
 
 
-def test_no_url_at_all_is_a_problem() -> None:
+def test_a_missing_url_is_a_problem() -> None:
     with pytest.raises(ConfigError, match="url is missing"):
         load_database(Namespace(config=None))
 
@@ -56,7 +56,7 @@ def test_no_url_at_all_is_a_problem() -> None:
     "url",
     ["nonsense", "mysql://u:secret@h/d", "sqlite://", "sqlite:///:memory:", "postgresql://h:x/d"],
 )
-def test_a_url_of_nothing_we_know_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_database(written(tmp_path / "sam.toml", url))
 
@@ -68,11 +68,11 @@ def test_a_password_is_not_in_the_repr() -> None:
     assert "secret" not in repr(DatabaseConfig("postgresql://sam:secret@db/sam"))
 
 
-def test_postgresql_alone_means_the_driver_we_have() -> None:
+def test_postgresql_without_a_driver_means_psycopg2() -> None:
     assert parse_url("postgresql://db/sam").drivername == "postgresql+psycopg2"
 
 
-def test_what_the_url_says_of_connecting_beats_our_defaults() -> None:
+def test_arguments_in_the_url_beat_our_defaults() -> None:
     url = parse_url("postgresql://db/sam?connect_timeout=3&options=-c%20lock_timeout%3D5s")
 
     arguments = postgresql_arguments(url)
@@ -83,6 +83,6 @@ def test_what_the_url_says_of_connecting_beats_our_defaults() -> None:
 
 
 @pytest.mark.parametrize("timeout", ["soon", "5s"])
-def test_a_busy_timeout_that_is_no_number_is_refused(timeout: str) -> None:
+def test_a_busy_timeout_that_is_not_a_number_is_refused(timeout: str) -> None:
     with pytest.raises(ConfigError, match=f"timeout={timeout} is not a number"):
         parse_url(f"sqlite:////var/lib/sam/sam.db?timeout={timeout}")

@@ -20,7 +20,7 @@ def test_a_script_is_split_at_the_ends_of_its_statements() -> None:
     ]
 
 
-def test_a_semicolon_inside_a_text_a_comment_or_a_trigger_ends_nothing() -> None:
+def test_a_semicolon_in_a_string_comment_or_trigger_does_not_end_a_statement() -> None:
     insert = "INSERT INTO a VALUES ('x;\ny'); -- and; so; on"
 
     assert list(statements(f"-- one; two\n{insert}\n{TRIGGER}\n")) == [
@@ -29,15 +29,17 @@ def test_a_semicolon_inside_a_text_a_comment_or_a_trigger_ends_nothing() -> None
     ]
 
 
-def test_a_last_statement_needs_no_semicolon_and_a_last_comment_is_none() -> None:
+def test_the_last_statement_needs_no_semicolon_and_a_comment_at_the_end_is_not_a_statement() -> (
+    None
+):
     assert list(statements("SELECT 1;\nSELECT 2")) == ["SELECT 1;", "SELECT 2"]
     assert list(statements("SELECT 1;\n\n-- the end\n")) == ["SELECT 1;"]
     assert list(statements("\n\n")) == []
 
 
-def test_no_statement_of_ours_is_lost() -> None:
+def test_no_statement_of_the_schema_is_lost() -> None:
     script = "".join(present_state("sqlite"))
 
-    found = list(statements(script))
+    split = list(statements(script))
 
-    assert "".join("".join(found).split()) == "".join(script.split())
+    assert "".join("".join(split).split()) == "".join(script.split())

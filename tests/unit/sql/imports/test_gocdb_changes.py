@@ -193,7 +193,7 @@ def test_endpoints_of_messages_are_never_closed_and_count_again_after_gocdb() ->
     assert view.at(DAY3)["a"] == message
 
 
-def test_an_end_announced_by_others_stays() -> None:
+def test_an_end_announced_by_another_source_is_kept() -> None:
     view = View(SERVICE_ENDPOINT)
     take(view, DAY1, endpoint("a"), endpoint("b"))
     view.insert([{**row, "validTo": DAY4} for row in view.rows.values() if row["hostName"] == "a"])
@@ -223,7 +223,7 @@ endpoints = st.dictionaries(
 
 
 @given(st.lists(endpoints, max_size=6), endpoints)
-def test_the_topology_matches_each_snapshot_and_the_past_stays(
+def test_the_topology_matches_each_snapshot_and_the_past_is_kept(
     snapshots: Sequence[Mapping[str, Mapping[str, str]]],
     foreign: Mapping[str, Mapping[str, str]],
 ) -> None:
@@ -345,7 +345,7 @@ def test_a_service_removed_from_a_downtime_is_cancelled() -> None:
     }
 
 
-def test_a_change_by_hand_stays() -> None:
+def test_a_change_by_hand_is_kept() -> None:
     by_hand: Row = {**downtime(end=DAY1), "timestamp": DAY1, "messageId": f"by-hand:{DAY1}"}
     view = View(DOWNTIME, [by_hand])
 

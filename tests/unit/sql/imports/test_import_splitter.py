@@ -139,7 +139,9 @@ def test_an_array_that_is_not_closed_is_reported(path: Path) -> None:
     assert "not closed" in (splitter.damage or "")
 
 
-def test_a_record_without_an_end_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_without_an_end_stops_the_reading(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
     monkeypatch.setattr("sam_pipeline.sql.imports.splitter.LONGEST_RECORD", 4000)
     body = TEXT[: TEXT.index(b"\nEOT\nhost") + 5] + b"detailsData: x\n" + b"all the same\n" * 1000

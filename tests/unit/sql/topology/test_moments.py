@@ -70,9 +70,7 @@ def test_the_days_of_an_interval_are_those_it_overlaps_up_to_today(
         ("2026-11-01T08:00Z..2026-11-01T09:00Z", ("2026-11-01T08:00:00Z", "2026-11-01T09:00:00Z")),
     ],
 )
-def test_a_window_is_two_days_both_included_or_two_times(
-    text: str, window: tuple[str, str]
-) -> None:
+def test_a_window_is_two_inclusive_days_or_two_times(text: str, window: tuple[str, str]) -> None:
     assert window_argument(text) == Window(*window)
 
 
