@@ -154,7 +154,9 @@ class ConsumerConfig:
         "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
     )
     heart_beat_s: float = _key(
-        "a connection without a sign of life for 2.5 times as long is lost", _POSITIVE, 10.0
+        "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
+        _POSITIVE,
+        10.0,
     )
     batch_size: int = _key("the maximum number of messages in one transaction", _POSITIVE, 2000)
     batch_age_s: float = _key(
@@ -266,7 +268,9 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     for subscription in config.subscription:
         destination, spool = subscription.destination, subscription.spool
         if instance is not None and not spool and not subscription.shared:
-            needed = "--instance needs shared = true: otherwise each process gets all messages"
+            needed = (
+                "--instance needs shared = true, or each process would get all messages or none"
+            )
             problems.append(f"subscription {destination}: {needed}")
         if spool and spool not in config.brokers:
             problems.append(f"subscription: {spool} is not one of the brokers")
@@ -281,7 +285,7 @@ def load_identity(args: argparse.Namespace) -> ConsumerConfig:
     It is enough to ask for the status of a daemon, whose secrets the account may not read.
 
     Raises:
-        ConfigError: name or brokers are bad, or the file is.
+        ConfigError: the name, the brokers or the file are bad.
     """
     return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
 
@@ -290,7 +294,7 @@ def load_limits(args: argparse.Namespace) -> Limits:
     """The limits alone, since a replay needs no brokers.
 
     Raises:
-        ConfigError: one of them is bad, or the file is.
+        ConfigError: a limit or the file is bad.
     """
     return _load_keys(args, LIMITS).limits()
 

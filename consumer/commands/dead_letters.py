@@ -59,8 +59,8 @@ examples:
   sam-consume dead-letter replay --class metricOutput
   sam-consume dead-letter drop --reason too-old --older-than 30d
 
-Select letters either by ID or by filters, which are combined with AND. Editing creates a new letter
-and drops the old one, which keeps its bytes. A letter that was replayed or dropped is never loaded
+Select letters either by ID or by filters; several filters narrow the selection. Editing creates a
+new letter and drops the old one, which keeps its bytes. A letter that was replayed or dropped is never loaded
 again. The daemon replays letters with the reason class-broken by itself once the view works.
 """
 
@@ -77,7 +77,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         name: str, handler: Callable[[argparse.Namespace], int], text: str
     ) -> argparse.ArgumentParser:
         action = actions.add_parser(
-            name, parents=[common_options()], help=text, description=f"{text}.", epilog=EXAMPLES
+            name,
+            parents=[common_options()],
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=EXAMPLES,
         )
         action.set_defaults(handler=handler, usage_error=action.error)
         return action
@@ -85,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     action = add("list", run_list, "list open letters: id, time, class, reason, error")
     _add_selection(action, everything="also list replayed and dropped letters")
     action.add_argument("--limit", metavar="N", type=whole_number(), help="list only the newest N")
-    _add_selection(add("show", run_show, "show bytes, headers and error"), ALL_OPEN)
+    _add_selection(add("show", run_show, "show body, headers and error"), ALL_OPEN)
     action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
     action.add_argument("id", metavar="ID", type=whole_number())
     action.add_argument(
@@ -102,7 +106,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a header, or remove it with K=, without opening an editor (repeatable)",
     )
-    action.add_argument("--replay", action="store_true", help="then load the new letter")
+    action.add_argument("--replay", action="store_true", help="load the new letter afterwards")
     _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), ALL_OPEN)
     _add_selection(add("drop", run_drop, "mark letters as dropped, for good"), ALL_OPEN)
 

@@ -32,8 +32,8 @@ examples:
   check_sam_consumer --config /etc/sam/sam.toml --instance 2
   check_sam_consumer --warning-age 600 --critical-age 3600 --critical-backlog 100000
 
-The age is the time since the last commit while messages are pending, and 0 without messages. The
-exit status is that of monitoring plugins:
+The age is the time since the last commit while messages are pending or the database is unavailable,
+and 0 otherwise. The exit status is that of monitoring plugins:
   0 OK        messages are loaded
   1 WARNING   a broker or the database is unavailable, or a value reaches its --warning threshold
   2 CRITICAL  the process is missing or stuck, or a value reaches its --critical threshold

@@ -57,6 +57,7 @@ class Loop:
             batch = self.inbox.take(self.rule, IDLE_S)
             self.state.taken(batch)
             for part in self.attempts.parts(batch):
+                # Returns when the part is committed, however long the sink is away.
                 outcome = self.patience.until_done(partial(self._store, part))
                 self.attempts.end(part)
                 acknowledge(part)

@@ -110,5 +110,5 @@ class Observer:
         self._count_at = ended + max(COUNT_S, (ended - began) / COUNT_SHARE)
 
     def _held(self) -> Counter[str]:
-        """Messages taken and not yet acked, by broker."""
+        """The number of messages received and not yet acked, by broker."""
         return self._inbox.held() + count_by_broker(self.state.pending)

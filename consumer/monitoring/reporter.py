@@ -51,10 +51,10 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
 
 
 def port_of(base: int, instance: int | None) -> int:
-    """The metrics port of an instance: each has its own.
+    """The metrics port of an instance, since each instance needs its own.
 
     Raises:
-        ConfigError: there is no such port.
+        ConfigError: the port number is too high.
     """
     port = base + (instance or 0)
     if port > MAX_PORT:

@@ -44,10 +44,10 @@ _VALUES = re.compile(rf"\n({'|'.join(_SAMPLE)}): ((?<=\n{DETAILS}: )(?s:.*)|.*)"
 _RECORD_END = f"\n{END}\n"
 
 _MAX_TEMPLATES = 20_000
-"""Templates in the cache, of about 1 kB each."""
+"""The size of the cache, in templates of about 1 kB."""
 
 _MAX_OUTLINE = 3000
-"""Characters of an outline; longer ones are not cached."""
+"""The longest outline that is cached, in characters."""
 
 _seen: set[int] = set()
 """Hashes of outlines seen once: an outline that comes a second time will come again."""
@@ -97,7 +97,7 @@ def cached_rows(
     except UnicodeDecodeError:
         return []
     texts = body.split(_RECORD_END)
-    # Unless it is certain where each record and each line ends.
+    # It must be certain where each record and each line ends.
     if texts.pop() or body.count(END) != len(texts) or len(texts) > limits.max_records:
         return []
     if "\r" in body or "\0" in body or "\ufeff" in body:
@@ -109,7 +109,15 @@ def cached_rows(
         parts = _VALUES.split(text)
         changing = parts[2::3]
         del parts[2::3]
-        templates.append((text, changing, _template(columns, host, "\0".join(parts))))
+        outline = "\0".join(parts)
+        template = None
+        if hash(outline) in _seen:
+            template = _make_template(columns, host, outline)
+        elif len(outline) + len(host) <= _MAX_OUTLINE:
+            if len(_seen) == _MAX_TEMPLATES:
+                _seen.clear()
+            _seen.add(hash(outline))
+        templates.append((text, changing, template))
 
     earliest, latest = window(now, limits)
     rows: list[Row] = []
@@ -117,7 +125,12 @@ def cached_rows(
         if template is None:
             return []
         status, time = changing[template.status], changing[template.time]
-        if not (status in STATUSES and earliest <= time <= latest and _is_canonical(time)):
+        if status not in STATUSES or not earliest <= time <= latest:
+            return []
+        try:
+            if utc(time) != time:
+                return []
+        except ValueError:
             return []
         values = template.values.copy()
         for column, value in zip(template.columns, changing):
@@ -129,29 +142,14 @@ def cached_rows(
     return rows
 
 
-def _is_canonical(time: str) -> bool:
-    try:
-        return utc(time) == time
-    except ValueError:
-        return False
-
-
-def _template(columns: tuple[str, ...], monitoring_host: str, outline: str) -> _Template | None:
-    """The template of an outline, in which NULs stand for values; None when first seen."""
-    if hash(outline) in _seen:
-        return _make_template(columns, monitoring_host, outline)
-    if len(_seen) == _MAX_TEMPLATES:
-        _seen.clear()
-    if len(outline) + len(monitoring_host) <= _MAX_OUTLINE:
-        _seen.add(hash(outline))
-    return None
-
-
 @lru_cache(maxsize=_MAX_TEMPLATES)
 def _make_template(
     columns: tuple[str, ...], monitoring_host: str, outline: str
 ) -> _Template | None:
-    """The template by decode(), or None unless it gives one row with each sample in its column."""
+    """The template of an outline, in which NULs stand for values.
+
+    None unless decode() gives one row, with each sample value in the column of its key.
+    """
     first, *parts = outline.split("\0")
     keys, constants = parts[::2], parts[1::2]
     lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, constants)]

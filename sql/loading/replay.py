@@ -48,7 +48,7 @@ PARKED_BYTES = 256 * 1024
 """The limits between two batches: they delay the next batch by 0.1 to 0.2 s."""
 
 ATTEMPTS = 40
-"""How many parts of a batch one transaction tries, to find a letter that breaks its class."""
+"""The parts of a batch that one transaction tries in search of a letter that breaks its class."""
 
 _SIZES = text("""
     SELECT dead_letter_id, length(body) FROM dead_letter
