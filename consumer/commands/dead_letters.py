@@ -60,8 +60,9 @@ examples:
   sam-consume dead-letter drop --reason too-old --older-than 30d
 
 Select letters either by ID or by filters; several filters narrow the selection. Editing creates a
-new letter and drops the old one, which keeps its bytes. A letter that was replayed or dropped is never loaded
-again. The daemon replays letters with the reason class-broken by itself once the view works.
+new letter and drops the old one, which keeps its bytes. A letter that was replayed or dropped is
+never loaded again. The daemon replays letters with the reason class-broken by itself once the view
+works.
 """
 
 ALL_OPEN = "select all open letters"

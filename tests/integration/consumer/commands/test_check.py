@@ -118,4 +118,4 @@ def test_a_broker_that_confirms_but_does_not_deliver_is_a_problem(
         code, document = checked(site)
 
     assert code == 78
-    assert "did not come within" in document["problems"][0]
+    assert "did not arrive within" in document["problems"][0]

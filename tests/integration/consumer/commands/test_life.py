@@ -15,13 +15,13 @@ from tests.support.consumer.site import Site, eventually, fill_spool, make_site,
 # Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
-from sam_pipeline.sql.loading import batch
-recall = batch.recall
+from sam_pipeline.sql.loading import load
+recall = load.recall
 def deadly(message, *rest):
     if b"KILLER" in message.body:
         os.kill(os.getpid(), signal.SIGKILL)
     return recall(message, *rest)
-batch.recall = deadly
+load.recall = deadly
 from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
