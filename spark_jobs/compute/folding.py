@@ -75,6 +75,22 @@ class StatusChanges(NamedTuple):
     status: Integers
     before: Integers
 
+    def of_parents(self, parent: Integers) -> StatusChanges:
+        """The same changes with the number of the parent as `thing`; `parent` is by child."""
+        return self._replace(thing=parent[self.thing])
+
+    def of_each_parent(self, child: Integers, parent: Integers) -> StatusChanges:
+        """The changes repeated for every parent; `child` and `parent` are pairs of numbers."""
+        order = np.argsort(child, kind="stable")
+        child, parent = child[order], parent[order]
+        first = np.searchsorted(child, self.thing, "left")
+        count = np.searchsorted(child, self.thing, "right") - first
+        row = np.repeat(np.arange(len(count)), count)
+        offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        return StatusChanges(
+            parent[first[row] + offset], self.at[row], self.status[row], self.before[row]
+        )
+
 
 class CoverEdges(NamedTuple):
     """The times at which a cover of a thing starts (step 1) or stops (step -1)."""
@@ -117,13 +133,13 @@ def fold(rows: pa.Table, profile: Profile, now: int) -> Iterator[pa.Table]:
     yield names.segments(metrics, changes)
 
     endpoints, parent = names.things(ENDPOINT, metrics.codes)
-    changes = changes._replace(thing=parent[changes.thing])
+    changes = changes.of_parents(parent)
     operation = number(profile.metrics_operation)
     changes = _folded(endpoints, changes, names.cover_edges(endpoints), answers, operation)
     yield names.segments(endpoints, changes)
 
     services, parent = names.things(SERVICE, endpoints.codes)
-    changes = changes._replace(thing=parent[changes.thing])
+    changes = changes.of_parents(parent)
     operation_of = {flavour.name: flavour.endpoints_operation for flavour in profile.flavours}
     operations = names.operations(services, "service_flavour", operation_of)
     changes = _folded(services, changes, names.cover_edges(services), answers, operations)
@@ -131,14 +147,14 @@ def fold(rows: pa.Table, profile: Profile, now: int) -> Iterator[pa.Table]:
 
     child, codes = names.functions(services)
     functions, parent = names.things(FUNCTION, codes)
-    changes = _for_each_parent(changes, child, parent)
+    changes = changes.of_each_parent(child, parent)
     operation_of = {function.name: function.flavours_operation for function in profile.functions}
     operations = names.operations(functions, "function", operation_of)
     changes = _folded(functions, changes, names.cover_edges(functions), answers, operations)
     yield names.segments(functions, changes)
 
     sites, parent = names.things(SITE, functions.codes)
-    changes = changes._replace(thing=parent[changes.thing])
+    changes = changes.of_parents(parent)
     operation = number(profile.functions_operation)
     changes = _folded(sites, changes, names.cover_edges(sites), answers, operation)
     yield names.segments(sites, changes)
@@ -286,19 +302,6 @@ def _metric_changes(names: _Names, metrics: Things, thing: Integers) -> StatusCh
         ),
         np.concatenate([status[changed], np.full(len(expired), MISSING)]),
         np.concatenate([before[changed], status[expired]]),
-    )
-
-
-def _for_each_parent(changes: StatusChanges, child: Integers, parent: Integers) -> StatusChanges:
-    """The changes of children repeated for each parent; `child` and `parent` are pairs of them."""
-    order = np.argsort(child, kind="stable")
-    child, parent = child[order], parent[order]
-    first = np.searchsorted(child, changes.thing, "left")
-    count = np.searchsorted(child, changes.thing, "right") - first
-    row = np.repeat(np.arange(len(count)), count)
-    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    return StatusChanges(
-        parent[first[row] + offset], changes.at[row], changes.status[row], changes.before[row]
     )
 
 

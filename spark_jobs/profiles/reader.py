@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sam_pipeline.schema.program.toml_lines import KeyPath
@@ -31,17 +31,30 @@ class ProfileReader:
         """
         self._problems.unknown_keys(document, names(), ())
         self._operations |= self._own_operations(document)
-        flavours = self._flavours(document)
+        flavours = tuple(
+            Flavour(
+                flavour,
+                self._problems.names(table, (*path, "metrics"), "metric names"),
+                self._operation(table, (*path, "endpoints_operation"), "OR"),
+            )
+            for flavour, table, path in self._tables(document, "flavours")
+        )
+        if not flavours:
+            message = "at least one [flavours.NAME] with its metrics is required"
+            self._problems.add(("flavours",), message)
+
         name = self._problems.name(document, ("name",), "the report's name")
         validity_s = self._validity(document, ("validity_s",))
         validity = self._problems.table(document, "validity")
         metrics = [metric for flavour in flavours for metric in flavour.metrics]
         self._problems.unknown_keys(validity, metrics, ("validity",))
+
         downtimes = document.get("downtimes", KEYS["downtimes"].default)
         if not isinstance(downtimes, list) or not all(map(is_downtime_kind, downtimes)):
             message = f'expected a list of "CLASSIFICATION/SEVERITY", not {shown(downtimes)}'
             self._problems.add(("downtimes",), message)
             downtimes = []
+
         targets = self._problems.table(document, "targets")
         self._problems.unknown_keys(targets, vars(Targets()), ("targets",))
         profile = Profile(
@@ -70,9 +83,7 @@ class ProfileReader:
 
     def _own_operations(self, document: Mapping[str, Any]) -> dict[str, Operation]:
         operations = {}
-        for name, table in self._problems.tables(document, "operations").items():
-            path = ("operations", name)
-            self._problems.unknown_keys(table, names("operations.NAME"), path)
+        for name, table, path in self._tables(document, "operations"):
             if name in ("AND", "OR"):
                 self._problems.add(path, "has a fixed table: use another name for your own")
                 continue
@@ -87,31 +98,12 @@ class ProfileReader:
             operations[name] = operation or Operation(name, AND.table)
         return operations
 
-    def _flavours(self, document: Mapping[str, Any]) -> tuple[Flavour, ...]:
-        tables = self._problems.tables(document, "flavours")
-        if not tables:
-            message = "at least one [flavours.NAME] with its metrics is required"
-            self._problems.add(("flavours",), message)
-        flavours = []
-        for name, table in tables.items():
-            path = ("flavours", name)
-            self._problems.unknown_keys(table, names("flavours.NAME"), path)
-            metrics = self._problems.names(table, (*path, "metrics"), "metric names")
-            operation = self._operation(table, (*path, "endpoints_operation"), "OR")
-            flavours.append(Flavour(name, metrics, operation))
-        return tuple(flavours)
-
     def _functions(
         self, document: Mapping[str, Any], flavours: tuple[Flavour, ...]
     ) -> tuple[Function, ...]:
         known = {flavour.name: flavour for flavour in flavours}
-        tables = self._problems.tables(document, "functions")
-        if not tables:
-            return tuple(Function(name, (name,), "OR") for name in known)
         functions = []
-        for name, table in tables.items():
-            path = ("functions", name)
-            self._problems.unknown_keys(table, names("functions.NAME"), path)
+        for name, table, path in self._tables(document, "functions"):
             members = self._problems.names(table, (*path, "flavours"), "flavours")
             for flavour in members:
                 if flavour not in known:
@@ -120,7 +112,16 @@ class ProfileReader:
                     self._problems.add((*path, "flavours", number), message)
             operation = self._operation(table, (*path, "flavours_operation"), "OR")
             functions.append(Function(name, members, operation))
-        return tuple(functions)
+        return tuple(functions or (Function(name, (name,), "OR") for name in known))
+
+    def _tables(
+        self, document: Mapping[str, Any], key: str
+    ) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, str]]]:
+        """The tables [key.NAME], each with its name and path, reporting their unknown keys."""
+        for name, table in self._problems.tables(document, key).items():
+            path = (key, name)
+            self._problems.unknown_keys(table, names(f"{key}.NAME"), path)
+            yield name, table, path
 
     def _operation(self, table: Mapping[str, Any], path: KeyPath, default: str) -> str:
         name = table.get(str(path[-1]), default)
