@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sam_pipeline.schema.program.command import OK, to_json
 from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_command,
     add_period_options,
@@ -112,7 +113,8 @@ def run_export(args: argparse.Namespace) -> int:
         return OK
     for report in dict.fromkeys(file.report for file in written):
         rows = [file.rows for file in written if file.report == report]
-        print(f"{report}: {len(rows)} files with {sum(rows)} rows below {args.out}")
+        counts = f"{plural(len(rows), 'file')} with {plural(sum(rows), 'row')}"
+        print(f"{report}: {counts} below {args.out}")
     return OK
 
 

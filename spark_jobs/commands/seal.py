@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_command,
@@ -96,9 +97,12 @@ def run_seal(args: argparse.Namespace) -> int:
         print(to_json([_as_json(entry) for entry in sealed]))
         return OK
     for entry in sealed:
-        days = len(entry.candidates)
-        published = f", candidates of {days} days published: {entry.figures} figures changed"
-        print(f"{entry.report} {entry.month}: sealed by {entry.who}{published if days else ''}")
+        line = f"{entry.report} {entry.month}: sealed by {entry.who}"
+        if entry.candidates:
+            days, figures = len(entry.candidates), entry.figures
+            line += f", candidates of {plural(days, 'day')} published"
+            line += f": {plural(figures, 'figure')} changed"
+        print(line)
     return OK
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.compute.rows import EXCLUDED_HOST, REASONS
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
@@ -56,8 +57,8 @@ class Summary:
     def __str__(self) -> str:
         ignored = ", ".join(f"{count} {reason}" for reason, count in self.ignored.items())
         parts = [
-            f"{self.results} results" + (f" ({ignored} ignored)" if ignored else ""),
-            f"{self.instances} metric instances",
+            plural(self.results, "result") + (f" ({ignored} ignored)" if ignored else ""),
+            plural(self.instances, "metric instance"),
         ]
         if not self.instances:
             parts.append("nothing expected: the topology is empty")
@@ -66,10 +67,10 @@ class Summary:
         if self.until is not None:
             parts.append(f"until {format_time(moment(self.until))}")
         if self.published.changes:
-            parts.append(f"{self.published.changes} figures changed")
+            parts.append(f"{plural(self.published.changes, 'figure')} changed")
         if self.published.sealed_days:
-            days, candidates = self.published.sealed_days, self.published.candidates
-            parts.append(f"{days} days sealed: {candidates} figures would change")
+            days, figures = self.published.sealed_days, self.published.candidates
+            parts.append(f"{plural(days, 'day')} sealed: {plural(figures, 'figure')} would change")
         return f"{self.report} {self.period}: {', '.join(parts)}, {self.seconds:.1f} s"
 
     def document(self) -> dict[str, Any]:

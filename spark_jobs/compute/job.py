@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.progress import Stage
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.compute import availability, rows
 from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
 from sam_pipeline.spark_jobs.compute.folding import SEGMENTS, folding
@@ -85,12 +86,12 @@ def _compute_report(
         )
         run_ids = record.begin(storage.engine, profile, facts, change_no, now)
         with record.failing(storage.engine, run_ids):
-            stage(f"{name}: folding {sum(day.results_read for day in facts)} results")
+            stage(f"{name}: folding {plural(sum(day.results_read for day in facts), 'result')}")
             segments = persist(fold_input.rows.mapInArrow(folding(profile, now), SEGMENTS))
 
             run_of = {day_number(d.day): number for d, number in zip(facts, run_ids, strict=True)}
             segment_count = availability.write_timelines(storage, segments, run_of)
-            stage(f"{name}: adding up {segment_count} segments")
+            stage(f"{name}: adding up {plural(segment_count, 'segment')}")
             availability.write_figures(storage, segments, run_of)
 
             stage(f"{name}: publishing")

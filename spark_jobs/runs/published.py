@@ -139,7 +139,7 @@ def published_reports(connection: Connection, name: str | None, period: Period) 
         return list(reports)
     known = connection.scalars(text("SELECT DISTINCT report FROM report_run ORDER BY report")).all()
     if name not in known:
-        raise ReportUsage(f"no report {name}: there are {', '.join(known) or 'none'}")
+        raise ReportUsage(f"no report {name}; existing reports: {', '.join(known) or 'none'}")
     return [report for report in reports if report == name]
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, moment, month_of
 from sam_pipeline.spark_jobs.runs.published import (
@@ -139,7 +140,7 @@ def waiting(connection: Connection, report: str | None, period: Period) -> list[
         if candidate.figures:
             by_report.setdefault(candidate.report, []).append(candidate)
     return [
-        f"{name}: sealed; since then {sum(candidate.figures for candidate in changed)} figures of"
-        f" {len(changed)} days would change: `sam-report seal --list` shows why"
+        f"{name}: sealed; since then {plural(sum(c.figures for c in changed), 'figure')} of"
+        f" {plural(len(changed), 'day')} would change: `sam-report seal --list` shows why"
         for name, changed in by_report.items()
     ]

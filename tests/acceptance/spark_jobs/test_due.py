@@ -46,7 +46,7 @@ def test_a_night_computes_what_is_new_and_what_has_changed(place: Workplace) -> 
     third_night = run_due(place, "--json")
 
     assert first_night.code == 0, str(first_night)
-    assert first_night.out.startswith(f"test {FIRST} to {YESTERDAY}: 1 results")
+    assert first_night.out.startswith(f"test {FIRST} to {YESTERDAY}: 1 result,")
     assert (idle_night.code, idle_night.out) == (0, "test: nothing is due\n")
     assert third_night.code == 0, str(third_night)
     late, excluded = third_night.json

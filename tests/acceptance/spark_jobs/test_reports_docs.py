@@ -89,7 +89,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert len(shown) == 7
     assert [line for line in shown if line not in said] == []
     assert "critical: nothing is due" in said
-    assert f"critical {RED_DAY}: 5 results, 1 metric instances" in done.out
+    assert f"critical {RED_DAY}: 5 results, 1 metric instance," in done.out
     assert "critical 2026-10: sealed by Jane Doe" in said
     assert len((tmp_path / "ticket.txt").read_text().splitlines()) <= 40
     assert f'id="{RED_DAY}"' in (tmp_path / f"pages/critical/2026-10/{SITE}.html").read_text()

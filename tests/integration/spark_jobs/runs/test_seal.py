@@ -217,7 +217,7 @@ def test_the_seals_tell_what_waits_for_the_next_ones(
             {"day": str(SECOND), "figures_changed": 0, "reasons": []},
         ],
     }
-    assert "test: sealed; since then 1 figures of 1 days would change" in shown.err
+    assert "test: sealed; since then 1 figure of 1 day would change" in shown.err
     assert "A" in shown.out
 
 
@@ -245,7 +245,7 @@ def test_a_month_must_be_over_and_known(
     for arguments, words in (
         (("--month", this_month, "--who", "J"), f"{this_month} is not over"),
         (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01 to 2024-02-29"),
-        (("--month", MONTH, "--who", "J", "--report", "x"), "no report x: there are test"),
+        (("--month", MONTH, "--who", "J", "--report", "x"), "no report x; existing reports: test"),
         (("--month", MONTH), "--who NAME"),
         (("--month", MONTH, "--who", " "), "--who NAME"),
         (("--month", "10-2025", "--who", "J"), "is not a month"),
