@@ -1,4 +1,4 @@
-"""For probes written in Python: publish without a command, with the same promises.
+"""The Python interface for probes: publish with the same guarantees as `sam-publish`.
 
     from sam_pipeline.publisher import Publisher, publish_record
 
@@ -8,19 +8,20 @@
         for record in records:
             publisher.add(record)
 
-What holds: after `publish_record` returned, or the block was left, every record is confirmed by a
-broker or on disk in the spool, or `NoBrokerTookIt` names the messages that are kept nowhere. No
-call takes longer than `timeout_s`, by a clock that never jumps, plus the writing to the spool. A
-message that is sent again, whatever broke, has the same id.
+Once `publish_record` has returned, or the block was left, every record is confirmed by a broker or
+on disk in the spool; otherwise `NoBrokerTookIt` was raised, which names the lost messages. No call
+takes longer than `timeout_s`, by the monotonic clock, plus the time to write to the spool. A
+message that is sent again has the same id.
 
-One thread uses a Publisher at a time; each thread may have its own. A process that forks leaves
-it to the parent: a child makes its own.
+A Publisher must be used by one thread at a time; each thread may have its own. After a fork it
+belongs to the parent process; a child makes its own.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,13 @@ from sam_pipeline.schema.messages.message import MAX_BYTES, MAX_RECORDS, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.times import format_time
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 BATCH = 100
-"""Messages that wait, at most, before they are handed over."""
+"""Messages are delivered as soon as this many wait."""
 
 
 def publish_record(
@@ -44,12 +46,12 @@ def publish_record(
 ) -> Publication:
     """Publish one record: on return a broker or the spool has it.
 
-    `timestamp` (now) and `gatheredAt` (this host) need not be given. Without a `config`, that of
-    `sam-publish` is read, under `settings` such as `brokers=("stomp://msg.example.org",)`.
+    `timestamp` defaults to now, `gatheredAt` to this host. Without a `config`, that of
+    `sam-publish` is read; `settings` such as `brokers=("stomp://msg.example.org",)` override it.
 
     Raises:
-        RecordRefused: it can never be loaded, and says why.
-        NoBrokerTookIt: no broker and no spool took it.
+        RecordRefused: the record can never be loaded.
+        NoBrokerTookIt: neither a broker nor the spool took it.
         ConfigError: the configuration is bad.
     """
     with Publisher(config, **settings) as publisher:
@@ -58,34 +60,34 @@ def publish_record(
 
 
 class Publisher:
-    """Publishes what is added to it, over one connection; done when the block is left.
+    """Publishes the records and messages added to it, over one connection; a context manager.
 
-    Records are packed into messages as `sam-publish send` does: at most 100, or 64 kB.
+    Records are packed into messages of at most 100 records or 64 kB.
     """
 
     def __init__(self, config: PublisherConfig | None = None, **settings: Any) -> None:
-        """The settings are the fields of PublisherConfig; they beat the file and the environment.
+        """The settings are fields of PublisherConfig; they override file and environment.
 
-        A list may stand for a tuple, and a text for a path.
+        A list is accepted for a tuple, and a string for a path.
 
         Raises:
             ConfigError: the configuration is bad.
         """
-        wanted = PublisherConfig.__annotations__
-        unknown = ", ".join(settings.keys() - wanted.keys())
+        types = PublisherConfig.__annotations__
+        unknown = ", ".join(settings.keys() - types.keys())
         if unknown:
-            raise TypeError(f"no such setting of a publisher: {unknown}")
-        given = dict(settings)
+            raise TypeError(f"unknown publisher setting: {unknown}")
+        fields = dict(settings)
         for name, value in settings.items():
-            if "Path" in str(wanted[name]) and isinstance(value, str):
-                given[name] = Path(value)
+            if "Path" in str(types[name]) and isinstance(value, str):
+                fields[name] = Path(value)
             elif isinstance(value, list):
-                given[name] = tuple(value)
-        self.config = config._replace(**given) if config else load_config(None, given)
+                fields[name] = tuple(value)
+        self.config = config._replace(**fields) if config else load_config(None, fields)
         self.published = 0
         self.spooled = 0
         self.last = Publication()
-        """What became of the messages that were handed over last."""
+        """The outcome of the messages that were delivered last."""
         self._courier = Courier(self.config)
         self._texts: list[str] = []
         self._size = 0
@@ -101,31 +103,27 @@ class Publisher:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Hand over what was added, even if the block ends with an error.
+        """Deliver everything that was added, even if the block ends with an error.
 
         Raises:
-            NoBrokerTookIt: some messages are kept nowhere.
+            NoBrokerTookIt: some messages are lost.
         """
-        self._refuse_a_fork()  # the connection is the parent's: it must not be closed either
+        self._check_process()  # the connection is the parent's, and must not be closed here
         try:
             deadline = Deadline.after(self.config.timeout_s)
             self._pack()
-            self._hand_over(deadline)
+            self._deliver(deadline)
             self.last = self.last._replace(drained=self._courier.drain(deadline))
         finally:
             self._courier.close()
 
     def add(self, record: Mapping[str, str]) -> None:
-        """Have a record of the configured class published with the next message.
+        """Add a record of the configured class to the next message.
 
         Raises:
-            RecordRefused: it can never be loaded; the others are not concerned.
-            NoBrokerTookIt: the messages that were due are kept nowhere.
+            RecordRefused: this record can never be loaded; the others are not affected.
+            NoBrokerTookIt: messages that were due for delivery are lost.
         """
-        from datetime import datetime, timezone
-
-        from sam_pipeline.schema.times import format_time
-
         now = datetime.now(timezone.utc)
         if self.config.message_class.lower() == "metricoutput":
             record = {"timestamp": format_time(now), "gatheredAt": this_host(), **record}
@@ -136,25 +134,25 @@ class Publisher:
                 self._pack()
             self._texts.append(text)
             self._size += size
-        self._hand_over_if_due()
+        self._deliver_if_due()
 
     def add_message(self, message: Message) -> None:
-        """Have a message published as it is; it gets the class and the destination it lacks.
+        """Add a message; a missing class or destination is set as configured.
 
         Raises:
-            NoBrokerTookIt: the messages that were due are kept nowhere.
+            NoBrokerTookIt: messages that were due for delivery are lost.
         """
         self._messages.append(message)
-        self._hand_over_if_due()
+        self._deliver_if_due()
 
     def flush(self) -> None:
-        """Return when a broker or the spool has all that was added.
+        """Deliver everything that was added so far to a broker or the spool.
 
         Raises:
-            NoBrokerTookIt: some messages are kept nowhere; they are forgotten here.
+            NoBrokerTookIt: some messages are lost; this object does not keep them.
         """
         self._pack()
-        self._hand_over(Deadline.after(self.config.timeout_s))
+        self._deliver(Deadline.after(self.config.timeout_s))
 
     def _pack(self) -> None:
         if self._texts:
@@ -162,12 +160,12 @@ class Publisher:
             self._texts, self._size = [], 0
             self._messages.append(new_message(self.config.message_class, text, record_count=count))
 
-    def _hand_over_if_due(self) -> None:
+    def _deliver_if_due(self) -> None:
         if len(self._messages) >= BATCH:
-            self._hand_over(Deadline.after(self.config.timeout_s))
+            self._deliver(Deadline.after(self.config.timeout_s))
 
-    def _hand_over(self, deadline: Deadline) -> None:
-        self._refuse_a_fork()
+    def _deliver(self, deadline: Deadline) -> None:
+        self._check_process()
         messages, self._messages = self._messages, []
         if not messages:
             return
@@ -182,6 +180,6 @@ class Publisher:
         self.published += len(publication.receipts)
         self.spooled += len(publication.spooled)
 
-    def _refuse_a_fork(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
-            raise RuntimeError("a Publisher stays with the process that made it: make one here")
+            raise RuntimeError("a Publisher can't be used after a fork: make one in this process")

@@ -35,32 +35,34 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    common = common_options()
     parser = CommandParser(
         prog=PROGRAM,
         description="Publish probe results to the first broker that takes them.",
         epilog=EXAMPLES,
-        parents=[common_options()],
+        parents=[common],
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands: Any = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, prog=PROGRAM, parser_class=_Command
+        dest="command", metavar="COMMAND", required=True, parser_class=_Command
     )
     for name, text in COMMANDS.items():
-        commands.add_parser(name, help=text, module=name)
+        commands.add_parser(name, help=text, module=name, common=common)
     return run(PROGRAM, parser, argv, lambda args: int(args.handler(args)))
 
 
 class _Command(CommandParser):
-    """A command whose module is imported, and whose options are made, when it is called."""
+    """A command whose module is imported, and whose options are added, when it is called."""
 
-    def __init__(self, module: str, **keywords: Any) -> None:
+    def __init__(self, module: str, common: argparse.ArgumentParser, **keywords: Any) -> None:
         super().__init__(**keywords)
         self._module = module
+        self._common = common
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         module = import_module(f"sam_pipeline.publisher.commands.{self._module}")
         module.add_options(self)
-        self._add_container_actions(common_options())
+        self._add_container_actions(self._common)
         self.set_defaults(handler=module.handle)
         return super().parse_known_args(args, namespace)
 

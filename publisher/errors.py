@@ -1,9 +1,9 @@
-"""What can go wrong while publishing, by what the caller does next.
+"""The errors of publishing, by what the caller does next.
 
 PublishError
 ├── BrokerUnavailable   try the next broker, then the spool
-├── MessageRejected     this broker refuses this message: others go on, another broker may take it
-├── NoBrokerTookIt      (publication) some messages are kept nowhere: send them again
+├── MessageRejected     try another broker with this message; go on with the others here
+├── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
 └── NoSuchInput         the input can't be read; nothing was sent
 """
 
@@ -14,11 +14,11 @@ from sam_pipeline.schema.program.command import NO_INPUT, UNAVAILABLE
 
 
 class PublishError(SamError):
-    """Base of all errors of this room."""
+    """Base of all errors of the publisher."""
 
 
 class BrokerUnavailable(PublishError):
-    """The broker can't be used now, for `reason`."""
+    """The broker can't be used now; `reason` says why."""
 
     exit_code = UNAVAILABLE
 
@@ -29,7 +29,7 @@ class BrokerUnavailable(PublishError):
 
 
 class MessageRejected(PublishError):
-    """The broker read the message at `position` of those it was given and refused it."""
+    """The broker read and refused the message at `position` of those it was sent."""
 
     exit_code = BAD_DATA
 
@@ -45,6 +45,6 @@ class NoSuchInput(PublishError):
 
     exit_code = NO_INPUT
 
-    def __init__(self, text: str, exit_code: int = NO_INPUT) -> None:
+    def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
         self.exit_code = exit_code

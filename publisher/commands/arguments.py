@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from sam_pipeline.schema.net.broker_url import parse_broker
+
 PROGRAM = "sam-publish"
 
 RECORD_KEYS = {
@@ -95,8 +97,6 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
 
 def broker_argument(text: str) -> str:
     """The argparse `type` of a broker URL."""
-    from sam_pipeline.schema.net.broker_url import parse_broker
-
     try:
         parse_broker(text)
     except ValueError as error:

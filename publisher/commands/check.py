@@ -14,6 +14,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL
+from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, text_table, to_json
 from sam_pipeline.schema.program.config import Findings
 from sam_pipeline.schema.spool.disk import unusable
@@ -95,8 +96,6 @@ def _problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
         if config.key_file and not config.certificate_file:
             yield f"{findings.origin('key_file')}: has no effect without certificate_file"
         if any(broker.tls for broker in brokers):
-            from sam_pipeline.schema.net.tls import tls_context  # `import ssl` is slow
-
             try:
                 tls_context(config.tls_files)
             except ConfigError as error:

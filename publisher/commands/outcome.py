@@ -11,7 +11,7 @@ from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.settings.config import DESTINATION
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER
+from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER, to_json
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:
@@ -81,8 +81,6 @@ def publish_and_report(
             deadline = Deadline.after(config.timeout_s - report.elapsed_s)
             report.drained = courier.drain(deadline)
     if args.json:
-        from sam_pipeline.schema.program.command import to_json
-
         print_line(to_json(report.document(refused)))
     else:
         for line in report.lines():

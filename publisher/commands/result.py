@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import (
@@ -66,8 +67,6 @@ def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespac
     Raises:
         RecordRefused: it can never be loaded.
     """
-    from datetime import datetime, timezone
-
     now = datetime.now(timezone.utc)
     record.setdefault("timestamp", format_time(now))
     if "gatheredAt" not in record:

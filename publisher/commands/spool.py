@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Event
@@ -269,8 +270,6 @@ def _content(element: Element) -> dict[str, Any]:
     try:
         content["body"] = message.body.decode()
     except UnicodeDecodeError:
-        from base64 import b64encode
-
         content["body"] = message.body.decode(errors="replace")
         content["body_base64"] = b64encode(message.body).decode()
     return content

@@ -1,7 +1,7 @@
-"""Send what the spool holds to a broker, oldest first.
+"""Send the elements of the spool to a broker, oldest first.
 
-An element is locked while it is sent and removed when it is confirmed: several processes may
-drain at once, and what a killed one had locked is sent again with the same message id.
+An element is locked while it is sent, and removed once it is confirmed: several processes may
+drain at once, and the elements locked by a killed one are sent again, with the same message ids.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 BATCH = 200
 BATCH_BYTES = 8 * 1024 * 1024
 MAX_BATCH_S = LOCK_AGE_S / 2
-"""A batch ends before its locks expire, however long the time-out is."""
+"""A batch ends before its locks expire, however long the timeout is."""
 
 MIN_WAIT_S, IDLE_WAIT_S, MAX_WAIT_S = 0.5, 4.0, 30.0
-"""Between two looks at the spool each wait is twice the last one, up to the second where the spool
-is empty, which is cheap to see, and up to the third where no broker took anything."""
+"""Between two rounds the wait doubles, up to the second figure while the spool is empty, which is
+cheap to find out, and up to the third while no broker takes anything."""
 REST_S = 300.0
-"""How long a rejected element is not sent again."""
+"""A rejected element is not sent again for this time."""
 
 logger = lazy_logger(__name__)
 
 
 class DrainTotals:
-    """What became of the elements; what was neither sent nor set aside is still in the spool."""
+    """The outcome of a drain; elements neither sent nor set aside are still in the spool."""
 
     def __init__(self) -> None:
         self.sent = 0
         self.rejected: dict[str, str] = {}
-        """By the name of the element, which broker rejected it and why; it stays in the spool."""
+        """The broker and its reason, by rejected element; these stay in the spool."""
         self.set_aside = 0
-        """Elements that hold no message, now in the quarantine beside the spool."""
+        """Damaged elements, which are now in the quarantine beside the spool."""
         self.complete = False
-        """No broker failed before the last element."""
+        """Every element was offered to a broker."""
 
     @property
     def rejections(self) -> dict[str, int]:
@@ -66,15 +66,18 @@ class DrainTotals:
 
 
 GoOn = Callable[[DrainTotals], bool]
-"""Called after each batch: whether to go on."""
+"""Called after each batch; returns whether to go on."""
 
 
 def drain(
     config: PublisherConfig, go_on: GoOn = lambda _: True, pass_over: Collection[str] = ()
 ) -> DrainTotals:
-    """Send all elements to the first broker that takes them; the next gets what it left or refused.
+    """Send all elements to the first broker that takes them; the next gets those it did not take.
 
-    `config.timeout_s` bounds connecting and each batch: as long as a broker confirms, it goes on.
+    `config.timeout_s` limits connecting and each batch: a drain goes on while a broker confirms.
+
+    Args:
+        pass_over: names of elements that are not sent.
     """
     totals = DrainTotals()
     if config.spool is None:
@@ -107,16 +110,16 @@ def drain(
                 if not totals.rejected:
                     break
     _log_rejections(totals)
-    queue.purge()  # the directories that are empty now
+    queue.purge()  # removes directories that are empty now
     return totals
 
 
 def drain_in_passing(
     transport: Transport, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
 ) -> int:
-    """How many elements of earlier calls could be sent within what is left of the deadline.
+    """Send elements of earlier calls until the deadline; return their number.
 
-    One process at a time does this; that a spool can't be drained now is no error of this call.
+    One process at a time does this. Errors are only logged: this call has delivered its messages.
     """
     if config.spool is None or _is_at(address.broker, config.spool):
         return 0
@@ -132,7 +135,7 @@ def drain_in_passing(
             finally:
                 os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
-        logger.warning("the spool is not empty yet: %s", error)
+        logger.warning("could not drain the spool: %s", error)
     _log_rejections(totals)
     if totals.sent:
         logger.info("drained %s spooled messages to %s", totals.sent, address)
@@ -142,10 +145,9 @@ def drain_in_passing(
 def drain_until(
     stop: Event, config: PublisherConfig, min_wait_s: float = MIN_WAIT_S, rest_s: float = REST_S
 ) -> DrainTotals:
-    """Drain again and again: whatever arrives in the spool goes on to a broker.
+    """Drain again and again, until `stop` is set; return the totals of all rounds.
 
-    The totals are those of all rounds. A batch under way is finished before it stops, so that
-    nothing is lost or repeated.
+    A batch under way is finished first, so that nothing is lost or sent twice.
     """
     totals = DrainTotals()
     wait_s, rest_until = min_wait_s, 0.0
@@ -155,7 +157,7 @@ def drain_until(
             rest_until = time.monotonic() + rest_s
         try:
             latest = drain(config, lambda _: not stop.is_set(), frozenset(totals.rejected))
-        except SpoolError as error:  # such as a file server that is away: it may come back
+        except SpoolError as error:  # such as a file server that is down for a while
             logger.error("%s", error)
             latest = DrainTotals()
         if latest.sent:
@@ -172,7 +174,7 @@ def drain_until(
 
 def _log_rejections(totals: DrainTotals) -> None:
     for rejection, count in totals.rejections.items():
-        logger.error("spooled messages rejected, they stay: %s by %s", count, rejection)
+        logger.error("%s spooled messages rejected by %s; they stay in the spool", count, rejection)
 
 
 def _is_at(broker: Broker, spool: Path) -> bool:
@@ -180,7 +182,7 @@ def _is_at(broker: Broker, spool: Path) -> bool:
 
 
 class _Pass:
-    """One way through the queue, oldest first; `totals` sums up all of them."""
+    """One pass through the queue, oldest first; the totals are those of all passes."""
 
     def __init__(
         self,
@@ -200,7 +202,7 @@ class _Pass:
         self._locked: set[str] = set()
 
     def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
-        """`patience` gives each batch its deadline; one that is over ends the pass."""
+        """Send batch by batch, until `patience` returns a deadline that is over."""
         try:
             while not patience().expired:
                 batch: list[tuple[str, Message]] = []
@@ -226,8 +228,8 @@ class _Pass:
                         continue
                     self._totals.rejected[name] = str(rejection)
                     if self._rejected_rest:
-                        # Its lock stays until it expires: otherwise every call would ask again,
-                        # and each refusal costs a connection.
+                        # The lock stays until it expires: otherwise every call would send it
+                        # again, and each refusal costs a connection.
                         self._locked.discard(name)
                     else:
                         self._unlock(name)
@@ -238,7 +240,7 @@ class _Pass:
                 self._unlock(name)
 
     def _read_locked(self, name: str) -> Optional[Message]:
-        """The message of an element; None where another process has it, or it can't be read."""
+        """Lock an element and read its message; None if it is locked, or can't be read."""
         try:
             if not self._queue.lock(name):
                 return None
@@ -246,20 +248,20 @@ class _Pass:
             return self._queue.read(name)
         except DamagedElement as damage:
             try:
-                where = self._queue.quarantine(name, str(damage))
+                path = self._queue.quarantine(name, str(damage))
             except SpoolError as error:
-                logger.error("%s; it can't be set aside: %s", damage, error)
+                logger.error("%s; could not be set aside: %s", damage, error)
                 self._unlock(name)
             else:
-                logger.error("%s; set aside as %s", damage, where)
+                logger.error("%s; moved to %s", damage, path)
                 self._locked.discard(name)
                 self._totals.set_aside += 1
-        except SpoolError as error:  # of this element: perhaps it belongs to another user
-            logger.warning("element %s is passed over: %s", name, error)
+        except SpoolError as error:  # perhaps only this element belongs to another user
+            logger.warning("element %s skipped: %s", name, error)
             self._unlock(name)
         return None
 
     def _unlock(self, name: str) -> None:
         self._locked.discard(name)
-        with suppress(SpoolError):  # then it expires
+        with suppress(SpoolError):  # the lock expires
             self._queue.unlock(name)

@@ -1,4 +1,4 @@
-"""Prepare messages while a broker works on those before."""
+"""Prepare messages while a broker works on the previous ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class ReadAhead(Generic[T], Iterator[T]):
-    """An iterator that fetches ahead, one item by each `work`, whenever somebody has the time.
+    """An iterator that fetches up to `max_items` items ahead, one with each call of `work`.
 
-    An error of the source is raised where its place is in the order.
+    An error of the source is raised after the items that precede it.
     """
 
-    def __init__(self, source: Iterator[T], most: int) -> None:
+    def __init__(self, source: Iterator[T], max_items: int) -> None:
         self._source = source
-        self._most = most
+        self._max_items = max_items
         self._ahead: deque[T] = deque()
         self._error: Exception | None = None
 
@@ -29,12 +29,12 @@ class ReadAhead(Generic[T], Iterator[T]):
         return next(self._source)
 
     def work(self) -> bool:
-        """Fetch an item; False: there is nothing to do."""
-        if self._error or len(self._ahead) >= self._most:
+        """Fetch an item; return False if there was nothing to do."""
+        if self._error or len(self._ahead) >= self._max_items:
             return False
         try:
             self._ahead.append(next(self._source))
-        except Exception as error:  # StopIteration, too
+        except Exception as error:  # including StopIteration
             self._error = error
             return False
         return True

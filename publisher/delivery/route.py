@@ -1,4 +1,4 @@
-"""Which address is tried next, for publishing as for draining."""
+"""The order in which addresses are tried, for publishing and for draining."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
-from sam_pipeline.publisher.delivery.memory import Memory
+from sam_pipeline.publisher.delivery.memory import Memory, is_literal
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.log import lazy_logger
 
@@ -22,7 +22,7 @@ logger = lazy_logger(__name__)
 
 
 class BrokerCandidate(NamedTuple):
-    """An address to try; `sharing` candidates, this one included, share the time that is left."""
+    """An address to try; it shares the remaining time with `sharing - 1` others."""
 
     address: BrokerAddress
     sharing: int
@@ -31,16 +31,15 @@ class BrokerCandidate(NamedTuple):
 class Route:
     """The addresses of the configured brokers, in the order in which they are tried.
 
-    1. First the address that worked last. Its name is not looked up for an hour.
-    2. Then the URLs as they are listed, or shuffled, and with them the addresses of each name. A
-       name is looked up when its turn comes; an address that has two names is asked once.
-    3. An address that failed rests, and so does a name that was not resolved. While it rests it
-       is left out, because the spool can take the message.
-    4. What was left out is asked last, where the message would be refused otherwise: with
-       `ask_all` (no spool, a required broker, `spool drain`), and by `left_out()` when the spool
-       failed.
+    1. The address that worked last comes first. Its name is not looked up again for an hour.
+    2. Then the URLs in order, or shuffled, each with all addresses of its name. A name is looked
+       up when it is needed; an address with two names is tried once.
+    3. An address that failed, or a name that did not resolve, rests. While it rests it is left
+       out, because the spool can take the message.
+    4. The ones left out are tried last if the message would be refused otherwise: with `ask_all`
+       (no spool, a required broker, `spool drain`), and by `left_out()` after the spool failed.
 
-    On leaving the block, what the call learned of the brokers is remembered.
+    At the end of the block, the memory of the brokers is saved.
     """
 
     def __init__(
@@ -70,21 +69,21 @@ class Route:
 
     @property
     def failures(self) -> list[BrokerUnavailable]:
-        """One for each address that failed, or was left out."""
+        """One error for each address that failed or was left out."""
         return [*self._failures, *map(self._why_left_out, self._left_out)]
 
     def candidates(self) -> Iterator[BrokerCandidate]:
-        """All of them, or all that do not rest."""
+        """The addresses to try, without those that rest unless `ask_all` is set."""
         waiting = list(self._brokers)
         last = self._memory.last_worked()
-        if last is not None:  # unless its name leads elsewhere by now
-            address, believed = last
-            known = believed and address.ip  # a spool has none; nor had what a proxy led to
+        if last is not None:  # skipped if its name has other addresses by now
+            address, trusted = last
+            known = trusted and address.ip  # a spool has no IP, nor a broker behind a proxy
             if known or address in self._addresses(BrokerAddress(address.broker), len(waiting)):
                 self._seen.add(address.identity)
                 yield BrokerCandidate(address, len(waiting))
-                if address.ip in ("", address.broker.host):
-                    waiting.remove(address.broker)  # it has no other address
+                if is_literal(address):
+                    waiting.remove(address.broker)  # has no other address
         while waiting:
             name = BrokerAddress(waiting.pop(0))
             left_out = name.broker not in self._looked_up and self._rests(name)
@@ -98,7 +97,7 @@ class Route:
             logger.warning("broker left out: %s", self._why_left_out(address))
 
     def left_out(self) -> Iterator[BrokerCandidate]:
-        """Those that `candidates` did not give."""
+        """The addresses that `candidates` left out."""
         while self._left_out:
             addresses = self._addresses(self._left_out.pop(0))
             yield from _sharing(self._unseen(addresses), len(self._left_out))
@@ -112,13 +111,13 @@ class Route:
         self._memory.failed(address, failure.reason)
 
     def no_time_for(self, address: BrokerAddress) -> None:
-        """It was not asked, which is no reason to let it rest."""
-        failure = BrokerUnavailable(address, "the time was up before it was asked")
-        logger.warning("broker not asked: %s", failure)
+        """Record that the address was not tried; it does not rest for that."""
+        failure = BrokerUnavailable(address, "not tried: the time was over")
+        logger.warning("broker skipped: %s", failure)
         self._failures.append(failure)
 
     def _addresses(self, address: BrokerAddress, parts: int = 1) -> list[BrokerAddress]:
-        """The addresses of a name, looked up once; an address stands for itself."""
+        """The addresses of a name, looked up once; of an address, itself."""
         broker = address.broker
         if address.ip:
             return [address]
@@ -142,19 +141,19 @@ class Route:
         return unseen
 
     def _rests(self, address: BrokerAddress) -> bool:
-        """Whether it rests; then it is left out for now."""
+        """Whether the address rests; then it is added to those left out."""
         rests = self._memory.rest_of(address) is not None
         if rests:
-            self._seen.discard(address.identity)  # it may still have its turn
+            self._seen.discard(address.identity)  # it may still be tried later
             self._left_out.append(address)
         return rests
 
     def _why_left_out(self, address: BrokerAddress) -> BrokerUnavailable:
         fact = self._memory.rest_of(address)
         if fact is None:
-            return BrokerUnavailable(address, "it rested after a failure")
+            return BrokerUnavailable(address, "was left out after a failure")
         times = "once" if fact.failures == 1 else f"{fact.failures} times in a row"
-        return BrokerUnavailable(address, f"it rests, for it failed {times}: {fact.reason}")
+        return BrokerUnavailable(address, f"left out, because it failed {times}: {fact.reason}")
 
 
 def _sharing(addresses: Sequence[BrokerAddress], later: int) -> Iterator[BrokerCandidate]:
@@ -165,4 +164,4 @@ def _sharing(addresses: Sequence[BrokerAddress], later: int) -> Iterator[BrokerC
 def _in_order(items: Sequence[T], order: str) -> list[T]:
     if order == "listed" or len(items) < 2:
         return list(items)
-    return sorted(items, key=lambda _: os.urandom(8))  # `import random` takes longer
+    return sorted(items, key=lambda _: os.urandom(8))  # `import random` is slow

@@ -1,1 +1,1 @@
-"""Where records come from: plugins, files, standard input."""
+"""The sources of records: plugins, files, standard input."""

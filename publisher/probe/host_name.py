@@ -10,18 +10,18 @@ HOST_NAME_TIMEOUT_S = 2.0
 
 
 def this_host() -> str:
-    """The full name of this host; the short one where DNS has none, or does not answer quickly."""
+    """The full name of this host; the short one if DNS has no full name or is slow to answer."""
     name = os.uname().nodename
     if "." in name:
         return name
-    # `socket` has getfqdn, but takes longer to import than all of our own modules.
+    # `import socket`, for getfqdn, would make publishing a result 7 % slower.
     from _socket import gethostbyaddr
 
     deadline = Deadline.after(HOST_NAME_TIMEOUT_S)
     try:
-        # Text would be encoded as IDNA, which is slow to import, too.
+        # A str would be encoded as IDNA, whose codec is slow to import, too.
         host, aliases, _ = within(deadline, gethostbyaddr, name.encode())
-    except (OSError, UnicodeError):  # TimeoutError, too
+    except (OSError, UnicodeError):  # including TimeoutError
         return name
-    full = next((known for known in [host, *aliases] if "." in known), name)
-    return name if full.startswith("localhost") else str(full)
+    full_name = next((alias for alias in [host, *aliases] if "." in alias), name)
+    return name if full_name.startswith("localhost") else str(full_name)

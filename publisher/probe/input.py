@@ -1,4 +1,4 @@
-"""Records from files and standard input: read tolerantly, bad ones refused by file and line."""
+"""Records from files and standard input; a bad record is refused with its file and line."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
 STDIN = "-"
 BLOCK_BYTES = 512 * 1024
-"""Bytes read at a time, so that an input of any length needs little memory."""
+"""Bytes read at a time: an input of any length needs little memory."""
 MAX_LINE_BYTES = 4096
-"""How much of the first line of a record is searched for a key."""
+"""The first line of a record is searched for a key up to this length."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class InputBlock:
-    """Bytes, the name of their file, and the number of their first line in it."""
+    """Bytes of the file `name`, from its line number `line` on."""
 
     name: str
     body: bytes
@@ -39,7 +39,7 @@ class InputBlock:
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A record that was not sent: its file and line, and the reason."""
+    """A record that was not sent: its file and line, a keyword for the reason, and a message."""
 
     source: str
     line: int
@@ -51,23 +51,23 @@ class RefusedRecord:
 
 
 def read_sources(names: Sequence[str]) -> list[InputBlock]:
-    """All files, or standard input where none (or `-`) is named.
+    """The contents of all files; without a name, or for `-`, of standard input.
 
     Raises:
-        NoSuchInput: a file can't be read; nothing should be sent then.
+        NoSuchInput: a file can't be read; nothing was sent yet.
     """
     blocks = []
     for name in names or [STDIN]:
         with _opened(name) as file:
-            blocks.append(InputBlock(_shown(name), _bytes_of(file, name)))
+            blocks.append(InputBlock(_title(name), _bytes_of(file, name)))
     return blocks
 
 
 def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
-    """The same in blocks of whole records; JSON is a single block.
+    """Like `read_sources`, but in blocks of whole records; a JSON file is a single block.
 
     Raises:
-        NoSuchInput: a file can't be read; raised before the first block unless reading fails.
+        NoSuchInput: a file can't be opened, before the first block; or reading it failed.
     """
     for name in names:
         if name != STDIN:
@@ -81,19 +81,19 @@ def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
                 end = _end_of_records(body, searched)
                 searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
                 if end:
-                    yield InputBlock(_shown(name), body[:end], line)
+                    yield InputBlock(_title(name), body[:end], line)
                     line += body.count(b"\n", 0, end)
                 body = body[end:] + more
-            yield InputBlock(_shown(name), body, line)
+            yield InputBlock(_title(name), body, line)
 
 
 def read_records(
     source: InputBlock, message_class: str, now: datetime
 ) -> Iterator[Record | RefusedRecord]:
-    """The records of a source in order, each as it will be sent, or why it is refused.
+    """The records of a block in order: each as it will be sent, or why it is refused.
 
-    A metricOutput record is checked and normalised; of other classes only the `key: value` form
-    is checked, since their values are known where they are loaded.
+    Records of metricOutput are checked and normalised. Of other classes only the form is checked:
+    the values that are allowed are known to the database.
     """
     is_json, known = _is_json(source.body), built_in(message_class)
     items = read_json(source.body) if is_json else read_wlcg(source.body, message_class=known)
@@ -101,9 +101,9 @@ def read_records(
         try:
             if isinstance(item, BadRecord):
                 raise RecordRefused(item.reason, item.text)
-            for key in item.fields if is_json else ():  # the other form checks its keys itself
+            for key in item.fields if is_json else ():  # read_wlcg checks its keys itself
                 if not _KEY.fullmatch(key):
-                    raise RecordRefused("no-key", f"{key[:60]!r} can't be a key of a record")
+                    raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
             if known is METRIC_OUTPUT:
                 yield from normalise(item.fields, message_class, {}, now)
             else:
@@ -114,12 +114,12 @@ def read_records(
 
 
 def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, str]) -> Message:
-    """The bytes unchanged, as one message."""
+    """One message with the unchanged bytes of a file."""
     ours = {CLASS: message_class, MESSAGE_ID: new_message_id(), "persistent": "true"}
     return Message({**ours, **headers}, source.body)
 
 
-def _shown(name: str) -> str:
+def _title(name: str) -> str:
     return "<stdin>" if name == STDIN else name
 
 
@@ -134,17 +134,20 @@ def _bytes_of(file: BinaryIO, name: str, size: int = -1) -> bytes:
     try:
         return file.read(size)
     except OSError as error:
-        raise _unreadable(name, error, "what stands there was not sent") from error
+        raise _unreadable(name, error, "the rest of it was not sent") from error
 
 
-def _unreadable(name: str, error: OSError, so_far: str) -> NoSuchInput:
+def _unreadable(name: str, error: OSError, consequence: str) -> NoSuchInput:
     code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
     reason = (error.strerror or str(error)).lower()
-    return NoSuchInput(f"{name}: {reason}; {so_far}", code)
+    return NoSuchInput(f"{name}: {reason}; {consequence}", code)
 
 
 def _end_of_records(body: bytes, begin: int) -> int:
-    """The end of the last record that another one certainly follows; 0 if there is none."""
+    """The offset after the last record that is certainly followed by another; 0 if there is none.
+
+    An EOT may also be a line of a text, so a known key must follow it.
+    """
     end = len(body)
     while (end := body.rfind(b"\nEOT", begin, end)) >= 0:
         line, _, after = body[end + 1 : end + 1 + MAX_LINE_BYTES].partition(b"\n")

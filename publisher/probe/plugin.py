@@ -1,8 +1,8 @@
 """Run a monitoring plugin and turn its result into a record.
 
-The plugin's output and exit code are passed on unchanged, so that this can stand inside any
-scheduler; its standard input and standard error are ours, as if it had been run without us. A run
-that is not a valid plugin result becomes UNKNOWN, with the reason.
+The plugin's output and exit code are passed on unchanged, so that any scheduler can call this
+instead of the plugin; standard input and standard error are inherited. A run without a valid result
+is published as UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
@@ -23,23 +23,28 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
 
 MAX_OUTPUT_BYTES = 1024 * 1024
-"""Limit of the output in a record; all output is passed on."""
+"""The limit on output in a record; all output is passed on."""
 
 UNKNOWN = STATUSES.index("UNKNOWN")
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 KILLED = 128
-"""A shell adds this to the number of the signal."""
+"""Shells add this to the number of the signal that killed a process."""
 
 GRACE_S = 1.0
-"""From SIGTERM to SIGKILL, and from there until a process that does not end is left alone."""
+"""The time from SIGTERM to SIGKILL, and from there until a process that does not end is ignored."""
+
+TROUBLE = {
+    NOT_FOUND: "was not found, or something it needs was not (exit code 127)",
+    NOT_EXECUTABLE: "can't be executed (exit code 126)",
+}
 
 POLL_S = 0.1
 CHUNK_BYTES = 65536
 
 
 class PluginRun(NamedTuple):
-    """`exit_code` is the one to pass on; `trouble` is why the run is not a valid result, if so."""
+    """`exit_code` is to be passed on; `trouble` says why the result is not valid ("" if it is)."""
 
     started_at: datetime
     exit_code: int
@@ -50,9 +55,9 @@ class PluginRun(NamedTuple):
 def run_plugin(
     command: Sequence[str], timeout_s: float, pass_on: Callable[[bytes], None]
 ) -> PluginRun:
-    """Run the plugin in a process group of its own, killed when the time is up or we are."""
+    """Run the plugin in its own process group, which is killed after the timeout, or if we end."""
     started_at = datetime.now(timezone.utc)
-    release = _hold_back(signal.SIGTERM)  # between start and block, it would leave the plugin
+    release = _defer(signal.SIGTERM)  # until the block that kills the plugin is entered
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
@@ -63,7 +68,7 @@ def run_plugin(
     try:
         release()
         _follow(process, output, Deadline.after(timeout_s))
-        code, trouble = _exit_of(process.poll(), timeout_s)
+        returncode = process.poll()
     finally:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
@@ -72,11 +77,18 @@ def run_plugin(
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
         output.pipe.close()
+    code, trouble = UNKNOWN if returncode is None else returncode, ""
+    if returncode is None:
+        trouble = f"was killed: it took longer than {timeout_s:g} s"
+    elif returncode < 0:
+        code, trouble = KILLED - returncode, f"was killed by signal {-returncode}"
+    elif returncode > UNKNOWN:
+        trouble = TROUBLE.get(code, f"ended with exit code {code}, which is not a status")
     return PluginRun(started_at, code, bytes(output.head), trouble)
 
 
 def record_of(run: PluginRun, name: str) -> Record:
-    """Status, summary, performance data, details and the time of the run."""
+    """The keys of the record that the run determines: status, summary, details, time and so on."""
     head, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
     if len(run.output) > MAX_OUTPUT_BYTES:
         trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
@@ -99,8 +111,8 @@ def record_of(run: PluginRun, name: str) -> Record:
     return record
 
 
-def _hold_back(number: int) -> Callable[[], None]:
-    """Hold a signal back from its handler until the returned function is called."""
+def _defer(number: int) -> Callable[[], None]:
+    """Defer a signal until the returned function is called."""
     received: list[int] = []
     handler = signal.signal(number, lambda number, _: received.append(number))
 
@@ -113,7 +125,7 @@ def _hold_back(number: int) -> Callable[[], None]:
 
 
 class _Output:
-    """The output of a plugin: passed on completely, and its head kept."""
+    """The output of a plugin: all of it is passed on, and the beginning stored."""
 
     def __init__(self, process: subprocess.Popen[bytes], pass_on: Callable[[bytes], None]) -> None:
         assert process.stdout is not None, "opened as a pipe"
@@ -125,7 +137,7 @@ class _Output:
         self._readable.register(self.pipe, select.POLLIN)
 
     def take(self, wait_s: float) -> bool:
-        """Pass on the next chunk; False if none came within the time."""
+        """Pass on the next chunk; False if none arrived in time."""
         if self.complete or not self._readable.poll(wait_s * 1000):
             return False
         chunk = os.read(self.pipe.fileno(), CHUNK_BYTES)
@@ -136,32 +148,17 @@ class _Output:
 
 
 def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
-    """Pass on output until the plugin ends, or the time is up."""
+    """Pass on output until the plugin ends, or the deadline is over."""
     while process.poll() is None and not deadline.expired:
         if not output.complete:
             output.take(min(POLL_S, deadline.remaining()))
             continue
         with suppress(subprocess.TimeoutExpired):
             process.wait(deadline.remaining())
-    # A child that it left behind may hold the pipe open, or even write for ever.
+    # A child process may outlive the plugin, keep the pipe open, or even write for ever.
     rest = Deadline.after(POLL_S)
     while not rest.expired and output.take(0):
         pass
-
-
-def _exit_of(returncode: int | None, timeout_s: float) -> tuple[int, str]:
-    """The exit code to pass on, and why it is not a status, if so."""
-    if returncode is None:
-        return UNKNOWN, f"was killed: it took longer than {timeout_s:g} s"
-    if returncode < 0:
-        return KILLED - returncode, f"was killed by signal {-returncode}"
-    if returncode == NOT_FOUND:
-        return returncode, "was not found, or something it needs was not (exit code 127)"
-    if returncode == NOT_EXECUTABLE:
-        return returncode, "can't be executed (exit code 126)"
-    if returncode > UNKNOWN:
-        return returncode, f"ended with exit code {returncode}, which is no status"
-    return returncode, ""
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,9 +1,8 @@
 """The output of a plugin, split into summary, details and performance data.
 
-The form is that of the monitoring plugins' guidelines: a line of text, and after a `|`
-`'label'=value[UOM];warn;crit;min;max …`; then more lines, and after a `|` in these more such
-items, to the end. A malformed item (a comma in a number, no value) is kept as it was written, so
-nothing is lost.
+The format is that of the monitoring plugins' guidelines: a line of text, then after a `|`
+`'label'=value[UOM];warn;crit;min;max …`; then more lines, and after a `|` in them more such items,
+to the end. A malformed item (a comma in a number, no value) is kept unchanged, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ class Output(NamedTuple):
 
 
 def split_output(text: str) -> Output:
-    """The parts without blanks around them; one blank between the items of performance data."""
+    """The parts, stripped; the items of performance data are separated by one blank."""
     first, _, more = text.strip().partition("\n")
     summary, _, items = first.partition("|")
     details, _, more_items = more.partition("|")
-    # Long texts draw tables with `|` too: then they have lines without an item.
+    # Long texts may draw tables with `|`: then some lines have no item.
     lines = [line for line in more_items.split("\n") if line.strip()]
     if not lines or not all(any(map(is_item, words(line))) for line in lines):
         details, more_items = more, ""

@@ -1,1 +1,1 @@
-"""The configuration of the publisher, its secrets and proxies."""
+"""The configuration of the publisher, with its secrets and proxies."""

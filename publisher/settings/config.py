@@ -1,4 +1,7 @@
-"""The `[publisher]` section of sam.toml, read and checked once."""
+"""The `[publisher]` section of sam.toml, read and checked once.
+
+Only this module of the publisher reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings import secrets
+from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.secret_file import (
+    problem_of_certificate,
+    problem_of_secret,
+    read_secret,
+)
 from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.proxy import Proxy
-    from sam_pipeline.schema.net.broker_url import Broker
     from sam_pipeline.schema.net.tls import TlsFiles
 
 DESTINATION = "destination"
-"""Header of a message: where it travels. It survives the spool."""
+"""Header of a message that names its topic or queue; it is stored in the spool, too."""
 
 ORDERS = ("listed", "shuffled")
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
@@ -35,8 +45,6 @@ _PROXY_VARIABLES = {
 
 
 def _problem_of_url(url: str) -> str | None:
-    from sam_pipeline.schema.net.broker_url import parse_broker
-
     try:
         parse_broker(url)
     except ValueError as error:
@@ -44,45 +52,26 @@ def _problem_of_url(url: str) -> str | None:
     return None
 
 
-def _without_login(url: str) -> str:
-    login, at, host_and_path = url.rpartition("@")
-    scheme, separator, _ = login.partition("://")
-    return f"{scheme if separator else ''}://{host_and_path}" if at else url
-
-
-def _not_above_zero(number: float) -> str | None:
-    return None if number > 0 else f"want more than 0, not {number:g}"
-
-
-def _empty(text: str) -> str | None:
-    return None if text.strip() else "is empty"
-
-
-def _one_of(*words: str) -> Any:
-    """A check: the value is one of these words."""
-    return lambda text: None if text in words else f"want {' or '.join(words)}, not {text}"
-
-
-def _bad_proxy(url: str) -> str | None:
-    from sam_pipeline.publisher.settings.proxy import problem_of_proxy
+def _problem_of_proxy(url: str) -> str | None:
+    from sam_pipeline.publisher.settings.proxy import problem_of_proxy  # slow: dataclasses
 
     return problem_of_proxy(url)
 
 
-def _bad_secret(path: Path) -> str | None:
-    from sam_pipeline.schema.net.secret_file import problem_of_secret
-
-    return problem_of_secret(path)
+def _above_zero(number: float) -> str | None:
+    return None if number > 0 else f"expected more than 0, not {number:g}"
 
 
-def _bad_certificate(path: Path) -> str | None:
-    from sam_pipeline.schema.net.secret_file import problem_of_certificate
+def _not_empty(text: str) -> str | None:
+    return None if text.strip() else "is empty"
 
-    return problem_of_certificate(path)
+
+def _one_of(*choices: str) -> Any:
+    return lambda text: None if text in choices else f"expected {' or '.join(choices)}, not {text}"
 
 
 class PublisherConfig(NamedTuple):
-    """Where messages go and how long that may take; without a `spool` none is kept."""
+    """Where messages go, and within which time; without a `spool` none is stored."""
 
     brokers: tuple[str, ...] = ()
     order: str = "listed"
@@ -102,50 +91,55 @@ class PublisherConfig(NamedTuple):
     spool_max_bytes: int = GIB
     spool_when_full: str = REFUSE
     state: Optional[Path] = None
-    """The directory of the memory of brokers and the counters of the spool; without it, none."""
+    """Directory for what is remembered of brokers and the size of the spool; None: nothing is."""
     require_broker: bool = False
-    """The call fails if only the spool has a message; an option, not a key of the file."""
+    """Fail if a message could only be spooled; an option, not a key of the file."""
 
     def __repr__(self) -> str:
-        """Without the proxy and the users of brokers, whose URLs may hold a password."""
-        values = {**self._asdict(), "brokers": tuple(map(_without_login, self.brokers))}
+        """Without the proxy and the users of brokers: bad URLs may contain a password."""
+        brokers = []
+        for url in self.brokers:
+            login, at, host_and_path = url.rpartition("@")
+            scheme, separator, _ = login.partition("://")
+            brokers.append(f"{scheme if separator else ''}://{host_and_path}" if at else url)
+        values = {**self._asdict(), "brokers": tuple(brokers)}
         shown = (f"{name}={value!r}" for name, value in values.items() if name != "proxy")
         return f"PublisherConfig({', '.join(shown)})"
 
     @staticmethod
     def metadata() -> dict[str, dict[str, Any]]:
-        """By field: its key in the file, a check, and its description in the documentation."""
+        """By field: its key in the file, a check, and its description for the documentation."""
         return {
             "brokers": {
                 "check": lambda urls: "\n".join(filter(None, map(_problem_of_url, urls))),
                 "what": "URLs, see above",
             },
             "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
-            "timeout_s": {"check": _not_above_zero, "what": "for a call in total"},
-            "message_class": {"key": "class", "check": _empty, "what": "class of the messages"},
-            "destination": {"check": _empty, "what": "instead of `/topic/grid.probe.CLASS`"},
+            "timeout_s": {"check": _above_zero, "what": "for a call in total"},
+            "message_class": {"key": "class", "check": _not_empty, "what": "class of the messages"},
+            "destination": {"check": _not_empty, "what": "instead of `/topic/grid.probe.CLASS`"},
             "user": {"what": "login for brokers whose URL has none"},
             "password_file": {
-                "check": _bad_secret,
+                "check": problem_of_secret,
                 "what": "its first line is the password; mode 0600",
             },
-            "token_file": {"check": _bad_secret, "what": "bearer token, mode 0600"},
-            "proxy": {"check": _bad_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
-            "proxy_password_file": {"check": _bad_secret, "what": "mode 0600"},
+            "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
+            "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
+            "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
             "ca_file": {
                 "check": lambda path: (
                     None if path.exists() else f"{path}: no such file or directory"
                 ),
                 "what": "certificate authorities instead of the system's; a file or a directory",
             },
-            "certificate_file": {"check": _bad_certificate, "what": "our certificate"},
+            "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
             "key_file": {
-                "check": _bad_secret,
+                "check": problem_of_secret,
                 "what": "its key, mode 0600; may be in `certificate_file`",
             },
             "spool": {"what": "directory of the spool, instead of one in the state directory"},
-            "spool_max_messages": {"check": _not_above_zero, "what": "limit of the spool"},
-            "spool_max_bytes": {"check": _not_above_zero, "what": "limit of the spool"},
+            "spool_max_messages": {"check": _above_zero, "what": "limit of the spool"},
+            "spool_max_bytes": {"check": _above_zero, "what": "limit of the spool"},
             "spool_when_full": {
                 "check": _one_of(REFUSE, DROP_OLDEST),
                 "what": "or `drop-oldest`",
@@ -156,18 +150,16 @@ class PublisherConfig(NamedTuple):
 
     @property
     def broker_list(self) -> list[Broker]:
-        from sam_pipeline.schema.net.broker_url import parse_broker
-
         return [parse_broker(url) for url in self.brokers]
 
     def login(self, broker: Broker) -> tuple[str | None, str | None]:
-        """User and password for a broker, the latter read each time; without a user, neither.
+        """User and password for a broker; (None, None) without a user.
+
+        The password is read at each connect.
 
         Raises:
-            BrokerUnavailable: the file of the password can't be used now.
+            BrokerUnavailable: the password file can't be used now.
         """
-        from sam_pipeline.publisher.settings import secrets
-
         user = broker.user or self.user
         if not user:
             return None, None
@@ -180,32 +172,27 @@ class PublisherConfig(NamedTuple):
         """The bearer token, read at each connect.
 
         Raises:
-            BrokerUnavailable: its file can't be used now.
+            BrokerUnavailable: the token file can't be used now.
         """
-        from sam_pipeline.publisher.settings import secrets
-
         try:
             return secrets.token(self.token_file, os.environ)
         except ConfigError as error:
             raise BrokerUnavailable("bearer token", str(error)) from error
 
     def has_secrets(self) -> dict[str, bool]:
-        """Which secrets are set; one in a file that can't be used counts as unset."""
-        from sam_pipeline.publisher.settings import secrets
-        from sam_pipeline.schema.net.secret_file import read_secret
-
-        ways: Mapping[str, Callable[[], object]] = {
+        """Which secrets are set; a secret in a file that can't be used counts as unset."""
+        readers: Mapping[str, Callable[[], object]] = {
             "password": lambda: secrets.password(self.password_file, os.environ),
             "token": lambda: secrets.token(self.token_file, os.environ),
             "proxy password": lambda: (
                 self.proxy_password_file and read_secret(self.proxy_password_file)
             ),
         }
-        secrets_set = dict.fromkeys(ways, False)
-        for name, read in ways.items():
+        is_set = dict.fromkeys(readers, False)
+        for name, read in readers.items():
             with suppress(ConfigError):
-                secrets_set[name] = bool(read())
-        return secrets_set
+                is_set[name] = bool(read())
+        return is_set
 
     @property
     def tls_files(self) -> TlsFiles:
@@ -214,16 +201,14 @@ class PublisherConfig(NamedTuple):
         return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
 
     def scratch_of_spool(self) -> str | None:
-        """The variable that names a batch job's scratch directory above the spool, if one does."""
-        from sam_pipeline.publisher.settings.job_scratch import scratch_of
-
+        """The variable of the batch job's scratch directory that contains the spool, if any."""
         return scratch_of(self.spool, os.environ) if self.spool else None
 
     def proxy_for(self, broker: Broker) -> Proxy | None:
-        """The proxy before a broker, by the key or else by the environment.
+        """The proxy for a broker: that of the key `proxy`, or else of the environment.
 
         Raises:
-            BrokerUnavailable: the proxy that is named can't be used.
+            BrokerUnavailable: the proxy can't be used.
         """
         if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
@@ -235,11 +220,11 @@ class PublisherConfig(NamedTuple):
             raise BrokerUnavailable(broker, str(error)) from error
 
     def destination_of(self, message_class: str) -> str:
-        """The destination of messages of that class that name none."""
+        """The destination for messages of this class that have none."""
         return self.destination or default_destination(message_class)
 
     def addressed(self, message: Message) -> Message:
-        """The message with the class and the destination that it lacks."""
+        """The message, with class and destination set if it had none."""
         if message.headers.get(DESTINATION) and message.headers.get(CLASS):
             return message
         message = message.with_default_class(self.message_class)
@@ -252,10 +237,10 @@ class PublisherConfig(NamedTuple):
 def load_config(
     path: str | None, flags: Mapping[str, Any], *, no_spool: bool = False
 ) -> PublisherConfig:
-    """The configuration; state and spool are in the state directory unless it names others.
+    """The configuration; by default, state and spool are in the state directory.
 
-    Below the scratch directory of a batch job there is no spool unless one is configured: it
-    would be removed with the job. A message that no broker takes is then refused.
+    If that is below the scratch directory of a batch job, there is no spool unless one is
+    configured: it would be removed with the job. A message that no broker takes is then refused.
 
     Raises:
         ConfigError: all problems at once.
@@ -266,7 +251,7 @@ def load_config(
 
 
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
-    """The configuration with its good brokers and defaults for other bad values; all problems.
+    """The configuration, without bad brokers and with defaults for other bad values; all problems.
 
     Raises:
         ConfigError: the file does not exist, or is not TOML.
@@ -288,6 +273,6 @@ def _with_directories(config: PublisherConfig, no_spool: bool = False) -> Publis
     if variable is None:
         return complete
     problem = "no spool: %s is below $%s, which is removed with the job"
-    advice = "configure `spool` in a directory that stays, or only brokers can take messages"
+    advice = "set `spool` to a permanent directory, or only brokers can take messages"
     logger.warning(f"{problem}; {advice}", complete.spool, variable)
     return complete._replace(spool=None, require_broker=True)

@@ -1,4 +1,4 @@
-"""Directories that are removed with the batch job we run in."""
+"""Scratch directories, which are removed at the end of a batch job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SCRATCH = (
 """Variables that name the scratch directory of a job."""
 
 JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "_CONDOR_JOB_AD", "JOB_ID")
-"""Variables that are set in a job: there TMPDIR belongs to the job, too."""
+"""Variables that are set in a job, where TMPDIR belongs to the job, too."""
 
 
 def scratch_of(path: str | os.PathLike[str], environ: Mapping[str, str]) -> str | None:
-    """The variable that names a scratch directory above (or at) this path, if one does."""
+    """The variable of a scratch directory that contains (or is) this path, if there is one."""
     in_a_job = any(environ.get(name) for name in JOB)
     for name in (*SCRATCH, "TMPDIR") if in_a_job else SCRATCH:
         scratch = environ.get(name)

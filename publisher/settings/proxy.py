@@ -1,9 +1,8 @@
-"""The HTTP proxy before a broker.
+"""The HTTP proxy for a broker.
 
-The key `proxy` wins over everything, `no_proxy` included; "none" means no proxy. Else the
-environment decides, as for curl: of each variable the lower-case spelling first, and one that
-is set but empty means no proxy. HTTP_PROXY is not trusted in a CGI program: there a client's
-header `Proxy:` sets it.
+The key `proxy` overrides everything, including `no_proxy`; "none" means no proxy. Otherwise the
+environment decides, as for curl: each variable in lower case first, and one that is set but empty
+means no proxy. HTTP_PROXY is ignored in a CGI program, where a client's header `Proxy:` sets it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Optional
 from urllib.parse import unquote, urlsplit
@@ -25,8 +25,8 @@ NONE = "none"
 DEFAULT_PORT = 80
 MAX_QUOTED = 120
 
-# By the broker's protocol: whether it is STOMP, and whether it is over TLS. STOMP has no variable
-# of its own; it always takes a CONNECT, but many sites set http_proxy alone.
+# By protocol: whether it is STOMP, and whether it is over TLS. STOMP has no variable of its own; it
+# always goes through CONNECT, but many sites set http_proxy only.
 VARIABLES = {
     (True, False): ("http_proxy", "all_proxy"),
     (True, True): ("https_proxy", "http_proxy", "all_proxy"),
@@ -37,7 +37,7 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class Proxy:
-    """An HTTP proxy; `source` is the variable or key that named it. `str()` shows no password."""
+    """An HTTP proxy; `source` is the variable or key that names it. `str()` has no password."""
 
     host: str
     port: int
@@ -51,23 +51,23 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every request to the proxy itself."""
+        """The headers of each request to the proxy itself."""
         if self.user is None:
             return {}
         return {"Proxy-Authorization": basic_login(self.user, self.password)}
 
-    def refusal(self, status: int, reason: str, wanted: str = "") -> str:
-        """Describe an answer of the proxy itself; `wanted` is its header Proxy-Authenticate."""
+    def refusal(self, status: int, reason: str, schemes: str = "") -> str:
+        """The message for an error of the proxy itself; `schemes` is its Proxy-Authenticate."""
         answer = f"{self} answered {status} {one_line(reason, MAX_QUOTED)}".rstrip()
         if status not in (401, 407):  # tinyproxy answers 401 to a wrong login
-            return f'{answer} (no_proxy, or proxy = "none", go without it)'
-        if wanted and "basic" not in wanted.lower():
-            scheme = one_line(wanted.split()[0], MAX_QUOTED)
-            return f"{answer}: it wants a login by {scheme}, only Basic is spoken here"
+            return f'{answer} (use no_proxy, or proxy = "none", to bypass it)'
+        if schemes and "basic" not in schemes.lower():
+            scheme = one_line(schemes.split()[0], MAX_QUOTED)
+            return f"{answer}: it requires {scheme} authentication, but only Basic is supported"
         if self.user is not None:
-            return f"{answer}: it does not accept the login of {one_line(self.user, MAX_QUOTED)}"
+            return f"{answer}: it rejected the login of {one_line(self.user, MAX_QUOTED)}"
         return (
-            f"{answer}: it wants a login and was given none: "
+            f"{answer}: it requires a login: "
             "http://USER:PASSWORD@… in the variable, or the keys proxy and proxy_password_file"
         )
 
@@ -78,8 +78,8 @@ def chosen(
     """The proxy for a broker.
 
     Raises:
-        ValueError: the proxy that is named can't be used; the text holds no secret.
-        ConfigError: the file of its password can't be used.
+        ValueError: the proxy can't be used; the message contains no secret.
+        ConfigError: the password file can't be used.
     """
     if key == NONE:
         return None
@@ -98,40 +98,44 @@ def chosen(
 
 
 def problem_of_proxy(key: str) -> Optional[str]:
-    """What is wrong with the key, such as a password, which others could read in the file."""
+    """The problem of the key, such as a password, which other users could read in the file."""
     if key == NONE:
         return None
     try:
         proxy = parse_proxy(key, "")
     except ValueError as error:
         return str(error).lstrip(": ")
-    return "a password has no place in it: proxy_password_file" if proxy.password else None
+    return "must not contain a password: use proxy_password_file" if proxy.password else None
 
 
 def parse_proxy(url: str, source: str) -> Proxy:
     """The proxy of a URL; `http://` may be left out, and so may the port (80).
 
     Raises:
-        ValueError: the reason why it can't be used, without any secret.
+        ValueError: it can't be used; the message contains no secret.
     """
     try:
         parts = urlsplit(url.strip() if "://" in url else f"http://{url.strip()}")
         port = parts.port or DEFAULT_PORT
-    except ValueError:  # its text may hold a part of a password
-        raise ValueError(f"{source}: is not a URL, want http://[USER@]HOST:PORT") from None
+    except ValueError:  # its message may quote a part of a password
+        raise ValueError(f"{source}: is not a URL (expected http://[USER@]HOST:PORT)") from None
     if parts.scheme != "http":
-        raise ValueError(f"{source}: a proxy {parts.scheme}://… can't be used, only http://…")
-    if parts.path.strip("/") or parts.query or parts.fragment:  # or a password is cut at its /?#
-        raise ValueError(f"{source}: nothing may follow the port; in a login / ? # are %2F %3F %23")
+        raise ValueError(f"{source}: unsupported scheme {parts.scheme}:// (expected http://)")
+    if (
+        parts.path.strip("/") or parts.query or parts.fragment
+    ):  # or the URL is cut at a / ? # in its password
+        raise ValueError(
+            f"{source}: nothing may follow the port; write / ? # in a login as %2F %3F %23"
+        )
     if not parts.hostname:
-        raise ValueError(f"{source}: names no host, want http://[USER@]HOST:PORT")
+        raise ValueError(f"{source}: has no host (expected http://[USER@]HOST:PORT)")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password else None
     return Proxy(parts.hostname, port, source, user, password)
 
 
 def is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Whether one of the names, domains, addresses and networks of `no_proxy` covers the host."""
+    """Whether a name, domain, address or network in `no_proxy` matches the host."""
     host = host.lower().rstrip(".")
     is_address = ":" in host or host.replace(".", "").isdigit()
     for item in no_proxy.lower().replace(",", " ").split():
@@ -145,9 +149,7 @@ def is_exempt(host: str, port: int, no_proxy: str) -> bool:
         name = name.strip("[]")
         domain = name.lstrip("*").strip(".")
         if is_address:
-            from ipaddress import ip_address, ip_network  # slow, and seldom needed
-
-            with suppress(ValueError):  # a name, which never covers an address
+            with suppress(ValueError):  # a name, which never matches an address
                 if ip_address(host) in ip_network(name, strict=False):
                     return True
         elif domain and (host == domain or host.endswith(f".{domain}")):
@@ -156,7 +158,7 @@ def is_exempt(host: str, port: int, no_proxy: str) -> bool:
 
 
 def _first_set(names: Sequence[str], environ: Mapping[str, str]) -> Optional[str]:
-    """The first of these variables that is set, in lower case or else in upper case."""
+    """The name of the first variable that is set, each in lower case, then in upper case."""
     for name in names:
         for spelled in (name, name.upper()):
             if spelled in environ and not (spelled == "HTTP_PROXY" and "REQUEST_METHOD" in environ):

@@ -1,13 +1,14 @@
-"""Passwords and tokens from the environment, from files that only their owner reads, and from
+"""Passwords and tokens from the environment, from files that only their owner can read, and from
 systemd credentials.
 
-Nothing here logs, and no error holds more of a secret than the name of its file. Files are read
-at each connect, so that a rotated secret is used at once.
+Nothing here is logged, and an error names the file, never its contents. Files are read at each
+connect, so that a rotated secret is used at once.
 """
 
 from __future__ import annotations
 
 import os
+from binascii import b2a_base64
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ TOKEN_CREDENTIAL = "sam-publisher-token"
 
 
 def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The password of the brokers, if there is one: variable, file, systemd credential.
+    """The password for brokers, if there is one: from variable, file or systemd credential.
 
     Raises:
         ConfigError: the file can't be used.
@@ -32,14 +33,14 @@ def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
 
 
 def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The bearer token, if there is one: variable, file, systemd credential, WLCG discovery.
+    """The bearer token, if there is one: from variable, file, systemd credential or discovery.
 
-    Source: WLCG Bearer Token Discovery 1.0: the variables BEARER_TOKEN and BEARER_TOKEN_FILE,
-    the file bt_u<uid> of the runtime directory, then that of /tmp. The first that exists must be
-    usable: no other is tried.
+    Source: WLCG Bearer Token Discovery 1.0: the variables BEARER_TOKEN and BEARER_TOKEN_FILE, the
+    file bt_u<uid> in the runtime directory, then in /tmp. The first that exists must be usable: no
+    other is tried.
 
     Raises:
-        ConfigError: the file can't be used, or does not hold a token.
+        ConfigError: the file can't be used, or does not contain a token.
     """
     path = file or credential_file(TOKEN_CREDENTIAL, environ)
     if environ.get(TOKEN):
@@ -47,31 +48,30 @@ def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
     elif not path and environ.get("BEARER_TOKEN"):
         text, source = environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN"
     else:
-        path = path or _discovered(environ)
+        path = path or discovered_token_file(environ)
         if not path:
             return None
         text, source = read_secret(path), str(path)
-    # Other characters would show up in the errors of HTTP libraries.
+    # HTTP libraries quote other characters in their errors.
     if text.isascii() and text.isprintable() and " " not in text:
         return text
-    raise ConfigError([f"{source}: holds characters that no token has"])
+    raise ConfigError([f"{source}: contains characters that are not allowed in a token"])
 
 
 def basic_login(user: str, password: Optional[str]) -> str:
-    """User and password as the value of an HTTP header."""
-    from base64 import b64encode
-
+    """The value of an HTTP header for Basic authentication."""
     login = f"{user}:{password or ''}"
-    return f"Basic {b64encode(login.encode()).decode()}"
+    return f"Basic {b2a_base64(login.encode(), newline=False).decode()}"
 
 
-def _discovered(environ: Mapping[str, str]) -> Optional[Path]:
+def discovered_token_file(environ: Mapping[str, str]) -> Optional[Path]:
+    """The token file of WLCG Bearer Token Discovery, if there is one."""
     if environ.get("BEARER_TOKEN_FILE"):
         return Path(environ["BEARER_TOKEN_FILE"])
     name = f"bt_u{os.geteuid()}"
     for directory in filter(None, (environ.get("XDG_RUNTIME_DIR"), "/tmp")):
         path = Path(directory, name)
-        # Anybody may write to /tmp: another user's link could make us send any file of ours.
+        # /tmp is world-writable: another user's link could make us send any of our files.
         with suppress(OSError):
             if path.lstat().st_uid in (0, os.geteuid()):
                 return path

@@ -1,10 +1,10 @@
-"""The one way into a spool: bounded by messages and bytes.
+"""The spool with its limits on messages and bytes; every message is stored through this class.
 
-    room = BoundedSpool(config.spool, config)
-    for message in room.add_all(messages):  # each as it is on disk; or SpoolError
+    spool = BoundedSpool(config.spool, config)
+    for message in spool.add_all(messages):  # yields each once it is on disk
         …
 
-A full spool refuses (exit code 74) or drops its oldest elements, as `spool_when_full` says.
+A full spool refuses messages (exit code 74) or drops its oldest elements, see `spool_when_full`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
 
 SLACK = 100
-"""A full spool drops a hundredth at once, because every drop counts all of it first."""
+"""A full spool drops 1/100 of its limit at once, because it is counted before every drop."""
 _FULL = 74
 
 logger = lazy_logger(__name__)
 
 
 class BoundedSpool:
-    """The room left in the spool at `path`, by the bounds of `config`."""
+    """The spool at `path`, with the limits of `config`."""
 
     def __init__(self, path: Path, config: PublisherConfig) -> None:
         self._path = path
@@ -48,10 +48,10 @@ class BoundedSpool:
         return self._queue.store(content)
 
     def add_all(self, messages: Sequence[Message]) -> Iterator[Message]:
-        """The messages in order, each once it is durable; quicker than adding them one by one.
+        """Yield the messages in order, each once it is durable; faster than adding them singly.
 
         Raises:
-            SpoolError: messages that were not yielded yet are not in the spool.
+            SpoolError: the messages that were not yielded are not in the spool.
         """
         for start in range(0, len(messages), BATCH):
             batch = messages[start : start + BATCH]
@@ -61,7 +61,7 @@ class BoundedSpool:
             except SpoolError:
                 if len(batch) == 1:
                     raise
-                for message in batch:  # not all of them: as many as there is room for
+                for message in batch:  # as many as there is room for
                     self.add(message)
                     yield message
             else:
@@ -71,19 +71,17 @@ class BoundedSpool:
         need = (len(contents), sum(map(len, contents)))
         with self._count.changing() as count:
             if count.stale or not self._fits(count, need):
-                count.recount(self._queue)  # what is refused or dropped must be true
+                count.recount(self._queue)  # refuse and drop only by an exact count
             if not self._fits(count, need) and self._config.spool_when_full == DROP_OLDEST:
                 self._drop_oldest(count, need)
             if not self._fits(count, need):
-                config, one = self._config, need[0] == 1
-                holds = f"{count.messages} of {config.spool_max_messages} messages"
-                holds += f", {count.size_bytes} of {config.spool_max_bytes} bytes"
-                which = f"message {messages[0].message_id}" if one else f"{need[0]} messages"
-                raise SpoolError(
-                    f"the spool {self._path} is full ({holds}): {which} of {need[1]} bytes refused;"
-                    " drain it, or raise spool_max_messages, spool_max_bytes",
-                    _FULL,
-                )
+                config, single = self._config, need[0] == 1
+                usage = f"{count.messages} of {config.spool_max_messages} messages"
+                usage += f", {count.size_bytes} of {config.spool_max_bytes} bytes"
+                refused = f"message {messages[0].message_id}" if single else f"{need[0]} messages"
+                problem = f"the spool {self._path} is full ({usage}), {refused} of {need[1]} bytes"
+                advice = "drain it, or raise spool_max_messages, spool_max_bytes"
+                raise SpoolError(f"{problem} refused: {advice}", _FULL)
             count.messages += need[0]
             count.size_bytes += need[1]
 
@@ -94,20 +92,21 @@ class BoundedSpool:
         )
 
     def _drop_oldest(self, count: SpoolCount, need: tuple[int, int]) -> None:
+        """Drop elements until there is room for `need` (messages, bytes), and some more."""
         if not self._fits(SpoolCount(""), need):  # too much for an empty spool
             return
-        most = self._config.spool_max_messages, self._config.spool_max_bytes
-        wanted = max(need[0], most[0] // SLACK), max(need[1], most[1] // SLACK)
+        limits = self._config.spool_max_messages, self._config.spool_max_bytes
+        room = max(need[0], limits[0] // SLACK), max(need[1], limits[1] // SLACK)
         dropped, size_bytes = 0, 0
         for name in self._queue.names():
-            if self._fits(count, wanted):
+            if self._fits(count, room):
                 break
-            with suppress(SpoolError):  # another user's: perhaps the next can go
+            with suppress(SpoolError):  # it belongs to another user: try the next one
                 if self._queue.lock(name):  # else another process works on it
                     size = self._queue.size(name)
                     self._queue.remove(name)
                     dropped, size_bytes = dropped + 1, size_bytes + size
                     count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
         count.dropped += dropped
-        text = "the spool %s is full: its %s oldest messages (%s bytes) are dropped, %s until now"
+        text = "the spool %s is full: dropped its %s oldest messages (%s bytes), %s in total"
         logger.error(text, self._path, dropped, size_bytes, count.dropped)

@@ -1,8 +1,8 @@
-"""The size of a spool, remembered in a small file: one-shot processes can't count 100 000
-elements at each call.
+"""The size of a spool, cached in a small file: a process per result can't count 100 000 elements
+each time.
 
-It is only a memory: a recount shows what others added and removed, and a file that is lost,
-damaged or busy costs one. The spool itself decides.
+It is only a cache: others may add and remove elements, and a file that is lost, damaged or busy
+costs a recount.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 RECOUNT_S = 60
+"""An older count is not trusted."""
 PATIENCE_S = 2.0
-"""How long to wait for another process that counts; it may also be stopped."""
+"""How long to wait for another process that has locked the file."""
 POLL_S = 0.01
 MAX_FILE_BYTES = 64 * 1024
 
 
 class SpoolCount:
-    """Messages in the spool at `path` and their bytes, and how many were ever dropped from it."""
+    """The messages in the spool at `path`, their bytes, and how many were ever dropped from it."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class SpoolCount:
 
     @property
     def stale(self) -> bool:
-        """Counted too long ago; or in the future, by a clock that was set back since."""
+        """Whether it was counted too long ago; or in the future, before the clock was set back."""
         return abs(time.time() - self.counted_at) > RECOUNT_S
 
     def recount(self, queue: DirectoryQueue) -> None:
@@ -58,7 +59,7 @@ class SpoolCount:
 
 
 class CountFile:
-    """Where the count of a spool is kept for the next process."""
+    """The file in the state directory that keeps the count of a spool for the next process."""
 
     def __init__(self, spool: Path, state: Optional[Path]) -> None:
         self._spool = os.path.abspath(spool)
@@ -66,7 +67,7 @@ class CountFile:
         self._own = SpoolCount(self._spool)
 
     def read(self) -> SpoolCount:
-        """The count as it was left, perhaps by a process that still changes it."""
+        """The last count that was written; another process may be changing it."""
         if self._file is None:
             return self._own
         try:
@@ -77,7 +78,7 @@ class CountFile:
 
     @contextmanager
     def changing(self) -> Iterator[SpoolCount]:
-        """The count, locked for us; where the file can't be used, one for this process."""
+        """The count, locked, and written back; if the file can't be used, one in memory."""
         descriptor = self._open_locked()
         if descriptor is None:
             yield self._own
@@ -87,10 +88,10 @@ class CountFile:
             try:
                 yield count
             finally:
-                # In place, and never shorter: a truncation would cost more than all the rest.
-                with suppress(OSError):  # such as a full disk: then the next process recounts
+                # In place, and never shorter: truncation is the slowest part.
+                with suppress(OSError):  # such as a full disk: the next process recounts
                     size = os.fstat(descriptor).st_size
-                    if size > MAX_FILE_BYTES:  # not written by us
+                    if size > MAX_FILE_BYTES:  # we never write that much
                         os.ftruncate(descriptor, 0)
                     content = json.dumps(vars(count)).encode()
                     os.pwrite(descriptor, content.ljust(min(size, MAX_FILE_BYTES)), 0)
@@ -98,6 +99,7 @@ class CountFile:
             os.close(descriptor)
 
     def _open_locked(self) -> int | None:
+        """The descriptor of the locked file; None if it can't be used."""
         if self._file is None:
             return None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW

@@ -18,11 +18,11 @@ STALE_LOCK, LEFTOVER = "stale-lock", "leftover"
 
 
 Seen = Callable[[int], None]
-"""Called with the number of elements read so far."""
+"""Called with the number of elements that were read so far."""
 
 
 class Element(NamedTuple):
-    """An element and its message, or the damage that makes it unreadable."""
+    """An element with its message, or with the reason why it can't be read (`damage`)."""
 
     entry: Entry
     locked: bool
@@ -31,7 +31,7 @@ class Element(NamedTuple):
 
 
 class SpoolProblem(NamedTuple):
-    """A problem of the file `name`: `problem` is a keyword for programs, `text` for people."""
+    """A problem with the file `name`: `problem` is a keyword for programs, `text` a message."""
 
     name: str
     problem: str
@@ -39,6 +39,8 @@ class SpoolProblem(NamedTuple):
 
 
 class SpoolRepair(NamedTuple):
+    """A problem, whether it was fixed, and what was done about it."""
+
     problem: SpoolProblem
     done: bool
     action: str
@@ -68,19 +70,33 @@ def read(queue: DirectoryQueue, element: Element) -> Element:
 
 
 def problems(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[SpoolProblem]:
-    """Everything that is wrong."""
+    """All problems of the spool; every element is read."""
     count = 0
     for entry in queue.walk():
-        problem = _problem_of(queue, entry)
-        if problem:
-            yield problem
+        name, mode = entry.name, entry.status.st_mode
+        if stat.S_ISLNK(mode):
+            yield SpoolProblem(name, LINK, "a symbolic link: it is never followed")
+        elif entry.role == FOREIGN:
+            yield SpoolProblem(name, FOREIGN, "not a file of a directory queue: it is ignored")
+        elif entry.expired:
+            yield _expired(entry)
+        elif entry.role in (DIRECTORY, ELEMENT) and mode & stat.S_IWOTH:
+            yield SpoolProblem(name, MODE, "world-writable: chmod o-w")
+        elif entry.role == ELEMENT:
+            try:
+                queue.read(name)
+            except DamagedElement as damage:
+                yield SpoolProblem(name, DAMAGED, str(damage.__cause__ or damage))
+            except SpoolError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):  # else it was just drained
+                    yield SpoolProblem(name, UNREADABLE, str(error))
         if entry.role == ELEMENT:
             count += 1
             seen(count)
 
 
 def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[SpoolRepair]:
-    """Remove what killed processes left and set damaged elements aside; report the rest."""
+    """Remove leftovers of killed processes, quarantine damaged elements, report other problems."""
     expired = [entry for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired]
     queue.purge()
     left = {entry.name for entry in queue.walk([LOCK, TEMPORARY]) if entry.expired}
@@ -92,43 +108,21 @@ def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Spool
             try:
                 if queue.lock(problem.name):
                     path = queue.quarantine(problem.name, problem.text)
-                    yield SpoolRepair(problem, True, f"set aside as {path}")
+                    yield SpoolRepair(problem, True, f"moved to {path}")
                 else:
-                    yield SpoolRepair(problem, False, "left: another process works on it")
+                    yield SpoolRepair(problem, False, "not fixed: locked by another process")
             except SpoolError as error:
-                yield SpoolRepair(problem, False, f"left: {error}")
+                yield SpoolRepair(problem, False, f"not fixed: {error}")
         elif problem.name not in left:
-            yield SpoolRepair(problem, False, "left: look at it, then remove it or change its mode")
+            yield SpoolRepair(problem, False, "not fixed: remove it, or change its mode")
 
 
 def quarantined(spool: Path) -> int:
-    """How many elements are in the quarantine beside the spool."""
+    """The number of elements in the quarantine beside the spool."""
     try:
         return sum(not path.name.endswith(".reason") for path in Path(f"{spool}.bad").iterdir())
     except OSError:
         return 0
-
-
-def _problem_of(queue: DirectoryQueue, entry: Entry) -> SpoolProblem | None:
-    mode = entry.status.st_mode
-    if stat.S_ISLNK(mode):
-        return SpoolProblem(entry.name, LINK, "a symbolic link: it is never followed")
-    if entry.role == FOREIGN:
-        return SpoolProblem(entry.name, FOREIGN, "not a name of a directory queue: it is ignored")
-    if entry.expired:
-        return _expired(entry)
-    if entry.role in (DIRECTORY, ELEMENT) and mode & stat.S_IWOTH:
-        return SpoolProblem(entry.name, MODE, "everybody may write to it: chmod o-w")
-    if entry.role != ELEMENT:
-        return None
-    try:
-        queue.read(entry.name)
-    except DamagedElement as damage:
-        return SpoolProblem(entry.name, DAMAGED, str(damage.__cause__ or damage))
-    except SpoolError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):  # else it was just drained
-            return SpoolProblem(entry.name, UNREADABLE, str(error))
-    return None
 
 
 def _expired(entry: Entry) -> SpoolProblem:
@@ -136,4 +130,4 @@ def _expired(entry: Entry) -> SpoolProblem:
     if entry.role == LOCK:
         text = f"locked {minutes:.0f} minutes ago, never unlocked"
         return SpoolProblem(entry.name, STALE_LOCK, text)
-    return SpoolProblem(entry.name, LEFTOVER, f"begun {minutes:.0f} minutes ago, never finished")
+    return SpoolProblem(entry.name, LEFTOVER, f"written {minutes:.0f} minutes ago, never completed")

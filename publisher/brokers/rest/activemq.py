@@ -1,7 +1,7 @@
-"""ActiveMQ's message servlet, or what speaks like it: a form per message.
+"""ActiveMQ's message servlet, or a server with its protocol: an HTML form per message.
 
-Form fields are the body and the headers. A raw body would be simpler, but versions up to 5.18.6
-and 6.1.4 cut it at 100 001 bytes, silently, and add a line end.
+Body and headers are fields of the form. A raw body would be simpler, but versions up to 5.18.6 and
+6.1.4 silently truncate it to 100 001 bytes and add a line end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_FORM_BYTES = 200_000
-"""The servlet answers 400 to a longer form."""
+"""The servlet answers a longer form with 400."""
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SENT = b"Message sent"
@@ -37,22 +37,22 @@ UNSUBSCRIBE = "unsubscribe"
 GOODBYE_S = 0.5
 READ_S = 1.0
 
-# Parameters that the servlet takes for itself; with `action` it would answer 200 and send nothing.
+# Parameters of the servlet itself; with `action` it would answer 200 and send nothing.
 _SERVLETS = {"action", "body", "clientId"}
-_UNESCAPED = "/:,@!$'()*"  # in a form; most records hold many
+_UNESCAPED = "/:,@!$'()*"  # in a form; frequent in records
 _NOT_ALLOWED = "not authorized"
 _JAVA = re.compile(r"(?:[\w.$]+Exception: )+")
 
 
 class ActiveMQRest(OneByOne):
-    """One HTTP session and one `clientId`: without it each message would get a broker session."""
+    """One HTTP session with one `clientId`: without it the broker opens a session per message."""
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         super().__init__(address, config, deadline)
         self._client_id = _new_client_id()
 
     def close(self) -> None:
-        """End the broker session of the `clientId`, which would last as long as the broker."""
+        """End the broker session of the `clientId`, which would last until the broker stops."""
         if self._session.is_open:
             target = _target(self._address.broker, "any", TOPIC, self._client_id)
             body = f"action={UNSUBSCRIBE}&clientId={self._client_id}".encode()
@@ -63,6 +63,7 @@ class ActiveMQRest(OneByOne):
         super().close()
 
     def prove(self, kind: str, name: str, message: Message, deadline: Deadline) -> str:
+        """Send the message and, from a topic, read it back; return what was proven."""
         target = _target(self._address.broker, name, kind, self._client_id)
 
         def read(wait_s: float) -> list[tuple[object, bytes]]:
@@ -75,10 +76,10 @@ class ActiveMQRest(OneByOne):
             return [(message_id, answer.body)] if answer.status == 200 else []
 
         if kind == TOPIC:
-            read(0.001)  # it subscribes
+            read(0.001)  # subscribes
         list(self.send([message], deadline))
         if kind != TOPIC:
-            return "confirmed; what is in a queue is for its consumers"
+            return "confirmed; not read back: messages in a queue belong to its consumers"
         self._await_back(message, deadline, read)
         return "round trip"
 
@@ -104,7 +105,7 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """From a topic the message is read back; what waits in a queue belongs to its consumers."""
+    """Read the message back from a topic; messages in a queue belong to its consumers."""
     with rejecting(address):
         kind, name = destination_of(message)
     with closing(connect(address, config, deadline)) as transport:
@@ -114,13 +115,13 @@ def round_trip(
 def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
     kind, name = destination_of(message)
     if not message.body:
-        raise CannotTravel("nothing to send: the body is empty")
+        raise CannotTravel("the body is empty")
     try:
         text = message.body.decode()
     except UnicodeDecodeError:
-        raise CannotTravel("the body is not UTF-8 text, a form carries nothing else") from None
+        raise CannotTravel("the body is not UTF-8 text, which a form requires") from None
     if "\0" in text:
-        raise CannotTravel("the body holds a NUL, a form carries text only")
+        raise CannotTravel("the body contains a NUL, which a form can't carry")
     fields = [("body", text)]
     for header, value in travelling_headers(message).items():
         if header not in _SERVLETS and not header.startswith("JMS"):
@@ -131,7 +132,7 @@ def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
     ).encode()
     if len(form) > MAX_FORM_BYTES:
         raise CannotTravel(
-            f"a form of {len(form)} bytes is too long, the servlet takes {MAX_FORM_BYTES}"
+            f"the form of {len(form)} bytes exceeds the servlet's limit of {MAX_FORM_BYTES}"
         )
     return HttpRequest("POST", _target(broker, name, kind, client_id), FORM, form)
 
@@ -147,7 +148,7 @@ def _new_client_id() -> str:
 
 def _unexpected(answer: HttpAnswer) -> str:
     if answer.status == 200:
-        return f"its answer is not that of the message servlet, but {answer}"
+        return f"unexpected answer from the message servlet: {answer}"
     if answer.status in (404, 405):
-        return f"{answer} (no message servlet there; from 5.19.7, 6.2.6 and 6.3 on it is off)"
+        return f"{answer} (no message servlet there; off by default from 5.19.7, 6.2.6, 6.3 on)"
     return _JAVA.sub("", str(answer))

@@ -1,6 +1,6 @@
-"""The ARGO Messaging Service: many messages per call, and an id for each message it stored.
+"""The ARGO Messaging Service: many messages per request, and an id for each stored message.
 
-Topic names there take letters, digits, `-` and `_`, so the dots of ours become `-`:
+Topic names consist of letters, digits, `-` and `_`, so the dots in ours become `-`:
 `/topic/grid.probe.metricOutput` is the topic `grid-probe-metricOutput`.
 """
 
@@ -34,20 +34,20 @@ from sam_pipeline.schema.net.deadline import Deadline
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000
-"""About what the service takes in a request; a message above it goes alone, and AMS decides."""
+"""Approximately the limit on a request; a larger message is sent alone, and AMS decides."""
 
 JSON = {"Content-Type": "application/json"}
 TOKEN = "x-api-key"
-NO_TOKEN = "needs a token: the key token_file, or one of the ways of WLCG token discovery"
+NO_TOKEN = "requires a token: the key token_file, or WLCG token discovery"
 
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
-# AMS writes attributes into its own JSON as they are: one with these breaks it, and what is
-# stored is nothing, behind an id.
+# AMS copies attributes into its own JSON without escapes: these characters break it, and nothing is
+# stored although AMS returns an id.
 _BREAKS_JSON = re.compile(r'["\\\x00-\x1f]')
 
 
 class AmsMessage(NamedTuple):
-    """A message as it is sent, and its position in the call of `send`."""
+    """The JSON text of a message, and its position in the call of `send`."""
 
     position: int
     message_id: str
@@ -55,7 +55,7 @@ class AmsMessage(NamedTuple):
 
 
 class Ams:
-    """One HTTP session; remembers refusals, so that no message is sent again after one."""
+    """One HTTP session; remembers refusals, so that no refused message is sent again."""
 
     meanwhile = staticmethod(nothing_else)
 
@@ -91,7 +91,7 @@ class Ams:
     def _publish(
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
     ) -> Iterator[int]:
-        """The positions of the messages that got an id; the others are added to the refused."""
+        """The positions of the messages that got an id; adds the others to `_refused`."""
         answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
         if answer.status == 200:
             try:
@@ -109,7 +109,7 @@ class Ams:
             raise BrokerUnavailable(self._address, str(answer))
         elif len(batch) == 1:
             self._refused[batch[0].message_id] = str(answer)
-        else:  # one of them is bad: halving the batch shows which; sending an id twice is harmless
+        else:  # one of them is bad: halve the batch to find it; sending an id twice is harmless
             middle = len(batch) // 2
             yield from self._publish(topic, batch[:middle], deadline)
             yield from self._publish(topic, batch[middle:], deadline)
@@ -127,19 +127,21 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """A publisher may not read there: the topic exists, and the message got an id."""
+    """A publisher may not read from AMS: proves that the topic exists and returns an id."""
     with closing(connect(address, config, deadline)) as transport:
         list(transport.send([message], deadline))
-    return "confirmed, it has an id in an existing topic"
+    return "confirmed: the topic exists and returned an id"
 
 
 def _topic_of(message: Message) -> str:
     kind, name = destination_of(message)
     topic = name.replace(".", "-")
     if kind != TOPIC:
-        raise CannotTravel(f"destination /queue/{name}: AMS has topics only")
+        raise CannotTravel(f"destination /queue/{name}: AMS has only topics")
     if not _TOPIC.fullmatch(topic):
-        raise CannotTravel(f"topic {name}: AMS takes letters, digits, - and _ (and . becomes -)")
+        raise CannotTravel(
+            f"topic {name}: AMS allows only letters, digits, - and _ (and . becomes -)"
+        )
     return topic
 
 
@@ -147,7 +149,9 @@ def _item(position: int, message: Message) -> AmsMessage:
     attributes = travelling_headers(message)
     for name, value in attributes.items():
         if _BREAKS_JSON.search(name + value):
-            raise CannotTravel(f"header {name}: AMS loses messages with a quote, backslash or line")
+            raise CannotTravel(
+                f"header {name}: AMS loses messages with a quote, backslash or line end"
+            )
     data = base64.b64encode(message.body).decode()
     text = json.dumps({"attributes": attributes, "data": data}, ensure_ascii=False)
     return AmsMessage(position, message.message_id, text)

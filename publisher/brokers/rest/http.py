@@ -1,7 +1,8 @@
-"""HTTP/1.1 over a channel: requests one after another, each within its deadline."""
+"""HTTP/1.1 over a channel: one request after another, each within its deadline."""
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 from collections.abc import Mapping
@@ -25,18 +26,18 @@ MAX_QUOTED = 300
 HIDDEN = "***"
 
 NOT_NOW = {401, 407, 408, 429}
-"""Client errors that are not about the request."""
+"""Client errors that any request would get."""
 BY_A_PROXY = {407, 502, 503, 504}
 MAYBE_BY_A_PROXY = {401, 403}
-"""Tinyproxy refuses a wrong login by 401; a broker's own 403 would be about the message."""
-LOGIN_REFUSED = "it does not accept this login"
-NO_LOGIN = "it wants a login and was given none: keys user and password_file"
+"""Tinyproxy answers a wrong login with 401; a broker's own 403 is about the message."""
+LOGIN_REJECTED = "it rejected this login"
+LOGIN_REQUIRED = "it requires a login: keys user and password_file"
 
 _HTML_TITLE = re.compile(r"<title>(?:Error \d+)?(.*?)</title>", re.DOTALL | re.IGNORECASE)
 
 
 class HttpRequest(NamedTuple):
-    """A request; `headers` without those that HTTP itself needs."""
+    """A request; `headers` without those of HTTP itself, such as Host."""
 
     method: str
     target: str
@@ -59,17 +60,27 @@ class HttpAnswer(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The broker's own message: that of its JSON, the title of its page, or its text."""
+        """The broker's message: that of its JSON, the title of its HTML page, or its text.
+
+        In JSON it is `reason` (RabbitMQ) or `error.message` (AMS).
+        """
         text = self.body[:MAX_QUOTED_BYTES].decode("utf-8", "replace")
-        title = _HTML_TITLE.search(text)
-        message = one_line(title[1] if title else _message_of_json(text) or text, MAX_QUOTED)
+        if title := _HTML_TITLE.search(text):
+            text = title[1]
+        elif text.lstrip().startswith("{"):
+            with suppress(ValueError, RecursionError):
+                document = json.loads(text)
+                error = document.get("error")
+                is_ams = isinstance(error, dict)
+                text = str((error.get("message") if is_ams else document.get("reason")) or text)
+        message = one_line(text, MAX_QUOTED)
         return "" if message.lower() == self.reason.lower() else message
 
 
 class HttpSession:
-    """One connection at a time, kept for the next request; use from one thread.
+    """One connection at a time, reused for the next request; use from one thread.
 
-    `headers` go with every request; they may be secret, and are in no error.
+    `headers` are sent with every request; they may be secret, and never appear in an error.
     """
 
     def __init__(
@@ -91,11 +102,11 @@ class HttpSession:
     def request(self, request: HttpRequest, deadline: Deadline) -> HttpAnswer:
         """The broker's answer: 2xx, 500, or 4xx about this request.
 
-        A connection that the broker closed while it was idle is opened again. Once a request is
-        under way nothing is sent twice: the broker may have it.
+        An idle connection that the broker closed is opened again. A request that was sent is never
+        repeated: the broker may have received it.
 
         Raises:
-            BrokerUnavailable: no answer, or one that any request would get.
+            BrokerUnavailable: no answer, or an error that any request would get.
         """
         if self._channel is not None and _was_closed(self._channel):
             self.close()
@@ -111,11 +122,12 @@ class HttpSession:
             if isinstance(error, ConnectionError):
                 reason = f"it closed the connection before it answered ({reason})"
             elif isinstance(error, HTTPException):
-                reason = f"not HTTP, or cut: {reason}"
-            way = f"{channel.proxy}: " if channel.proxy else ""
-            raise BrokerUnavailable(self._address, f"{way}{reason}") from error
+                reason = f"not HTTP, or truncated: {reason}"
+            if channel.proxy:
+                reason = f"{channel.proxy}: {reason}"
+            raise BrokerUnavailable(self._address, reason) from error
         except BaseException:
-            self.close()  # half an answer would be taken for the next one
+            self.close()  # the rest of this answer would be read as the next one
             raise
         self._raise_for_status(answer, channel)
         return answer
@@ -126,13 +138,14 @@ class HttpSession:
             self._channel = None
 
     def _exchange(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
+        """Send a request and read its answer; close the connection if it can't be reused."""
         broker = self._address.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
         reusable = False
-        with suppress(ConnectionError):  # it may refuse before it has all: the answer says why
+        with suppress(ConnectionError):  # the broker may refuse early: then its answer says why
             channel.send(encoded(request, broker, headers, channel.forwarded))
             reusable = True
-        # It needs no more of a socket than a channel offers.
+        # A channel has all that HTTPResponse uses of a socket.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
             response.begin()
             try:
@@ -140,11 +153,11 @@ class HttpSession:
             except OSError:
                 if response.status < 400:
                     raise
-                # A refusal before it read the whole request: the reset may overtake the message.
+                # An early refusal: the reset of the connection may overtake the answer.
                 reusable, body = False, b""
             if len(body) > MAX_ANSWER_BYTES:
                 raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
-            missing = response.length  # `read` with a size does not check it
+            missing = response.length  # `read` with a size does not check the length
             if missing and response.status < 400:
                 raise HTTPException(f"{missing} bytes are missing")
             if response.will_close or not reusable:
@@ -153,16 +166,17 @@ class HttpSession:
             return HttpAnswer(response.status, response.reason, answer_headers, body)
 
     def _raise_for_status(self, answer: HttpAnswer, channel: Channel) -> None:
+        """Raise BrokerUnavailable for an error of a proxy, or one that any request would get."""
         reason = str(answer)
         if channel.proxy and answer.status in BY_A_PROXY:
-            wanted = answer.headers.get("proxy-authenticate", "")
-            reason = channel.proxy.refusal(answer.status, answer.reason, wanted)
+            schemes = answer.headers.get("proxy-authenticate", "")
+            reason = channel.proxy.refusal(answer.status, answer.reason, schemes)
         elif channel.proxy and answer.status in MAYBE_BY_A_PROXY:
-            reason = f"{answer} (said by the {channel.proxy}, or by the broker)"
+            reason = f"{answer} (from the {channel.proxy}, or from the broker)"
         elif not (300 <= answer.status < 400 or answer.status > 500 or answer.status in NOT_NOW):
             return
         elif answer.status == 401:
-            reason = f"{answer} ({LOGIN_REFUSED if self._headers else NO_LOGIN})"
+            reason = f"{answer} ({LOGIN_REJECTED if self._headers else LOGIN_REQUIRED})"
         elif answer.status < 400:
             location = one_line(answer.headers.get("location", "nowhere"), MAX_QUOTED)
             reason = f"{answer} (it redirects to {location})"
@@ -172,11 +186,11 @@ class HttpSession:
 def encoded(
     request: HttpRequest, broker: Broker, headers: Mapping[str, str], forwarded: bool = False
 ) -> bytes:
-    """The request as it is sent; `forwarded` to a proxy, which needs the whole URI."""
+    """The request as it is sent; to a proxy (`forwarded`) with the absolute URI."""
     target = f"http://{broker.netloc}{request.target}" if forwarded else request.target
     lines = [f"{request.method} {target} HTTP/1.1", f"Host: {broker.netloc}"]
     lines += [f"{name}: {value}" for name, value in {**headers, **request.headers}.items()]
-    # Always, and never chunks: some brokers take a body without a length for an empty one.
+    # Always a length, never chunks: some brokers take a body without a length for empty.
     lines += [f"Content-Length: {len(request.body)}", "", ""]
     return "\r\n".join(lines).encode("latin-1", "replace") + request.body
 
@@ -184,7 +198,7 @@ def encoded(
 def preview(
     request: HttpRequest, broker: Broker, config: PublisherConfig, headers: Mapping[str, str]
 ) -> bytes:
-    """The request as it would be sent, with secrets hidden; `headers` as those of a session."""
+    """The request as it would be sent, with secrets hidden; `headers` are those of the session."""
     proxy = None if broker.tls else config.proxy_for(broker)
     hidden = {**headers, **(proxy.headers if proxy else {})}
     shown = dict.fromkeys(hidden, HIDDEN)
@@ -192,20 +206,20 @@ def preview(
 
 
 def login_shown(broker: Broker, config: PublisherConfig) -> dict[str, str]:
-    """The names of `login_headers`, for a preview, which needs no secret."""
+    """Like `login_headers`, with the secret hidden, for a preview."""
     return {"Authorization": HIDDEN} if broker.user or config.user else {}
 
 
 def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
-    """The login as an HTTP header; the password is read each time."""
+    """The login as an HTTP header; the password is read at each call."""
     user, password = config.login(broker)
     return {} if user is None else {"Authorization": basic_login(user, password)}
 
 
 def _was_closed(channel: Channel) -> bool:
-    """Whether an idle connection is at its end, or holds bytes that answer nothing.
+    """Whether the peer closed an idle connection, or sent bytes that answer nothing.
 
-    TLS itself may send keys for later connections meanwhile.
+    A TLS session ticket may arrive at any time; it counts as nothing.
     """
     try:
         channel.socket.recv(1)
@@ -214,17 +228,3 @@ def _was_closed(channel: Channel) -> bool:
     except OSError:
         pass
     return True
-
-
-def _message_of_json(text: str) -> str:
-    """`reason` (RabbitMQ) or `error.message` (AMS) of a JSON answer; empty if it has none."""
-    if not text.lstrip().startswith("{"):
-        return ""
-    import json
-
-    with suppress(ValueError, RecursionError):
-        document = json.loads(text)
-        error = document.get("error")
-        is_ams = isinstance(error, dict)
-        return str(error.get("message", "") if is_ams else document.get("reason", ""))
-    return ""

@@ -1,5 +1,5 @@
-"""What the brokers that speak HTTP share: the meaning of a destination, which headers travel, and
-transports on which every message has an answer of its own.
+"""Shared by the HTTP brokers: destinations, the headers that are sent, and a transport that sends
+one message per request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Callable
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import HttpSession, login_headers
-from sam_pipeline.publisher.brokers.stomp.headers import belongs_to_broker, is_header_name
+from sam_pipeline.publisher.brokers.stomp.headers import can_travel
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
@@ -22,16 +22,16 @@ from sam_pipeline.schema.net.deadline import Deadline
 
 TOPIC, QUEUE = "topic", "queue"
 READING = 0.8
-"""The share of the remaining time for reading back; the rest is for the broker's answers."""
+"""The share of the remaining time that is spent reading back; the rest is for cleaning up."""
 PAUSE_S = 0.05
 
-# No / . ? > * and so on: they mean different things to different brokers, or many destinations.
+# No `/ ? > *`: they are wildcards, or mean different things to different brokers.
 _DESTINATION = re.compile(r"/(topic|queue)/([\w.:$-]+)", re.ASCII)
 _OF_STOMP = {DESTINATION, "persistent"}
 
 
 class CannotTravel(Exception):
-    """The protocol can't carry the message, or the broker refuses it; the text says why."""
+    """The protocol can't carry the message, or the broker refuses it; the message says why."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def rejecting(broker: object, position: int = 0) -> Iterator[None]:
 
 
 class OneByOne(ABC):
-    """One HTTP session; every message has an answer of its own."""
+    """One HTTP session, and one request per message."""
 
     meanwhile = staticmethod(nothing_else)
 
@@ -64,7 +64,7 @@ class OneByOne(ABC):
 
     @abstractmethod
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        """Return when the broker has it; raises CannotTravel and BrokerUnavailable."""
+        """Return once the broker has the message; raises CannotTravel and BrokerUnavailable."""
 
     def _await_back(
         self,
@@ -75,10 +75,10 @@ class OneByOne(ABC):
         """Read until the message comes back unchanged.
 
         Args:
-            read: what came within a number of seconds: message ids and bodies.
+            read: waits at most that many seconds, returns pairs of message id and body.
 
         Raises:
-            BrokerUnavailable: it does not come, or is changed.
+            BrokerUnavailable: the message does not come back, or is changed.
         """
         patience = Deadline.after(deadline.remaining() * READING)
         while not patience.expired:
@@ -94,7 +94,7 @@ class OneByOne(ABC):
 
 
 def destination_of(message: Message) -> tuple[str, str]:
-    """Topic or queue, and its name.
+    """The kind of the destination, TOPIC or QUEUE, and its name.
 
     Raises:
         CannotTravel: the destination is neither.
@@ -107,12 +107,9 @@ def destination_of(message: Message) -> tuple[str, str]:
 
 
 def travelling_headers(message: Message) -> dict[str, str]:
-    """The headers that a STOMP consumer gets from a STOMP publisher, without those of STOMP.
-
-    As there, headers that brokers would take for their own are left out.
-    """
+    """The headers that reach a consumer over STOMP, without those of STOMP itself."""
     return {
         name: value.replace("\0", "")
         for name, value in message.headers.items()
-        if name not in _OF_STOMP and is_header_name(name) and not belongs_to_broker(name)
+        if name not in _OF_STOMP and can_travel(name)
     }

@@ -1,4 +1,4 @@
-"""RabbitMQ's management API: a JSON document per message, which says whether it was routed."""
+"""RabbitMQ's management API: a JSON document per message; the answer says whether it was routed."""
 
 from __future__ import annotations
 
@@ -28,38 +28,53 @@ from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 
 DEFAULT_EXCHANGE = "amq.default"
-"""Which routes to the queue that the routing key names."""
+"""Routes a message to the queue named by the routing key."""
 PERSISTENT = 2
 JSON = {"Content-Type": "application/json"}
 EXPIRES_MS = 60_000
 READ_AT_ONCE = 100
 FORBIDDEN = ("401", "403")
 
-# Said with status 400, and the same for every message.
+# Errors with status 400 that any message would get.
 _OF_THE_BROKER = re.compile(r"no exchange|CONNECTION_FORCED|INTERNAL_ERROR|RESOURCE_ERROR")
 
 
 class RabbitMQApi(OneByOne):
-    """The management API of a virtual host."""
+    """Publishes through the management API to an exchange of a virtual host."""
 
     def prove(self, message: Message, deadline: Deadline) -> str:
+        """Send the message to all bound queues, then read it from one of our own.
+
+        Returns:
+            What was proven.
+        """
         list(self.send([message], deadline))
         kind, key = destination_of(message)
         if kind == QUEUE:
-            return "confirmed, in the queue; what is in it is for its consumers"
+            return "confirmed, in the queue; not read back: it belongs to the consumers"
         vhost, exchange = _vhost_and_exchange(self._address.broker)
         queue = f"sam-check-{os.urandom(8).hex()}"
         path = f"/api/queues/{vhost}/{queue}"
         declaration = {"durable": True, "arguments": {"x-expires": EXPIRES_MS}}
+
+        def read(_: float) -> list[tuple[object, bytes]]:
+            request = {"count": READ_AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "base64"}
+            received: list[tuple[object, bytes]] = []
+            for item in self._ask("POST", f"{path}/get", request, deadline) or ():
+                # The API returns empty properties and headers as empty lists.
+                headers = dict(dict(item["properties"]).get("headers") or {})
+                received.append((headers.get(MESSAGE_ID), base64.b64decode(item["payload"])))
+            return received
+
         try:
             self._ask("PUT", path, declaration, deadline)
             try:
                 binding = f"/api/bindings/{vhost}/e/{exchange}/q/{queue}"
                 self._ask("POST", binding, {"routing_key": key}, deadline)
                 list(self.send([message], deadline))
-                self._await_back(message, deadline, lambda _: self._read(path, deadline))
+                self._await_back(message, deadline, read)
             finally:
-                with suppress(PublishError):  # it expires by itself
+                with suppress(PublishError):  # the queue expires by itself
                     self._ask("DELETE", path, {}, deadline)
         except BrokerUnavailable as refusal:
             if not refusal.reason.startswith(FORBIDDEN):
@@ -72,26 +87,17 @@ class RabbitMQApi(OneByOne):
         if answer.status in (400, 403, 413) and not _OF_THE_BROKER.search(answer.message):
             raise CannotTravel(str(answer))
         if answer.status != 200:
-            hint = " (the virtual host, or the exchange)" if answer.status == 404 else ""
+            hint = " (no such virtual host or exchange)" if answer.status == 404 else ""
             raise BrokerUnavailable(self._address, f"{answer}{hint}")
         document = self._parsed(answer.body)
         if not isinstance(document, dict) or "routed" not in document:
-            raise BrokerUnavailable(self._address, "its answer is not that of the API")
+            raise BrokerUnavailable(self._address, "unexpected answer from the management API")
         if not document["routed"]:
             kind, name = destination_of(message)
             _, exchange = _vhost_and_exchange(self._address.broker)
-            bound = f"no queue is bound to {exchange} with the key {name}"
-            missing = f"there is no queue {name}" if kind == QUEUE else bound
+            unbound = f"no queue is bound to {exchange} with the key {name}"
+            missing = f"there is no queue {name}" if kind == QUEUE else unbound
             raise CannotTravel(f"{missing}, so RabbitMQ dropped it")
-
-    def _read(self, path: str, deadline: Deadline) -> list[tuple[object, bytes]]:
-        request = {"count": READ_AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "base64"}
-        received: list[tuple[object, bytes]] = []
-        for item in self._ask("POST", f"{path}/get", request, deadline) or ():
-            # The API writes properties and headers that are empty as empty lists.
-            headers = dict(dict(item["properties"]).get("headers") or {})
-            received.append((headers.get(MESSAGE_ID), base64.b64decode(item["payload"])))
-        return received
 
     def _ask(self, method: str, path: str, document: object, deadline: Deadline) -> Any:
         request = HttpRequest(method, path, JSON, json.dumps(document).encode())
@@ -119,7 +125,7 @@ def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """First to the queues that are bound, so that a message for nobody shows; then to our own."""
+    """Send a check message and read it back from a queue of our own."""
     with closing(connect(address, config, deadline)) as transport:
         return transport.prove(message, deadline)
 
@@ -149,5 +155,5 @@ def _publish(broker: Broker, message: Message) -> HttpRequest:
 
 
 def _vhost_and_exchange(broker: Broker) -> list[str]:
-    """Virtual host and exchange, quoted for a path: the URL's `/%2F/amq.topic`."""
+    """Virtual host and exchange, quoted for a path; `/%2F/amq.topic` in the URL."""
     return quote(broker.path, safe="/%").split("/")[1:]

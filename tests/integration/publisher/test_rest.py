@@ -123,7 +123,7 @@ def test_a_wrong_password_is_reported_and_the_message_is_spooled(
 
     (failure,) = publication.failures
     assert "401" in failure.reason
-    assert "does not accept this login" in failure.reason
+    assert "rejected this login" in failure.reason
     assert "canary" not in str(failure)
     assert spool.count() == 1
 

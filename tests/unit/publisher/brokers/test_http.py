@@ -150,7 +150,7 @@ def test_a_session_works_again_after_a_failure() -> None:
 def test_an_answer_that_is_no_whole_http_makes_the_broker_unavailable(answer: bytes) -> None:
     server = HttpStandIn(always(answer), closes_when_idle=True)
 
-    assert refused(server).reason.startswith("not HTTP, or cut: ")
+    assert refused(server).reason.startswith("not HTTP, or truncated: ")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_answer_that_is_no_whole_http_makes_the_broker_unavailable(answer: by
     ],
 )
 def test_an_endless_answer_is_not_read_to_its_end(answer: bytes) -> None:
-    assert failure_of(answer) == "not HTTP, or cut: longer than 1048576 bytes"
+    assert failure_of(answer) == "not HTTP, or truncated: longer than 1048576 bytes"
 
 
 def test_an_answer_in_chunks_is_put_together() -> None:
@@ -195,7 +195,7 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (reply(401), "401 Reason (it wants a login and was given none: keys user"),
+        (reply(401), "401 Reason (it requires a login: keys user"),
         (reply(407), "407 Reason"),
         (reply(429), "429 Reason"),
         (reply(302, Location="https://other/"), "302 Reason (it redirects to https://other/)"),
@@ -229,7 +229,7 @@ def test_a_login_goes_with_every_request_and_is_in_no_error(
 
     secret = base64.b64encode("sam:canary-ß".encode()).decode()
     assert server.asked[0].headers["authorization"] == f"Basic {secret}"
-    assert failure.reason == "401 Reason (it does not accept this login)"
+    assert failure.reason == "401 Reason (it rejected this login)"
     assert "canary" not in repr(failure)
     assert secret not in repr(failure)
 

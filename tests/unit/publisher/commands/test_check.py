@@ -88,7 +88,7 @@ def test_every_problem_is_told_at_once_with_file_line_and_key(
     text = "\n".join(found)
     assert "2: [publisher] brokers: broker URL begins with 'http'" in text
     assert "2: [publisher] brokers: broker URL begins with 'foo'" in text
-    assert "3: [publisher] timeout_s: want more than 0, not 0" in text
+    assert "3: [publisher] timeout_s: expected more than 0, not 0" in text
     assert "4: [publisher] unknown key spol (did you mean spool?)" in text
     assert f"5: [publisher] password_file: {tmp_path}/missing: no such file" in text
     assert (
@@ -96,7 +96,7 @@ def test_every_problem_is_told_at_once_with_file_line_and_key(
         in text
     )
     assert f"7: [publisher] spool: {tmp_path}/occupied/spool: " in text
-    assert "8: [publisher] order: want listed or shuffled, not random" in text
+    assert "8: [publisher] order: expected listed or shuffled, not random" in text
     assert "9: unknown section [consumr] (did you mean consumer?)" in text
     assert len(found) == 9
 

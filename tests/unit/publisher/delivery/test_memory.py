@@ -12,11 +12,11 @@ import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.delivery.memory import (
-    BELIEVED_S,
     FILE,
     MAX_FACTS,
     MAX_REST_S,
     MIN_REST_S,
+    TRUSTED_S,
     Memory,
 )
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -70,7 +70,7 @@ def test_of_two_that_worked_the_later_counts(tmp_path: Path) -> None:
 def test_after_an_hour_a_name_is_to_be_looked_up_again(tmp_path: Path) -> None:
     worked(tmp_path, AT_SECOND)
 
-    assert memory(tmp_path, NOW + BELIEVED_S).last_worked() == (AT_SECOND, False)
+    assert memory(tmp_path, NOW + TRUSTED_S).last_worked() == (AT_SECOND, False)
 
 
 def test_an_address_that_failed_rests_and_the_next_process_knows_why(tmp_path: Path) -> None:

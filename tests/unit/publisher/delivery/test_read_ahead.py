@@ -10,7 +10,7 @@ from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 
 
 def test_what_was_fetched_ahead_comes_in_its_order() -> None:
-    ahead = ReadAhead(iter(range(5)), most=10)
+    ahead = ReadAhead(iter(range(5)), max_items=10)
     first = next(ahead)
 
     worked = [ahead.work() for _ in range(2)]
@@ -21,7 +21,7 @@ def test_what_was_fetched_ahead_comes_in_its_order() -> None:
 
 def test_no_more_is_fetched_ahead_than_allowed() -> None:
     source = iter(range(5))
-    ahead = ReadAhead(source, most=2)
+    ahead = ReadAhead(source, max_items=2)
 
     worked = [ahead.work() for _ in range(4)]
 
@@ -30,7 +30,7 @@ def test_no_more_is_fetched_ahead_than_allowed() -> None:
 
 
 def test_an_end_that_was_found_ahead_comes_after_the_last_item() -> None:
-    ahead = ReadAhead(iter([1]), most=10)
+    ahead = ReadAhead(iter([1]), max_items=10)
 
     worked = [ahead.work() for _ in range(3)]
 
@@ -43,7 +43,7 @@ def test_an_error_that_was_met_ahead_is_raised_where_it_stands() -> None:
         yield 1
         raise ValueError("broken")
 
-    ahead = ReadAhead(broken(), most=10)
+    ahead = ReadAhead(broken(), max_items=10)
     while ahead.work():
         pass
 

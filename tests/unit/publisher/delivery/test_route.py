@@ -92,7 +92,7 @@ def test_a_broker_that_failed_is_left_alone_while_the_spool_can_take_the_message
     assert site.spooled == 2
     (failure,) = resting.failures
     assert failure.broker == broker.url
-    assert failure.reason.startswith("it rests, for it failed once: ")
+    assert failure.reason.startswith("left out, because it failed once: ")
     assert "not now" in failure.reason
 
 
@@ -276,7 +276,7 @@ def test_a_broker_that_was_never_asked_is_named_and_does_not_rest(tmp_path: Path
         late = site.publish(timeout_s=1e-9)
         in_time = site.publish()
 
-    assert [failure.reason for failure in late.failures] == ["the time was up before it was asked"]
+    assert [failure.reason for failure in late.failures] == ["not tried: the time was over"]
     assert broker.connections == 1
     assert len(in_time.receipts) == 1
 

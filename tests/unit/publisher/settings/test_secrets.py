@@ -129,7 +129,7 @@ def test_a_link_of_somebody_else_leads_to_no_file_of_ours(tmp_path: Path) -> Non
     os.chown(link, 12345, 12345, follow_symlinks=False)
     environ = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
 
-    assert secrets._discovered(environ) in (None, Path("/tmp/bt_u0"))
+    assert secrets.discovered_token_file(environ) in (None, Path("/tmp/bt_u0"))
 
 
 def test_a_runtime_directory_that_we_may_not_enter_is_passed_over(
@@ -221,7 +221,7 @@ def test_only_the_first_line_of_a_file_counts_without_blanks_around_it(tmp_path:
 
 @pytest.mark.parametrize("token", ["canary\nX-Evil: 1", "canary token", "canary\x07", "canaryü"])
 def test_a_token_with_characters_that_none_has_is_refused_and_not_repeated(token: str) -> None:
-    with pytest.raises(ConfigError, match="SAM_PUBLISHER_TOKEN: holds characters") as refusal:
+    with pytest.raises(ConfigError, match="SAM_PUBLISHER_TOKEN: contains characters") as refusal:
         secrets.token(None, {secrets.TOKEN: token})
 
     assert "canary" not in str(refusal.value)
