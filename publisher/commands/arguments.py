@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.net.broker_url import parse_broker
-
 PROGRAM = "sam-publish"
 
 RECORD_KEYS = {
@@ -97,6 +95,8 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
 
 def broker_argument(text: str) -> str:
     """The argparse `type` of a broker URL."""
+    from sam_pipeline.schema.net.broker_url import parse_broker
+
     try:
         parse_broker(text)
     except ValueError as error:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from sam_pipeline.schema import errors
@@ -43,21 +44,17 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that exits with 64 after a usage error, and keeps the line breaks of help texts."""
 
     def __init__(self, **keywords: Any) -> None:
-        keywords.setdefault("formatter_class", _help_formatter)
+        # Without a width argparse imports shutil, which would make publishing a result 4 % slower.
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
+        except (OSError, ValueError):
+            columns = 80
+        formatter = partial(argparse.RawDescriptionHelpFormatter, width=columns - 2)
+        keywords.setdefault("formatter_class", formatter)
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: error: {message}\nTry: {self.prog} --help\n")
-
-
-def _help_formatter(prog: str) -> argparse.HelpFormatter:
-    # Called for every option that is added. Without a width argparse imports shutil, which would
-    # make publishing a result 4 % slower.
-    try:
-        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
-    except (OSError, ValueError):
-        columns = 80
-    return argparse.RawDescriptionHelpFormatter(prog, width=columns - 2)
 
 
 def common_options() -> argparse.ArgumentParser:

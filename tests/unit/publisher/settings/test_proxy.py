@@ -424,7 +424,9 @@ def test_a_refusal_whose_page_is_cut_is_told_all_the_same() -> None:
     with ProxyServer(says=head) as proxy:
         failure = failure_of(REST, proxy.url)
 
-    assert failure.startswith(f"proxy {proxy.url} ([publisher] proxy) answered 407 No: it requires a")
+    assert failure.startswith(
+        f"proxy {proxy.url} ([publisher] proxy) answered 407 No: it requires a"
+    )
 
 
 def test_a_proxy_that_sends_more_than_its_answer_is_not_taken_for_the_broker() -> None:
