@@ -7,9 +7,11 @@ which may be running. It gets the check message as well, and counts it without l
 from __future__ import annotations
 
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
@@ -40,7 +42,11 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
         return
     for ip in sorted(ips):
         for subscription in settings.subscriptions:
-            prove = partial(_prove, broker, (ip, broker.port), settings, subscription)
+            # A client-id of its own: a broker takes its time to forget a session that ended with an
+            # ERROR or a timeout, and until then refuses the next one of the same client-id.
+            client_id = f"{settings.client_id or settings.consumer}-{secrets.token_hex(4)}"
+            own_settings = replace(settings, client_id=client_id)
+            prove = partial(_prove, broker, (ip, broker.port), own_settings, subscription)
             yield timed(broker, ip, subscription.destination, prove, SessionLost)
 
 

@@ -59,7 +59,10 @@ def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connec
         trips = list(round_trips(parse_broker(broker.url), settings))
 
     assert [trip.proven for trip in trips] == ["round trip"] * 2
-    assert {login.headers["client-id"] for login in broker.logins} == {"site-a-check-1"}
+    # A broker may not have forgotten the last session when the next one begins.
+    client_ids = [login.headers["client-id"] for login in broker.logins]
+    assert len(set(client_ids)) == 2
+    assert all(client_id.startswith("site-a-check-1-") for client_id in client_ids)
     assert {frame.headers["messageClass"] for frame in broker.taken} == {"sam-check"}
     assert not any("activemq.subscriptionName" in frame.headers for frame in broker.subscriptions)
 
