@@ -35,16 +35,17 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
 
     The causes fill the lines that the other sections leave; anything left out is counted.
     """
-    [site] = site_day.of_level(SITE)
     run = site_day.run
     flavour, host = selection.service_flavour, selection.host_name
     until = "" if run.until is None else f" until {time_text(run.until)}"
-    misses = list(map(str, figure_of(site.names, site.seconds).misses(run.profile.targets)))
-    head = [
-        f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}",
-        _figure(site),
-        f"targets missed: {'; '.join(misses)}" if misses else "targets met",
-    ]
+    sites = site_day.of_level(SITE)
+    head = [f"{site_day.site} on {run.day}{until} (UTC), report {site_day.report}"]
+    if not sites:
+        head.append("no figure: no service of the site belongs to a function of the profile")
+    for site in sites:
+        misses = list(map(str, figure_of(site.names, site.seconds).misses(run.profile.targets)))
+        head.append(_figure(site))
+        head.append(f"targets missed: {'; '.join(misses)}" if misses else "targets met")
     if flavour is not None or host is not None:
         parts = [
             f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}"
@@ -54,6 +55,7 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
         head += _cut(parts, _MAX_FIGURES)
     segments = [
         f"{span_text(reason.start, reason.end)} {reason.status}: {way_down(reason, site_day)}"
+        for site in sites
         for reason in site.reasons
     ]
     announced = [

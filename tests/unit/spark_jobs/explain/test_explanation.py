@@ -277,6 +277,23 @@ def test_a_ticket_names_site_day_figure_causes_and_what_to_run(three_causes: Sto
     assert found[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
 
 
+def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: StoredDay) -> None:
+    stored.segment("metric", "OTHER h3 probe", "00:00-24:00 CRITICAL")
+    stored.segment("endpoint", "OTHER h3", "00:00-24:00 CRITICAL")
+    stored.segment("service", "OTHER", "00:00-24:00 CRITICAL")
+    [compute, *others] = stored.profile.flavours
+    other = replace(compute, name="OTHER", metrics=("probe",))
+    stored.profile = replace(stored.profile, flavours=(compute, *others, other))
+
+    lines_of_ticket = ticket(stored.day(), ALL)
+
+    assert lines_of_ticket[0] == "A on 2026-11-14 (UTC), report test"
+    assert lines_of_ticket[1].startswith("no figure")
+    assert not any("availability" in line for line in lines_of_ticket[2:])
+    assert f"{WITHOUT_EFFECT}: 1 failure, 1 cause:" in lines_of_ticket
+    assert "  1 x CRITICAL OTHER probe, 00:00:00 to 00:00:00 at h3" in lines_of_ticket
+
+
 def test_a_ticket_is_short_whatever_happened(stored: StoredDay) -> None:
     clock = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60 + 1, 30)]
     statuses = ["CRITICAL", "WARNING"] * 24
