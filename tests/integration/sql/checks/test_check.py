@@ -1,4 +1,4 @@
-"""`check` finds all damage at once, and the command it names repairs all but tables."""
+"""`check` finds all damage at once, and the command it names repairs everything but tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.services.psql import run_psql
 from tests.support.database.sql_rows import query
 
 Damage = tuple[str | Sequence[str], Sequence[str]]
-"""Statements, and the problems that they make."""
+"""Statements, and the text of each problem that they cause, or a stem of it."""
 
 ON_SQLITE: Mapping[str, Damage] = {
     "a view is gone": ("DROP VIEW report_change", ["view report_change is missing"]),
@@ -62,7 +62,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ],
         ["trigger downtime_insert on downtime was changed"],
     ),
-    "a view shows a column more": (
+    "a view shows an additional column": (
         (
             "CREATE OR REPLACE VIEW downtime AS SELECT *, 1 AS more"
             " FROM (SELECT a.downtime_id AS downtimeId, a.downtime_id AS siteName,"
@@ -74,7 +74,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ),
         ["view downtime was changed"],
     ),
-    "a view that others need shows a column more": (
+    "a view that others need shows an additional column": (
         (
             "CREATE OR REPLACE VIEW metric_instance_name AS SELECT i.instance_id, i.endpoint_id,"
             " CAST('' AS text) COLLATE \"C\" AS host_name,"
@@ -93,7 +93,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ),
         ["view report_change was changed"],
     ),
-    "a view looks with its reader's rights": (
+    "a view has another option": (
         "ALTER VIEW report_run SET (security_barrier = true)",
         ["view report_run was changed"],
     ),
@@ -104,7 +104,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         ),
         ["function is_time(timestamp with time zone) was changed"],
     ),
-    "a function gives another type": (
+    "a function returns another type": (
         [
             "DROP FUNCTION is_time(timestamptz)",
             (
@@ -117,7 +117,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
             "unexpected grant EXECUTE ON FUNCTION is_time(timestamp with time zone) TO PUBLIC",
         ],
     ),
-    "a function takes the rights of the caller": (
+    "a function runs with the rights of its caller": (
         "ALTER FUNCTION downtime_stage SECURITY INVOKER",
         ["function downtime_stage() was changed"],
     ),
@@ -144,7 +144,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
         "GRANT SELECT (name) ON site TO sam_loader",
         ["unexpected grant SELECT (name) ON site TO sam_loader"],
     ),
-    "the loader may pass on what it may": (
+    "the loader may pass on its rights": (
         "GRANT INSERT ON downtime TO sam_loader WITH GRANT OPTION",
         ["grant INSERT ON downtime TO sam_loader was changed"],
     ),
@@ -170,7 +170,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
     ),
     "somebody else owns tables": (
         ["ALTER TABLE site OWNER TO sam", "ALTER VIEW downtime OWNER TO reader_login"],
-        ["2 objects belong to reader_login, sam, not to sam_owner"],
+        ["to reader_login, sam, not to sam_owner"],
     ),
 }
 TABLES_ON_SQLITE: Mapping[str, Damage] = {
@@ -282,13 +282,13 @@ ROWS = (
     "INSERT INTO run (report, day, started_at, state) VALUES ('r', {day}, {now}, 'failed')",
     "INSERT INTO report_change_row (run_id, level, names, reason) VALUES (1, 'x', '', '')",
 )
-OWNER_TOO = "1 object belongs to sam, not to sam_owner"
-"""A test that damages a database also creates an object of its own."""
+WRONG_OWNER = "to sam, not to sam_owner"
+"""The administrator who damages a database owns the objects that the damage creates."""
 
 
 @pytest.fixture(scope="module")
 def repaired_url(postgres: PostgresServer) -> str:
-    """A database that every test leaves as it should be."""
+    """A database that every test leaves repaired."""
     url = fresh_database(postgres)
     engine = make_engine(url)
     upgrade(engine)
@@ -320,7 +320,9 @@ def find_and_solve(engine: Engine, damage: str | Sequence[str], expected: Sequen
 
     problems = find_problems(engine)
 
-    assert [text for text in texts(problems) if text != OWNER_TOO] == list(expected)
+    of_damage = [text for text in texts(problems) if not text.endswith(WRONG_OWNER)]
+    assert len(of_damage) == len(expected)
+    assert all(text.endswith(stem) for text, stem in zip(of_damage, expected, strict=True))
     solve(engine, problems)
     assert find_problems(engine) == []
 
@@ -357,12 +359,13 @@ def find_and_leave(engine: Engine, damage: str | Sequence[str], expected: Sequen
     problems = find_problems(engine)
 
     assert texts(problems) == list(expected)
-    # A view or a grant on a table that is gone can't be repaired either.
+    # A view or a grant on a missing table can't be repaired either.
     remaining = repair(engine).problems
-    assert [one for one in problems if one.repair is None] == [
-        one for one in remaining if one.repair is None
+    assert [problem for problem in problems if problem.repair is None] == [
+        problem for problem in remaining if problem.repair is None
     ]
-    assert all(texts([one])[0].startswith(OF_TABLES) == (one.repair is None) for one in problems)
+    for problem, problem_text in zip(problems, texts(problems), strict=True):
+        assert problem_text.startswith(OF_TABLES) == (problem.repair is None)
     assert remaining == find_problems(engine)
     assert rows(engine) == before
 
@@ -381,7 +384,7 @@ def execute(engine: Engine, *statements: str) -> None:
 
 
 def texts(problems: Sequence[Problem]) -> list[str]:
-    """Without the database's name, and without the definition it should have."""
+    """The problems without the database's name and without the expected definition."""
     return [problem.text.partition(" (expected: ")[0].rpartition(": ")[2] for problem in problems]
 
 
@@ -400,7 +403,7 @@ def solve(engine: Engine, problems: Sequence[Problem]) -> None:
     engine.dispose()
 
 
-def test_all_is_found_and_repaired_at_once(own_engine: Engine) -> None:
+def test_all_problems_are_found_and_repaired_at_once(own_engine: Engine) -> None:
     assert find_problems(own_engine) == []
     on_view = "" if own_engine.dialect.name == "sqlite" else " ON downtime"
     execute(
@@ -415,7 +418,7 @@ def test_all_is_found_and_repaired_at_once(own_engine: Engine) -> None:
     problems = find_problems(own_engine)
 
     of_objects = [text for text in texts(problems) if not text.startswith("grant")]
-    assert [text for text in of_objects if text != OWNER_TOO] == [
+    assert [text for text in of_objects if not text.endswith(WRONG_OWNER)] == [
         "index run_report_day is missing",
         "view report_run was changed",
         "view report_change is missing",
@@ -425,7 +428,7 @@ def test_all_is_found_and_repaired_at_once(own_engine: Engine) -> None:
     assert texts(find_problems(own_engine)) == ["index run_report_day is missing"]
 
 
-def test_a_sites_own_objects_and_roles_are_its_own_business(own_engine: Engine) -> None:
+def test_a_sites_own_objects_and_roles_are_no_problem(own_engine: Engine) -> None:
     execute(
         own_engine,
         "CREATE VIEW of_my_own AS SELECT run_id FROM run",
@@ -463,14 +466,16 @@ A_PARTITION = """
 """
 
 
-def test_partitions_are_as_their_table_says(
+def test_partitions_are_compared_as_part_of_their_table(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_all(connection: Connection) -> None:
+    def make_with_partitions(connection: Connection) -> None:
         run_present_state(connection)
         run_script(connection, PARTITIONED)
 
-    monkeypatch.setattr("sam_pipeline.sql.checks.schema_objects.run_present_state", make_all)
+    monkeypatch.setattr(
+        "sam_pipeline.sql.checks.schema_objects.run_present_state", make_with_partitions
+    )
     engine = make_engine(postgres_url)
     upgrade(engine)
     execute(engine, f"SET LOCAL ROLE sam_owner; {PARTITIONED}")
@@ -479,7 +484,9 @@ def test_partitions_are_as_their_table_says(
 
     execute(engine, "ALTER TABLE by_day_20261121 OWNER TO sam")
     problems = find_problems(engine)
-    assert texts(problems) == [OWNER_TOO]
+    [problem_text] = texts(problems)
+    assert problem_text.startswith("1 ")
+    assert problem_text.endswith(WRONG_OWNER)
     solve(engine, problems)
     assert find_problems(engine) == []
 
@@ -513,7 +520,7 @@ SETTINGS = {
     ),
     "of the server": ("ALTER SYSTEM SET synchronous_commit = off", 1),
     "of the disk": ("ALTER SYSTEM SET fsync = off", 1),
-    "in other words": ("ALTER DATABASE {database} SET synchronous_commit = FALSE", 1),
+    "in another spelling": ("ALTER DATABASE {database} SET synchronous_commit = FALSE", 1),
     "of the triggers": ("ALTER DATABASE {database} SET session_replication_role = replica", 1),
     "of the loader's triggers": ("ALTER ROLE loader_login SET session_replication_role = local", 1),
     "of all triggers": ("ALTER SYSTEM SET session_replication_role = replica", 1),
@@ -521,12 +528,12 @@ SETTINGS = {
         "ALTER ROLE loader_login IN DATABASE postgres SET synchronous_commit = off",
         0,
     ),
-    "of somebody else": ("ALTER ROLE reader_login SET synchronous_commit = off", 0),
+    "of another role": ("ALTER ROLE reader_login SET synchronous_commit = off", 0),
 }
 
 
 @pytest.mark.parametrize("where", SETTINGS)
-def test_a_setting_that_loses_data_is_found_wherever_it_is_made(
+def test_a_setting_that_can_lose_data_is_found_wherever_it_is_set(
     postgres: PostgresServer, postgres_url: str, where: str
 ) -> None:
     engine = make_engine(postgres_url)
@@ -561,9 +568,9 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
         [
             "REASSIGN OWNED BY sam_owner TO sam",
             *(
-                f"DROP {what} sam_{role}"
+                f"DROP {kind} sam_{role}"
                 for role in ("owner", "loader", "reporter", "reader")
-                for what in ("OWNED BY", "ROLE")
+                for kind in ("OWNED BY", "ROLE")
             ),
         ],
         [
@@ -571,7 +578,7 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             "functions run with the rights of their owner",
         ],
     ),
-    "a role is more than it should be": (
+    "a role is a superuser": (
         "ALTER ROLE sam_loader SUPERUSER",
         ["role sam_loader has server-wide privileges"],
     ),
@@ -588,7 +595,7 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """Roles belong to the server: who damages them needs one."""
+    """A server of its own: roles belong to the server, and these tests damage them."""
     with running_postgres() as server:
         yield server
 
@@ -612,36 +619,38 @@ def test_damage_to_roles_is_found_and_repaired(own_server: PostgresServer, name:
         own_server.execute(f"DROP DATABASE {engine.url.database}")
 
 
-def test_a_schema_of_a_superuser_is_handed_over(postgres_url: str) -> None:
+def test_a_schema_that_belongs_to_a_superuser_is_handed_over(postgres_url: str) -> None:
     engine = make_engine(postgres_url)
     upgrade(engine)
     execute(engine, "REASSIGN OWNED BY sam_owner TO sam")
 
     [problem] = find_problems(engine)
 
-    assert "belong to sam, not to sam_owner: functions run" in problem.text
+    assert f"{WRONG_OWNER}: " in problem.text
     solve(engine, [problem])
     assert find_problems(engine) == []
     engine.dispose()
 
 
 @pytest.mark.parametrize("role", ["loader", "reporter", "reader"])
-def test_whoever_may_not_compare_learns_it(postgres_url: str, role: str) -> None:
+def test_a_role_that_may_not_compare_the_schema_is_told_to_use_the_owner(
+    postgres_url: str, role: str
+) -> None:
     engine = make_engine(postgres_url)
     upgrade(engine)
     execute(engine, "GRANT CREATE ON SCHEMA public TO PUBLIC")
     engine.dispose()
-    other = make_engine(as_role(postgres_url, role))
+    as_other_role = make_engine(as_role(postgres_url, role))
 
-    problems = [problem.text for problem in find_problems(other)]
+    problems = [problem.text for problem in find_problems(as_other_role)]
 
-    assert "unexpected grant CREATE ON SCHEMA public TO PUBLIC" in problems[0]
-    assert "can't be compared (run as their owner)" in problems[1]
+    assert "unexpected grant CREATE ON SCHEMA public" in problems[0]
+    assert "as their owner" in problems[1]
     assert len(problems) == 2
-    other.dispose()
+    as_other_role.dispose()
 
 
-def test_another_schema_is_refused(postgres: PostgresServer, postgres_url: str) -> None:
+def test_another_default_schema_is_a_problem(postgres: PostgresServer, postgres_url: str) -> None:
     engine = make_engine(postgres_url)
     upgrade(engine)
     name = engine.url.database
@@ -651,7 +660,7 @@ def test_another_schema_is_refused(postgres: PostgresServer, postgres_url: str) 
 
     [problem] = find_problems(engine)
 
-    assert problem.text.endswith("the user's schema is elsewhere, not public")
+    assert "schema is elsewhere, not public" in problem.text
     solve(engine, [problem])
     assert find_problems(engine) == []
     engine.dispose()

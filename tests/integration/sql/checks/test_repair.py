@@ -1,4 +1,4 @@
-"""`repair` creates what differs from the files again, and leaves everything of a site's own."""
+"""`repair` recreates objects that differ from the schema files; a site's own objects stay."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OTHER_ROWS = (
     " c.names, c.old, c.new, c.reason"
     " FROM report_change_row AS c JOIN run AS r ON r.run_id = c.run_id WHERE c.level = 'site'"
 )
-"""Of the view's own columns: it can be replaced in place."""
+"""It has the view's own columns, so that the view can be replaced in place."""
 
 ANOTHER_COLUMN = "CREATE OR REPLACE VIEW site_availability AS SELECT *, 1 AS more FROM ({old}) AS a"
-"""It has to be dropped."""
+"""It has a column more, so that the view must be dropped."""
 OLD = "SELECT pg_get_viewdef('site_availability')"
 
 GRANTS = """
@@ -66,7 +66,7 @@ def add_a_column(engine: Engine) -> None:
 
 @pytest.fixture
 def grafana(postgresql: Engine) -> Iterator[None]:
-    """A role of the site's own; roles belong to the server."""
+    """A role of the site's own, dropped at the end because roles belong to the server."""
     execute(postgresql, "CREATE ROLE grafana")
     yield
     execute(postgresql, "DROP OWNED BY grafana", "DROP ROLE grafana")
@@ -76,7 +76,7 @@ def test_a_sound_database_needs_no_repair(own_engine: Engine) -> None:
     assert repair(own_engine) == Repair([], [])
 
 
-def test_a_repair_says_what_it_did_and_a_second_one_does_nothing(own_engine: Engine) -> None:
+def test_a_repair_reports_its_changes_and_a_second_one_makes_none(own_engine: Engine) -> None:
     on_view = "" if own_engine.dialect.name == "sqlite" else " on downtime"
     execute(own_engine, f"DROP TRIGGER downtime_insert{on_view}", "DROP VIEW report_seal")
 
@@ -89,7 +89,7 @@ def test_a_repair_says_what_it_did_and_a_second_one_does_nothing(own_engine: Eng
     assert find_problems(own_engine) == []
 
 
-def test_a_repair_tells_which_rights_it_granted_and_revoked(postgresql: Engine) -> None:
+def test_a_repair_reports_the_rights_it_granted_and_revoked(postgresql: Engine) -> None:
     execute(
         postgresql,
         "REVOKE INSERT ON downtime FROM sam_loader",
@@ -112,12 +112,13 @@ def test_a_repair_keeps_rows_and_leaves_a_table_that_differs(own_engine: Engine)
     repaired = repair(own_engine)
 
     assert [problem.repair for problem in repaired.problems] == [None]
-    assert "index run_report_day is missing (expected: CREATE INDEX" in repaired.problems[0].text
+    assert "index run_report_day is missing" in repaired.problems[0].text
+    assert "CREATE INDEX run_report_day" in repaired.problems[0].text
     assert repaired.problems == find_problems(own_engine)
     assert query(own_engine, "SELECT * FROM announced_downtime") == before
 
 
-def test_what_stands_on_a_missing_table_is_logged_and_the_rest_repaired(
+def test_objects_that_need_a_missing_table_are_logged_and_all_others_repaired(
     postgresql: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     execute(
@@ -136,7 +137,7 @@ def test_what_stands_on_a_missing_table_is_logged_and_the_rest_repaired(
     assert "view report_change is missing" in texts
 
 
-def test_what_is_created_again_has_its_comment(postgresql: Engine) -> None:
+def test_a_recreated_object_has_its_comment(postgresql: Engine) -> None:
     comments = "SELECT description FROM pg_description WHERE objoid >= 16384 ORDER BY 1"
     before = query(postgresql, comments)
     execute(postgresql, "DROP VIEW report_change", "DROP FUNCTION downtime_stage CASCADE")
@@ -146,7 +147,7 @@ def test_what_is_created_again_has_its_comment(postgresql: Engine) -> None:
     assert query(postgresql, comments) == before
 
 
-def test_a_view_is_replaced_beneath_those_of_a_site(postgresql: Engine, grafana: None) -> None:
+def test_a_view_is_replaced_beneath_the_views_of_a_site(postgresql: Engine, grafana: None) -> None:
     execute(
         postgresql,
         "CREATE SCHEMA site",
@@ -197,10 +198,10 @@ def test_a_sites_own_object_in_the_way_is_named_and_nothing_changed(
     execute(postgresql, "CREATE SCHEMA site", statement, "DROP VIEW report_seal")
     before = find_problems(postgresql)
 
-    with pytest.raises(RepairRefused, match=r"view site_availability .* nothing was") as caught:
+    with pytest.raises(RepairRefused, match="view site_availability") as caught:
         repair(postgresql)
 
-    assert f"would drop {name}: " in str(caught.value)
+    assert f" {name}: " in str(caught.value)
     assert find_problems(postgresql) == before
     assert len(before) >= 2
 
@@ -213,7 +214,7 @@ def test_a_sites_view_in_the_way_of_a_function_is_named(postgresql: Engine) -> N
         "CREATE VIEW mine AS SELECT is_time(now())",
     )
 
-    with pytest.raises(RepairRefused, match=r"function is_time.* would drop view mine"):
+    with pytest.raises(RepairRefused, match=r"function is_time.* view mine"):
         repair(postgresql)
 
 
@@ -253,11 +254,13 @@ def test_a_right_that_the_loader_passed_on_stays_with_a_sites_role(
     assert query(postgresql, GRANTS) == before
 
 
-def test_a_right_to_a_column_that_goes_is_in_the_way(postgresql: Engine, grafana: None) -> None:
+def test_a_right_to_a_column_that_would_be_dropped_is_in_the_way(
+    postgresql: Engine, grafana: None
+) -> None:
     add_a_column(postgresql)
     execute(postgresql, "GRANT SELECT (more) ON site_availability TO grafana")
 
-    with pytest.raises(RepairRefused, match=r"grant SELECT \(more\) ON site_availability TO graf"):
+    with pytest.raises(RepairRefused, match=r"grant SELECT \(more\)"):
         repair(postgresql)
 
 
@@ -291,21 +294,19 @@ def test_an_object_that_the_user_may_not_give_away_remains_a_problem(
     assert "created view report_seal" in done
     assert "must be owner of table site" in caplog.text
     [problem] = problems
-    assert problem.text.endswith("1 object belongs to sam, not to sam_owner")
+    assert "to sam, not to sam_owner" in problem.text
     member.dispose()
 
 
 @pytest.mark.parametrize("role", ["loader", "reporter", "reader"])
-def test_who_is_not_the_owner_repairs_nothing(
-    postgresql: Engine, postgres_url: str, role: str
-) -> None:
+def test_only_the_owner_may_repair(postgresql: Engine, postgres_url: str, role: str) -> None:
     execute(postgresql, "DROP VIEW report_seal")
-    other = make_engine(as_role(postgres_url, role))
+    not_the_owner = make_engine(as_role(postgres_url, role))
 
-    with pytest.raises(DatabaseRefused, match=f"{role}_login may not act as"):
-        repair(other)
+    with pytest.raises(DatabaseRefused, match=f"sam_owner, .*{role}_login may not"):
+        repair(not_the_owner)
 
-    other.dispose()
+    not_the_owner.dispose()
 
 
 def test_another_version_is_not_repaired(own_engine: Engine) -> None:
@@ -324,7 +325,7 @@ def test_a_user_of_another_schema_repairs_nothing(postgresql: Engine) -> None:
     )
     postgresql.dispose()
 
-    with pytest.raises(ConfigError, match="the user's schema is site, not public"):
+    with pytest.raises(ConfigError, match="schema is site, not public"):
         repair(postgresql)
 
 
@@ -334,11 +335,11 @@ def test_of_two_repairs_at_once_one_finds_nothing_to_do(postgresql: Engine) -> N
     with ThreadPoolExecutor(2) as pool:
         repairs = list(pool.map(repair, [postgresql] * 2))
 
-    assert sorted(len(one.done) for one in repairs)[0] == 0
+    assert min(len(repaired.done) for repaired in repairs) == 0
     assert find_problems(postgresql) == []
 
 
-def test_the_command_prints_what_it_did_and_what_remains(
+def test_the_command_prints_changes_and_remaining_problems(
     own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", url_of(own_engine))
@@ -353,10 +354,11 @@ def test_the_command_prints_what_it_did_and_what_remains(
     assert main(["repair"]) == CONFIG
     captured = capsys.readouterr()
     assert "index run_report_day is missing" in captured.out
-    assert captured.err == f"sam-db: error: {name_of(own_engine)}: 1 problem, see above\n"
+    assert captured.err.startswith(f"sam-db: error: {name_of(own_engine)}: 1 problem")
+    assert captured.err.count("\n") == 1
 
 
-def test_the_command_answers_in_json(
+def test_the_command_prints_json(
     own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAM_DATABASE_URL", url_of(own_engine))
@@ -364,15 +366,15 @@ def test_the_command_answers_in_json(
 
     assert main(["repair", "--json"]) == CONFIG
 
-    answer = json.loads(capsys.readouterr().out)
-    [problem] = answer["problems"]
-    assert answer["database"] == name_of(own_engine)
-    assert answer["done"][0] == "created view report_seal"
+    document = json.loads(capsys.readouterr().out)
+    [problem] = document["problems"]
+    assert document["database"] == name_of(own_engine)
+    assert document["done"][0] == "created view report_seal"
     assert problem["problem"].startswith(f"{name_of(own_engine)}: index run_report_day is missing")
     assert problem["repair"] is None
 
 
-def test_the_command_of_a_stranger_exits_77(
+def test_the_command_exits_77_for_a_role_that_is_not_the_owner(
     postgresql: Engine,
     postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -384,7 +386,7 @@ def test_the_command_of_a_stranger_exits_77(
 
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "the schema belongs to sam_owner" in captured.err
+    assert "belongs to sam_owner" in captured.err
 
 
 def test_the_command_exits_78_where_a_sites_own_view_is_in_the_way(

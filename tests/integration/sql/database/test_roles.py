@@ -1,4 +1,4 @@
-"""What each role may do and what is refused, and who makes the roles."""
+"""The rights of each role, and who creates the roles."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         AUDITING.replace("(consumer", "(loaded_at, consumer").replace("('site", "(now(), 'site"),
         AUDITING.replace("(consumer", "(database_user, consumer").replace("('site", "('x', 'site"),
         "UPDATE alembic_version SET version_num = '1'",
-        *(one for one in ANY_WRITE if one not in LOADING),
+        *(statement for statement in ANY_WRITE if statement not in LOADING),
     ),
     "reporter": (
         "SELECT * FROM metricOutput",
@@ -69,7 +69,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "UPDATE run SET report = 'x'",
         "DELETE FROM run",
         "DELETE FROM report_change_row",
-        *(one for one in ANY_WRITE if "INTO run" not in one),
+        *(statement for statement in ANY_WRITE if "INTO run" not in statement),
     ),
     "reader": (
         "SELECT * FROM metric_result",
@@ -107,24 +107,25 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def cases(of: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
-    return [(role, statement) for role, statements in of.items() for statement in statements]
+def cases(statements_of: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Pairs of role and statement."""
+    return [(role, sql) for role, statements in statements_of.items() for sql in statements]
 
 
 @pytest.fixture(scope="module")
 def engines(postgres: PostgresServer) -> Iterator[Mapping[str, Engine]]:
-    """By role."""
+    """An engine for each role, and `admin` for the administrator."""
     url = fresh_database(postgres)
-    found = {role: make_engine(as_role(url, role)) for role in services.ROLES}
-    found["admin"] = make_engine(url)
-    upgrade(found["admin"])
-    yield found
-    for engine in found.values():
+    by_role = {role: make_engine(as_role(url, role)) for role in services.ROLES}
+    by_role["admin"] = make_engine(url)
+    upgrade(by_role["admin"])
+    yield by_role
+    for engine in by_role.values():
         engine.dispose()
 
 
 @pytest.mark.parametrize(("role", "statement"), cases(REFUSED))
-def test_what_is_not_a_roles_business_is_refused(
+def test_a_statement_beyond_the_rights_of_a_role_is_refused(
     engines: Mapping[str, Engine], role: str, statement: str
 ) -> None:
     with pytest.raises(DatabaseRefused, match=PERMISSION_DENIED) as caught:
@@ -134,12 +135,14 @@ def test_what_is_not_a_roles_business_is_refused(
 
 
 @pytest.mark.parametrize(("role", "statement"), cases(ALLOWED))
-def test_what_a_role_needs_it_may(engines: Mapping[str, Engine], role: str, statement: str) -> None:
+def test_a_role_may_run_the_statements_it_needs(
+    engines: Mapping[str, Engine], role: str, statement: str
+) -> None:
     execute(engines[role], statement)
 
 
 @pytest.mark.parametrize("view", EXAMPLES)
-def test_the_loader_fills_the_class_views_and_the_reader_sees_it(
+def test_the_loader_fills_the_class_views_and_the_reader_reads_them(
     engines: Mapping[str, Engine], view: str
 ) -> None:
     insert(engines["loader"], view, EXAMPLES[view])
@@ -147,8 +150,8 @@ def test_the_loader_fills_the_class_views_and_the_reader_sees_it(
     assert query(engines["reader"], f"SELECT count(*) FROM {view}") == [(1,)]
 
 
-def test_nothing_is_everybodys(engines: Mapping[str, Engine]) -> None:
-    """A new function is, by default: it has to be named in 30_grants.sql."""
+def test_no_right_is_granted_to_public(engines: Mapping[str, Engine]) -> None:
+    """PostgreSQL lets PUBLIC run a new function: 30_grants.sql has to revoke that."""
     functions = query(
         engines["admin"],
         "SELECT CAST(p.oid AS regprocedure)"
@@ -164,8 +167,8 @@ def test_nothing_is_everybodys(engines: Mapping[str, Engine]) -> None:
     assert functions + relations == []
 
 
-def test_a_table_of_the_loaders_own_does_not_stand_in_for_ours(postgres_url: str) -> None:
-    """Functions with the owner's rights look into the schema first, whatever the caller's path."""
+def test_a_table_of_the_loaders_own_does_not_replace_that_of_the_schema(postgres_url: str) -> None:
+    """Functions with the owner's rights search the schema first, whatever the caller's path."""
     admin = make_engine(postgres_url)
     upgrade(admin)
     execute(admin, "CREATE SCHEMA trap; CREATE TABLE trap.host (host_id integer, name text)")
@@ -201,7 +204,7 @@ def new_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def server(new_server: PostgresServer) -> Iterator[PostgresServer]:
-    """One that has never seen us; roles belong to the server."""
+    """A server without our roles; those that a test creates are dropped."""
     yield new_server
     databases = "SELECT datname FROM pg_database WHERE datname LIKE 'sam%'"
     roles = "SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' AND rolname <> 'sam'"
@@ -215,7 +218,7 @@ def server(new_server: PostgresServer) -> Iterator[PostgresServer]:
 
 
 def login(server: PostgresServer, url: str, name: str, more: str = "") -> str:
-    """A new login; its URL of the database."""
+    """Create a login; return the database URL with it."""
     server.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret' {more}")
     return make_url(url).set(username=name, password="secret").render_as_string(False)
 
@@ -232,17 +235,19 @@ def upgraded(url: str) -> Engine:
 
 
 def owners(engine: Engine) -> set[str]:
-    found = query(
+    rows = query(
         engine,
         "SELECT DISTINCT CAST(pg_get_userbyid(relowner) AS text) FROM pg_class"
         " WHERE relnamespace = CAST('public' AS regnamespace)"
         " UNION SELECT DISTINCT CAST(pg_get_userbyid(proowner) AS text) FROM pg_proc"
         " WHERE pronamespace = CAST('public' AS regnamespace)",
     )
-    return {name for (name,) in found}
+    return {owner for (owner,) in rows}
 
 
-def test_a_superuser_makes_the_roles_and_all_belongs_to_sam_owner(server: PostgresServer) -> None:
+def test_a_superuser_creates_the_roles_and_sam_owner_owns_all_objects(
+    server: PostgresServer,
+) -> None:
     engine = upgraded(fresh_database(server))
 
     assert find_problems(engine) == []
@@ -250,7 +255,7 @@ def test_a_superuser_makes_the_roles_and_all_belongs_to_sam_owner(server: Postgr
     engine.dispose()
 
 
-def test_an_owner_who_may_make_roles_does_it(server: PostgresServer) -> None:
+def test_a_database_owner_with_createrole_creates_the_roles(server: PostgresServer) -> None:
     url = fresh_database(server)
     boss = login(server, url, "boss", "CREATEROLE")
     server.execute(f"ALTER DATABASE {make_url(url).database} OWNER TO boss")
@@ -262,7 +267,7 @@ def test_an_owner_who_may_make_roles_does_it(server: PostgresServer) -> None:
     engine.dispose()
 
 
-def test_an_owner_without_roles_upgrades_and_says_what_an_administrator_must_run(
+def test_an_owner_without_createrole_upgrades_and_names_the_command_for_an_administrator(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = fresh_database(server)
@@ -272,7 +277,7 @@ def test_an_owner_without_roles_upgrades_and_says_what_an_administrator_must_run
     with caplog.at_level(logging.WARNING):
         engine = upgraded(plain)
 
-    assert "administrator runs `sam-db sql --roles | psql`" in caplog.text
+    assert "`sam-db sql --roles | psql`" in caplog.text
     insert(engine, "metricOutput", EXAMPLES["metricOutput"])
     [problem] = find_problems(engine)
     assert problem.text.endswith(f"roles {', '.join(ROLES)} are missing")
@@ -284,11 +289,11 @@ def test_an_owner_without_roles_upgrades_and_says_what_an_administrator_must_run
     insert(loader, "downtime", EXAMPLES["downtime"])
     upgrade(engine)
     assert find_problems(engine) == []
-    for each in (engine, loader):
-        each.dispose()
+    engine.dispose()
+    loader.dispose()
 
 
-def test_where_an_administrator_made_the_roles_a_member_of_sam_owner_upgrades(
+def test_a_member_of_sam_owner_upgrades_where_an_administrator_created_the_roles(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = fresh_database(server)
@@ -305,18 +310,18 @@ def test_where_an_administrator_made_the_roles_a_member_of_sam_owner_upgrades(
     engine.dispose()
 
 
-def test_who_is_not_the_owner_cannot_upgrade(server: PostgresServer) -> None:
+def test_only_the_owner_may_upgrade(server: PostgresServer) -> None:
     url = fresh_database(server)
     upgraded(url).dispose()
     stranger = make_engine(login(server, url, "stranger", "IN ROLE sam_loader"))
 
-    with pytest.raises(DatabaseRefused, match="belongs to sam_owner, and stranger may not act as"):
+    with pytest.raises(DatabaseRefused, match=r"belongs to sam_owner, .*stranger may not"):
         upgrade(stranger)
 
     stranger.dispose()
 
 
-def test_two_databases_share_the_roles_even_when_made_at_once(server: PostgresServer) -> None:
+def test_databases_created_at_once_share_the_roles(server: PostgresServer) -> None:
     urls = [fresh_database(server) for _ in range(3)]
 
     upgrade_at_once(urls)
@@ -328,13 +333,13 @@ def test_two_databases_share_the_roles_even_when_made_at_once(server: PostgresSe
 
 def test_an_upgrade_into_another_schema_is_refused(server: PostgresServer) -> None:
     url = fresh_database(server)
-    elsewhere = login(server, url, "elsewhere")
+    url_with_schema = login(server, url, "elsewhere")
     engine = make_engine(url)
     execute(engine, "CREATE SCHEMA elsewhere AUTHORIZATION elsewhere")
-    other = make_engine(elsewhere)
+    in_schema = make_engine(url_with_schema)
 
-    with pytest.raises(ConfigError, match="the user's schema is elsewhere, not public"):
-        upgrade(other)
+    with pytest.raises(ConfigError, match="schema is elsewhere, not public"):
+        upgrade(in_schema)
 
-    for each in (engine, other):
-        each.dispose()
+    engine.dispose()
+    in_schema.dispose()

@@ -46,9 +46,9 @@ FUNCTIONS_ON_POSTGRESQL = (
     "unfolded_day",
     "unfolded_status",
 )
-"""Objects of SQLite that do what a function does on PostgreSQL."""
+"""Objects of SQLite in place of functions of PostgreSQL."""
 OF_STATEMENTS = ("_begin", "_end")
-"""Triggers of whole statements, which SQLite has not."""
+"""Ends of the names of statement triggers, which SQLite does not have."""
 
 OBJECT = re.compile(r"^CREATE (TABLE|VIEW|INDEX|TRIGGER) (\w+)", re.MULTILINE)
 
@@ -58,15 +58,15 @@ def execute(engine: Engine, statement: str) -> None:
         connection.execute(text(statement))
 
 
-def test_the_versions_lead_to_the_present_state(own_engine: Engine) -> None:
+def test_an_upgraded_database_equals_the_schema_files(own_engine: Engine) -> None:
     with reading(own_engine) as connection:
-        found, should = present(connection), wanted(connection)
+        actual, expected = present(connection), wanted(connection)
 
-    assert found == should
-    assert len(should) > 50
+    assert actual == expected
+    assert len(expected) > 50
 
 
-def test_looking_for_differences_leaves_nothing_behind(own_engine: Engine) -> None:
+def test_a_comparison_leaves_the_database_unchanged(own_engine: Engine) -> None:
     with reading(own_engine) as connection:
         before = present(connection)
         assert list(differences(before, wanted(connection))) == []
@@ -78,10 +78,10 @@ def test_looking_for_differences_leaves_nothing_behind(own_engine: Engine) -> No
 def test_both_dialects_have_the_same_objects_in_the_same_order() -> None:
     objects = {
         dialect: [
-            found
+            (kind, name)
             for script in present_state(dialect)
-            for found in OBJECT.findall(script)
-            if found[1] not in FUNCTIONS_ON_POSTGRESQL and not found[1].endswith(OF_STATEMENTS)
+            for kind, name in OBJECT.findall(script)
+            if name not in FUNCTIONS_ON_POSTGRESQL and not name.endswith(OF_STATEMENTS)
         ]
         for dialect in ("sqlite", "postgresql")
     }
@@ -100,7 +100,7 @@ def test_every_object_of_sqlite_has_a_comment_before_it() -> None:
         lines = script.splitlines()
         for number, line in enumerate(lines):
             if line.startswith("CREATE "):
-                before = [one for one in lines[max(number - 2, 0) : number] if one]
+                before = list(filter(None, lines[max(number - 2, 0) : number]))
                 assert before[-1].startswith("--"), line
 
 
@@ -118,7 +118,7 @@ UNCOMMENTED = """
 """
 
 
-def test_an_upgrade_is_told_once(bare_engine: Engine) -> None:
+def test_a_second_upgrade_applies_no_version(bare_engine: Engine) -> None:
     assert current_version(bare_engine) is None
 
     first, second = upgrade(bare_engine), upgrade(bare_engine)
@@ -128,7 +128,7 @@ def test_an_upgrade_is_told_once(bare_engine: Engine) -> None:
     require_current(bare_engine)
 
 
-def test_an_upgrade_that_fails_leaves_nothing(bare_engine: Engine) -> None:
+def test_a_failed_upgrade_leaves_nothing_behind(bare_engine: Engine) -> None:
     execute(bare_engine, "CREATE TABLE group_figure (in_the_way integer)")
 
     with pytest.raises(StatementFailed, match="group_figure"):
@@ -140,7 +140,7 @@ def test_an_upgrade_that_fails_leaves_nothing(bare_engine: Engine) -> None:
     assert find_problems(bare_engine) == []
 
 
-def test_a_database_without_schema_is_refused_with_what_to_do(bare_engine: Engine) -> None:
+def test_a_database_without_schema_is_refused_with_the_command_to_run(bare_engine: Engine) -> None:
     with pytest.raises(SchemaMismatch, match="run `sam-db upgrade`") as caught:
         require_current(bare_engine)
 
@@ -156,9 +156,10 @@ def test_a_newer_schema_is_refused_with_both_versions(own_engine: Engine) -> Non
 
 
 @only_on("postgresql")
-def test_sessions_speak_utc_whatever_the_server_does(engine: Engine) -> None:
+def test_sessions_are_in_utc_whatever_the_setting_of_the_server(engine: Engine) -> None:
     assert query(engine, "SHOW timezone") == [("UTC",)]
-    assert query(engine, "SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'") == [("UTC",)]
+    after_reset = query(engine, "SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'")
+    assert after_reset == [("UTC",)]
 
 
 def test_a_missing_sqlite_file_is_named(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_postgresql_database_that_does_not_exist_is_missing(postgres: Postgres
         current_version(engine)
 
 
-def test_a_wrong_password_is_told_without_the_password(postgres: PostgresServer) -> None:
+def test_the_error_of_a_wrong_password_does_not_show_the_password(postgres: PostgresServer) -> None:
     engine = make_engine(postgres.url().replace(postgres.password, "wrong-secret"))
 
     with pytest.raises(DatabaseRefused) as caught:

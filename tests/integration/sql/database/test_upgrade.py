@@ -64,7 +64,7 @@ VIEWS = (
 
 @pytest.fixture
 def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """A filled database of the released version, and a program whose schema is a version later."""
+    """A filled database of the released version, while the program knows one version more."""
     upgrade(bare_engine)
     for view, example in EXAMPLES.items():
         insert(bare_engine, view, example)
@@ -74,10 +74,10 @@ def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         date(2026, 11, 20),
         {"S CE ce01.example.org": {"00:00": "OK"}},
     )
-    versions_later = tmp_path / "versions"
-    shutil.copytree(sam_pipeline.sql.database.version.VERSIONS, versions_later)
-    (versions_later / f"v{LATER}.py").write_text(LATER_REVISION)
-    monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", versions_later)
+    later_versions = tmp_path / "versions"
+    shutil.copytree(sam_pipeline.sql.database.version.VERSIONS, later_versions)
+    (later_versions / f"v{LATER}.py").write_text(LATER_REVISION)
+    monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", later_versions)
     return bare_engine
 
 
@@ -104,13 +104,13 @@ def test_an_upgrade_from_a_released_version_keeps_every_row(released: Engine) ->
         insert(released, view, {**example, "siteName": "LATER"})
 
 
-def test_a_released_version_is_refused_with_both(
+def test_an_older_version_is_refused_with_both_versions(
     released: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert_refused(released, RELEASED, monkeypatch, capsys)
 
 
-def test_a_later_version_is_refused_with_both(
+def test_a_later_version_is_refused_with_both_versions(
     own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with writing(own_engine) as connection:
@@ -137,13 +137,13 @@ def assert_refused(
     ):
         code = main(command)
 
-        words = capsys.readouterr().err
-        assert code == CONFIG, words
-        assert version in words
-        assert wanted_version() in words
+        stderr = capsys.readouterr().err
+        assert code == CONFIG, stderr
+        assert version in stderr
+        assert wanted_version() in stderr
 
 
-# Ends itself, as a power failure would, when it is about to run a statement that holds the words.
+# Kills itself, as a power failure would, before a statement that contains the argument.
 KILLED_AT = """
 import os, signal, sys
 from sqlalchemy import Engine, event
@@ -158,12 +158,12 @@ main(["upgrade"])
 """
 
 
-@pytest.mark.parametrize("words", ["CREATE TABLE group_figure", "INTO alembic_version"])
-def test_an_upgrade_that_was_killed_left_nothing_and_completes_when_run_again(
-    bare_engine: Engine, words: str
+@pytest.mark.parametrize("statement", ["CREATE TABLE group_figure", "INTO alembic_version"])
+def test_a_killed_upgrade_leaves_nothing_and_completes_when_run_again(
+    bare_engine: Engine, statement: str
 ) -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_AT, words],
+        [sys.executable, "-c", KILLED_AT, statement],
         env={**os.environ, "SAM_DATABASE_URL": url_of(bare_engine)},
         timeout=60,
     )
@@ -174,25 +174,25 @@ def test_an_upgrade_that_was_killed_left_nothing_and_completes_when_run_again(
     assert find_problems(bare_engine) == []
 
 
-def test_an_upgrade_killed_while_the_server_is_in_the_middle_completes_when_run_again(
+def test_an_upgrade_killed_while_a_statement_runs_completes_when_run_again(
     postgres_url: str,
 ) -> None:
     engine = make_engine(postgres_url)
     waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
-    with engine.connect() as other, engine.connect() as observer:
-        other.execute(text("CREATE TABLE group_figure (in_the_way integer)"))
+    with engine.connect() as blocker, engine.connect() as observer:
+        blocker.execute(text("CREATE TABLE group_figure (in_the_way integer)"))
         process = start_upgrade(postgres_url)
         wait_until(lambda: observer.execute(waiting).scalar_one() == 1, timeout_s=30)
         process.kill()
         process.communicate(timeout=30)
-        other.rollback()
+        blocker.rollback()
 
     assert upgrade(engine) == versions()
     assert find_problems(engine) == []
     engine.dispose()
 
 
-def test_of_two_upgrades_at_once_one_finds_all_done(bare_engine: Engine) -> None:
+def test_of_two_concurrent_upgrades_one_applies_no_version(bare_engine: Engine) -> None:
     applied = upgrade_at_once([url_of(bare_engine)] * 2)
 
     assert sorted(applied) == [[], versions()]

@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "export.xml"
 
 
-def take(
+def apply_documents(
     engine: Engine,
     file: Path,
     at: str,
@@ -51,7 +51,7 @@ def take(
     force: bool = True,
     dry_run: bool = False,
 ) -> list[GocdbChanges]:
-    """Import documents."""
+    """Import the documents as a snapshot of the moment `at`."""
     exports = Exports(
         read_endpoints([write(file, endpoints)]) if endpoints else None,
         read_groups([write(file, groups)]) if groups else {},
@@ -61,14 +61,14 @@ def take(
     return apply_snapshot(engine, exports, snapshot, dry_run=dry_run)
 
 
-def hosts_valid(engine: Engine, *days: str) -> list[list[str]]:
-    """The hosts in the topology at each of these moments."""
+def hosts_valid(engine: Engine, *times: str) -> list[list[str]]:
+    """The hosts in the topology at each of the times."""
     rows = query(engine, "SELECT host_name, valid_from, valid_to FROM report_topology ORDER BY 1")
-    return [[host for host, start, end in rows if start <= day < (end or "9")] for day in days]
+    return [[host for host, start, end in rows if start <= time < (end or "9")] for time in times]
 
 
 def test_a_snapshot_becomes_rows_of_the_class_views(engine: Engine, file: Path) -> None:
-    take(
+    apply_documents(
         engine,
         file,
         DAY1,
@@ -112,10 +112,12 @@ def test_a_snapshot_becomes_rows_of_the_class_views(engine: Engine, file: Path) 
     ]
 
 
-def test_the_topology_follows_the_snapshots_and_keeps_its_past(engine: Engine, file: Path) -> None:
+def test_the_topology_follows_the_snapshots_and_keeps_its_history(
+    engine: Engine, file: Path
+) -> None:
     for day, hosts in ((DAY1, "ab"), (DAY2, "b"), (DAY3, "abc")):
         for _ in range(2):
-            changes = take(engine, file, day, endpoints=endpoints_of(hosts))
+            changes = apply_documents(engine, file, day, endpoints=endpoints_of(hosts))
         assert changes[0].rows == ()
 
     before_and_after = hosts_valid(engine, "2026-11-01T05:59:59Z", DAY1, DAY2, DAY3)
@@ -124,8 +126,10 @@ def test_the_topology_follows_the_snapshots_and_keeps_its_past(engine: Engine, f
 
 
 def test_a_changed_flag_begins_a_new_row(engine: Engine, file: Path) -> None:
-    take(engine, file, DAY1, endpoints=document(service_endpoint()))
-    [changes] = take(engine, file, DAY2, endpoints=document(service_endpoint(production="N")))
+    apply_documents(engine, file, DAY1, endpoints=document(service_endpoint()))
+    [changes] = apply_documents(
+        engine, file, DAY2, endpoints=document(service_endpoint(production="N"))
+    )
 
     rows = query(
         engine, "SELECT production, valid_from, valid_to FROM report_topology ORDER BY valid_from"
@@ -138,8 +142,8 @@ def test_a_changed_flag_begins_a_new_row(engine: Engine, file: Path) -> None:
 def test_a_site_that_changes_its_ngi_keeps_scopes_missing_from_the_export(
     engine: Engine, file: Path
 ) -> None:
-    take(engine, file, DAY1, groups=document(site("A", "NGI_SI", ["EGI"])))
-    take(engine, file, DAY2, groups=document(listed_site("A", "NGI_CH")))
+    apply_documents(engine, file, DAY1, groups=document(site("A", "NGI_SI", ["EGI"])))
+    apply_documents(engine, file, DAY2, groups=document(listed_site("A", "NGI_CH")))
 
     rows = query(
         engine, "SELECT group_name, valid_from, valid_to FROM report_site_group ORDER BY 1"
@@ -149,24 +153,25 @@ def test_a_site_that_changes_its_ngi_keeps_scopes_missing_from_the_export(
 
 
 def test_a_downtime_is_moved_loses_a_service_and_is_cancelled(engine: Engine, file: Path) -> None:
-    both = [("ce01", "CE"), ("se01", "SRM")]
+    services = [("ce01", "CE"), ("se01", "SRM")]
     steps: Sequence[tuple[str, str]] = (
-        (DAY1, nested_downtime(*both, start=START, end=END)),
-        (DAY2, nested_downtime(both[0], start=START + 3600, end=END)),
+        (DAY1, nested_downtime(*services, start=START, end=END)),
+        (DAY2, nested_downtime(services[0], start=START + 3600, end=END)),
         (DAY3, ""),
     )
-    seen = []
+    downtimes_after = []
     for at, element in steps:
-        take(engine, file, at, downtimes=document(element))
-        rows = query(engine, "SELECT host_name, start_time FROM report_downtime ORDER BY 1")
-        seen.append(rows)
+        apply_documents(engine, file, at, downtimes=document(element))
+        downtimes_after.append(
+            query(engine, "SELECT host_name, start_time FROM report_downtime ORDER BY 1")
+        )
 
     start, later = "2026-11-05T00:00:00Z", "2026-11-05T01:00:00Z"
-    assert seen == [[("ce01", start), ("se01", start)], [("ce01", later)], []]
+    assert downtimes_after == [[("ce01", start), ("se01", start)], [("ce01", later)], []]
     assert {row["timestamp"] for row in stored(engine, "downtime")} == {DAY2, DAY3}
 
 
-def test_a_running_downtime_ends_with_the_snapshot_and_a_past_one_stays(
+def test_a_current_downtime_ends_with_the_snapshot_and_a_past_one_stays(
     engine: Engine, file: Path
 ) -> None:
     running, past = START - 7 * 86_400, START - 5 * 86_400
@@ -175,9 +180,9 @@ def test_a_running_downtime_ends_with_the_snapshot_and_a_past_one_stays(
         downtime("2G0", running, past),
         downtime("3G0", START, END),
     ]
-    take(engine, file, "2026-10-30T00:00:00Z", downtimes=document(*elements))
+    apply_documents(engine, file, "2026-10-30T00:00:00Z", downtimes=document(*elements))
 
-    [changes] = take(engine, file, DAY2, downtimes=document(elements[2]))
+    [changes] = apply_documents(engine, file, DAY2, downtimes=document(elements[2]))
 
     ends = query(engine, "SELECT downtime_id, end_time FROM report_downtime ORDER BY 1")
     assert (changes.ended, changes.unchanged) == (1, 1)
@@ -190,17 +195,17 @@ def test_a_running_downtime_ends_with_the_snapshot_and_a_past_one_stays(
 
 def test_topology_of_other_sources_is_unchanged(engine: Engine, file: Path) -> None:
     insert(engine, "serviceEndpoint", endpoint_row(hostName="other.org", messageId="m-1"))
-    take(engine, file, DAY2, endpoints=endpoints_of("ab"))
-    take(engine, file, DAY3, endpoints=endpoints_of("a"))
+    apply_documents(engine, file, DAY2, endpoints=endpoints_of("ab"))
+    apply_documents(engine, file, DAY3, endpoints=endpoints_of("a"))
 
     assert hosts_valid(engine, DAY1, DAY3) == [["other.org"], ["a", "other.org"]]
 
 
 def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> None:
-    take(engine, file, DAY1, groups=document(site("A"), site("B")))
+    apply_documents(engine, file, DAY1, groups=document(site("A"), site("B")))
 
-    with pytest.raises(BadInput, match="siteGroup NGI: 1 of 2 rows"):
-        take(
+    with pytest.raises(BadInput, match="siteGroup NGI: 1 of 2"):
+        apply_documents(
             engine,
             file,
             DAY2,
@@ -218,15 +223,15 @@ def test_texts_are_stored_unchanged_so_that_a_repeat_changes_nothing(
     description = "two\nlines,\ta tab, Ž, \u202e and 'quotes';  \n"
     downtimes = document(downtime(description=description, site="A 'B' & <C>; select"))
     endpoints = document(service_endpoint(url="https://ce/?a=1&b=%20\\", site="A 'B' & <C>"))
-    take(engine, file, DAY1, downtimes=downtimes, endpoints=endpoints)
+    apply_documents(engine, file, DAY1, downtimes=downtimes, endpoints=endpoints)
 
-    changes = take(engine, file, DAY2, downtimes=downtimes, endpoints=endpoints)
+    changes = apply_documents(engine, file, DAY2, downtimes=downtimes, endpoints=endpoints)
 
     assert [(change.unchanged, change.rows) for change in changes] == [(1, ()), (1, ())]
 
 
 def test_a_dry_run_writes_nothing(engine: Engine, file: Path) -> None:
-    [changes] = take(engine, file, DAY1, endpoints=endpoints_of("ab"), dry_run=True)
+    [changes] = apply_documents(engine, file, DAY1, endpoints=endpoints_of("ab"), dry_run=True)
 
     assert (changes.new, len(changes.rows)) == (2, 2)
     assert stored(engine, "serviceEndpoint") == []
@@ -272,10 +277,9 @@ def test_an_import_waits_for_a_loader_that_creates_names(engine: Engine, file: P
 def test_thousands_of_endpoints_are_one_import(engine: Engine, file: Path) -> None:
     hosts = [f"h{number:05}.example.org" for number in range(5_000)]
 
-    [first] = take(engine, file, DAY1, endpoints=endpoints_of(hosts))
-    [second] = take(engine, file, DAY2, endpoints=endpoints_of(hosts[500:]), force=False)
+    [first] = apply_documents(engine, file, DAY1, endpoints=endpoints_of(hosts))
+    [second] = apply_documents(engine, file, DAY2, endpoints=endpoints_of(hosts[500:]), force=False)
 
     assert (first.new, second.ended, second.unchanged) == (5_000, 500, 4_500)
-    assert query(engine, "SELECT count(*) FROM report_topology WHERE valid_to IS NULL") == [
-        (4_500,)
-    ]
+    still_valid = query(engine, "SELECT count(*) FROM report_topology WHERE valid_to IS NULL")
+    assert still_valid == [(4_500,)]

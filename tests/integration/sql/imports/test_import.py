@@ -50,7 +50,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """Every hundredth record is bad."""
+    """A file of RECORDS results, of which every hundredth is bad."""
     path = tmp_path / "history.txt"
     path.write_text("".join(map(_record, range(RECORDS))))
     return path
@@ -93,8 +93,8 @@ def bad_numbers(engine: Engine) -> list[int]:
     return sorted(int(body.split("summaryData: number ")[1].split("\n")[0]) for body in bodies)
 
 
-def is_whole(engine: Engine) -> bool:
-    """Every record of `history` is a row or a dead letter, once."""
+def is_complete(engine: Engine) -> bool:
+    """Whether every record of `history` is exactly one row or dead letter."""
     bad = [number for number in range(RECORDS) if number % 100 == 99]
     good = {f"number {number}" for number in range(RECORDS)} - {f"number {n}" for n in bad}
     rows = summaries(engine)
@@ -102,7 +102,7 @@ def is_whole(engine: Engine) -> bool:
 
 
 def run_until_killed(engine: Engine, *files: Path, batches: int = 2) -> None:
-    """The process ends before it can save the position after this many batches."""
+    """Import until the process ends, just before it would save checkpoint number `batches`."""
     save, number = Checkpoint.save, count(1)
 
     def counting(self: Checkpoint, *saved: Any) -> None:
@@ -120,7 +120,7 @@ def test_every_record_becomes_a_row_or_a_dead_letter(engine: Engine, history: Pa
 
     assert (totals.records, totals.rows, totals.refused) == (RECORDS, RECORDS - BAD, BAD)
     assert totals.dead_letters == {"bad-status": BAD}
-    assert is_whole(engine)
+    assert is_complete(engine)
 
 
 def test_a_dead_letter_names_file_and_line(engine: Engine, history: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_repeat_changes_nothing(engine: Engine, history: Path) -> None:
     run(engine, history)
     before = stored(engine, "metricOutput")
 
-    again = run(engine, history)
+    totals = run(engine, history)
 
-    assert (again.records, again.resumed, again.dead_letters) == (RECORDS, 0, {})
+    assert (totals.records, totals.resumed, totals.dead_letters) == (RECORDS, 0, {})
     # Without ORDER BY the rows may come in another order after autovacuum.
     assert sorted(map(str, stored(engine, "metricOutput"))) == sorted(map(str, before))
     assert len(list_dead_letters(engine)) == BAD
@@ -158,7 +158,7 @@ def test_an_interrupted_import_resumes_at_its_checkpoint(
 
     assert (totals.records, totals.rows, totals.refused) == (RECORDS, RECORDS - BAD, BAD)
     assert totals.resumed == BATCH
-    assert is_whole(engine)
+    assert is_complete(engine)
 
 
 def test_completed_files_are_not_imported_again(engine: Engine, history: Path) -> None:
@@ -169,7 +169,7 @@ def test_completed_files_are_not_imported_again(engine: Engine, history: Path) -
     totals = run(engine, first, history)
 
     assert totals.resumed == 1 + BATCH
-    assert is_whole(engine)
+    assert is_complete(engine)
     assert list(history.parent.glob("state/*")) == []
 
 
@@ -195,14 +195,14 @@ def test_a_checkpoint_of_a_changed_file_is_ignored(
     change(history)
 
     assert run(engine, history).resumed == 0
-    assert is_whole(engine)
+    assert is_complete(engine)
 
 
 def test_restart_ignores_the_checkpoint(engine: Engine, history: Path) -> None:
     run_until_killed(engine, history)
 
     assert run(engine, history, restart=True).resumed == 0
-    assert is_whole(engine)
+    assert is_complete(engine)
 
 
 def test_a_checkpoint_of_a_recreated_database_is_ignored(own_engine: Engine, history: Path) -> None:
@@ -220,14 +220,14 @@ def test_a_checkpoint_of_a_recreated_database_is_ignored(own_engine: Engine, his
     assert after == (Position(), ImportTotals())
 
 
-def test_without_the_identity_of_the_server_only_resuming_fails(
+def test_an_import_that_cannot_identify_the_server_is_only_not_resumable(
     engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.checkpoint._POSTGRESQL", text("SELECT hidden()"))
 
     run(engine, history)
 
-    assert is_whole(engine)
+    assert is_complete(engine)
     assert (NOT_RESUMABLE in caplog.text) == (engine.dialect.name == "postgresql")
 
 
@@ -335,19 +335,19 @@ def test_a_line_that_only_the_database_refuses_rolls_the_table_back(
 ) -> None:
     path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
 
-    done = import_csv_file(engine, path, DOWNTIME)
+    imported = import_csv_file(engine, path, DOWNTIME)
 
-    assert [bad.line for bad in done.bad] == [3, 5]
-    assert all("endTime" in bad.text for bad in done.bad)
-    assert (done.rows, stored(engine, "downtime"), list_dead_letters(engine)) == (0, [], [])
+    assert [bad.line for bad in imported.bad] == [3, 5]
+    assert all("endTime" in bad.text for bad in imported.bad)
+    assert (imported.rows, stored(engine, "downtime"), list_dead_letters(engine)) == (0, [], [])
 
 
 def test_keep_going_stores_the_other_lines(engine: Engine, tmp_path: Path) -> None:
     path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
 
-    done = import_csv_file(engine, path, DOWNTIME, keep_going=True)
+    imported = import_csv_file(engine, path, DOWNTIME, keep_going=True)
 
-    assert ([bad.line for bad in done.bad], done.rows) == ([3, 5], 2)
+    assert ([bad.line for bad in imported.bad], imported.rows) == ([3, 5], 2)
     assert sorted(str(row["siteName"]) for row in stored(engine, "downtime")) == ["A", "C"]
     assert list_dead_letters(engine) == []
 
@@ -359,9 +359,9 @@ def test_a_very_long_table_is_stored_in_batches(
     monkeypatch.setattr("sam_pipeline.sql.imports.table.BATCH_LINES", 2)
     path = table(tmp_path / "d.csv", DOWNTIME, [DOWNTIMES[0], DOWNTIMES[2], *DOWNTIMES])
 
-    done = import_csv_file(engine, path, DOWNTIME)
+    imported = import_csv_file(engine, path, DOWNTIME)
 
-    assert ([bad.line for bad in done.bad], done.rows) == ([5], 2)
+    assert ([bad.line for bad in imported.bad], imported.rows) == ([5], 2)
     assert len(stored(engine, "downtime")) == 2
 
 
@@ -373,10 +373,10 @@ def test_values_of_a_table_are_stored_unchanged(engine: Engine, tmp_path: Path) 
         b"\xe2\x82\xac'; SELECT\",\r\n"
     )
 
-    done = import_csv_file(engine, path, DOWNTIME)
+    imported = import_csv_file(engine, path, DOWNTIME)
 
     [row] = stored(engine, "downtime")
-    assert done.bad == []
+    assert imported.bad == []
     assert row["startTime"] == "2010-01-02T00:00:00Z"
     assert row["endTime"] == "2010-01-03T00:00:00Z"
     assert row["description"] == 'two\nlines, "quoted" €\'; SELECT'
@@ -404,7 +404,7 @@ sys.exit(code)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """Measured: 200 000 records (70 MB) need 68 MB, no more than 20 000."""
+    """Measured: 200 000 records (70 MB) and 20 000 records both need 68 MB."""
     url = f"sqlite:///{tmp_path}/sam.db"
     environment = {**os.environ, "SAM_DATABASE_URL": url, "STATE_DIRECTORY": str(tmp_path)}
 
@@ -413,10 +413,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         with gzip.open(path, "wt") as file:
             file.writelines(map(_long, range(records)))
         command = [sys.executable, "-c", MEASURED, str(path)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["rows"] == records
-        return int(done.stderr.splitlines()[-1])
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        assert json.loads(process.stdout)["rows"] == records
+        return int(process.stderr.splitlines()[-1])
 
     subprocess.run(
         [sys.executable, "-m", "sam_pipeline.sql", "upgrade"],
@@ -432,7 +432,7 @@ def _long(number: int) -> str:
     return write_wlcg(metric_result(hostName=f"ce{number}", detailsData="x" * 2000))
 
 
-def test_batches_are_bounded_in_bytes_too(
+def test_batches_are_limited_in_bytes_too(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.records.BATCH_BYTES", 10_000)

@@ -1,4 +1,4 @@
-"""Who loaded what: the row that a batch leaves, of the same transaction."""
+"""The audit row that records who loaded a batch, written in the same transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_now(engine: Engine, *messages: Message, poison: tuple[str, ...] = ()) -
         return load(loader, Catalogue(loader), messages, NOW, audit=AUDIT, poison=poison)
 
 
-def test_a_batch_leaves_who_loaded_what_from_where(engine: Engine) -> None:
+def test_a_batch_writes_a_row_with_consumer_brokers_and_counts(engine: Engine) -> None:
     good, bad = metric_result(), metric_result(metricStatus="FINE")
     began = datetime.now(UTC).replace(microsecond=0)
 
@@ -61,24 +61,24 @@ def test_a_batch_leaves_who_loaded_what_from_where(engine: Engine) -> None:
     assert row["database_user"] == user
 
 
-def test_a_batch_that_was_not_committed_leaves_none(engine: Engine) -> None:
-    """The database goes away when all is written, the row as well."""
+def test_a_batch_that_was_not_committed_leaves_no_audit_row(engine: Engine) -> None:
+    """The database goes away after all rows were written, before the commit."""
     with acting_as("loader", engine) as loader:
         catalogue, written = Catalogue(loader), []
 
-        def note(_: object, cursor: object, statement: str, *more: object) -> None:
+        def record_audit_row(_: object, cursor: object, statement: str, *more: object) -> None:
             written.extend(["row"] if "INTO loaded_batch" in statement else [])
 
-        def fail(_: object) -> None:
+        def fail_commit(_: object) -> None:
             if written == ["row"]:
                 raise OperationalError("COMMIT", None, Exception("the server went away"))
 
-        event.listen(loader, "after_cursor_execute", note)
-        event.listen(loader, "commit", fail)
+        event.listen(loader, "after_cursor_execute", record_audit_row)
+        event.listen(loader, "commit", fail_commit)
 
         with pytest.raises(DatabaseAway):
             load(loader, catalogue, [metric_message()], NOW, audit=AUDIT)
-        event.remove(loader, "commit", fail)
+        event.remove(loader, "commit", fail_commit)
         assert written == ["row"]
         assert query(engine, AUDITED) == []
         assert stored(engine, "metricOutput") == []
@@ -87,7 +87,7 @@ def test_a_batch_that_was_not_committed_leaves_none(engine: Engine) -> None:
     assert query(engine, AUDITED) == [("site-a", "consumer1.example.org", 4711, 1, 1, 0, 0)]
 
 
-def test_of_a_repeated_batch_dead_letters_are_new_only_once(engine: Engine) -> None:
+def test_a_repeated_batch_counts_its_dead_letters_only_once(engine: Engine) -> None:
     message = metric_message(metric_result(metricStatus="FINE"))
 
     load_now(engine, message)
@@ -96,13 +96,13 @@ def test_of_a_repeated_batch_dead_letters_are_new_only_once(engine: Engine) -> N
     assert [row[3:] for row in query(engine, AUDITED)] == [(1, 0, 1, 0), (1, 0, 0, 0)]
 
 
-def test_without_an_audit_a_batch_leaves_none(engine: Engine) -> None:
+def test_a_batch_loaded_without_audit_leaves_no_row(engine: Engine) -> None:
     load(engine, Catalogue(engine), [metric_message()], NOW)
 
     assert query(engine, AUDITED) == []
 
 
-def test_rows_are_told_by_class_as_the_wire_spells_it(engine: Engine) -> None:
+def test_rows_are_counted_by_class_name_as_spelled_on_the_wire(engine: Engine) -> None:
     planned = new_message("DOWNTIME", json.dumps(downtime()), content_type="application/json")
 
     loaded = load_now(engine, metric_message(metric_result()), metric_message(), planned)
@@ -111,7 +111,7 @@ def test_rows_are_told_by_class_as_the_wire_spells_it(engine: Engine) -> None:
     assert loaded.rows == 3
 
 
-def test_an_import_leaves_who_loaded_what_from_which_file(engine: Engine, tmp_path: Path) -> None:
+def test_an_import_writes_a_row_with_its_file_and_counts(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "old results.txt"
     file.write_bytes(metric_message(metric_result(), metric_result(metricStatus="FINE")).body)
     with acting_as("loader", engine) as loader:
@@ -127,21 +127,21 @@ def test_an_import_leaves_who_loaded_what_from_which_file(engine: Engine, tmp_pa
     assert json.loads(brokers) == {str(file): 2}
 
 
-def test_poison_is_kept_whole_and_not_looked_into(engine: Engine) -> None:
-    poison, other = metric_message(metric_result(metricName="kills")), metric_message()
+def test_poison_is_kept_whole_and_not_parsed(engine: Engine) -> None:
+    poison, harmless = metric_message(metric_result(metricName="kills")), metric_message()
 
-    loaded = load_now(engine, poison, other, poison=(poison.message_id,))
+    loaded = load_now(engine, poison, harmless, poison=(poison.message_id,))
 
     assert loaded.dead_letters == {"poison": 1}
-    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [other.message_id]
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [harmless.message_id]
     [letter] = list_dead_letters(engine)
     assert (letter.message_id, letter.record_number) == (poison.message_id, 0)
-    assert letter.error == POISON_TEXT
+    assert (letter.reason, letter.error) == ("poison", POISON_TEXT)
     content = show_dead_letter(engine, letter.dead_letter_id)
     assert (content.headers, content.body) == (poison.headers, poison.body)
 
 
-def test_poison_is_kept_of_whatever_class_even_a_check(engine: Engine) -> None:
+def test_poison_of_any_class_is_kept_even_a_check(engine: Engine) -> None:
     check, unknown = new_message(CHECK_CLASS, ""), new_message("nowhere", "a: b\nEOT\n")
 
     loaded = load_now(engine, check, unknown, poison=(check.message_id, unknown.message_id))
@@ -149,7 +149,7 @@ def test_poison_is_kept_of_whatever_class_even_a_check(engine: Engine) -> None:
     assert (loaded.dead_letters, loaded.checks) == ({"poison": 2}, 0)
 
 
-def test_poison_that_kills_no_more_becomes_rows_by_a_replay(engine: Engine) -> None:
+def test_poison_that_no_longer_kills_is_loaded_by_a_replay(engine: Engine) -> None:
     message = metric_message()
     load_now(engine, message, poison=(message.message_id,))
     [letter] = list_dead_letters(engine)

@@ -1,6 +1,6 @@
 """Bad input at the views, by INSERT and by messages.
 
-Errors name class, column and value, and no bad row is stored. Odd but valid values are data.
+Errors name class, column and value, and no bad row is stored. Odd but valid values are stored.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def only_error(engine: Engine) -> str:
 
 
 def insert_error(engine: Engine, view: str, row: Values) -> str:
-    """What the database says to an INSERT, in a transaction that goes on and is committed."""
+    """The database's error for an INSERT, whose transaction goes on and is committed; or ''."""
     names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
     statement = text(f"INSERT INTO {view} ({names}) VALUES ({marks})")
     with writing(engine) as connection:
-        # SQLite takes back a failed statement by itself; PostgreSQL needs a savepoint before it.
+        # SQLite rolls back a failed statement by itself; PostgreSQL needs a savepoint before it.
         is_sqlite = connection.dialect.name == "sqlite"
         try:
             with nullcontext() if is_sqlite else connection.begin_nested():
@@ -104,13 +104,13 @@ def insert_error(engine: Engine, view: str, row: Values) -> str:
 
 
 def counts(engine: Engine) -> dict[str, int]:
-    """The number of rows of every table with any; dead letters are another matter."""
+    """The number of rows of every table that has any, without dead letters."""
     with reading(engine) as connection:
-        found = {
+        rows_of = {
             name: connection.execute(text(f'SELECT count(*) FROM "{name}"')).scalar_one()
             for name in _tables(connection)
         }
-    return {name: count for name, count in found.items() if count and name != "dead_letter"}
+    return {name: rows for name, rows in rows_of.items() if rows and name != "dead_letter"}
 
 
 def _tables(connection: Connection) -> list[str]:
@@ -126,7 +126,7 @@ def _tables(connection: Connection) -> list[str]:
     MESSAGES,
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
-def test_a_bad_record_is_told_by_class_column_and_value_and_leaves_nothing(
+def test_a_bad_record_is_a_dead_letter_that_names_class_column_and_value(
     engine: Engine, class_name: str, row: Values, column: str
 ) -> None:
     before = counts(engine)
@@ -138,8 +138,8 @@ def test_a_bad_record_is_told_by_class_column_and_value_and_leaves_nothing(
     [letter] = list_dead_letters(engine)
     assert letter.message_class == class_name
     assert column in letter.error
-    told = str(row[column])[:40]
-    assert told in letter.error or repr(told)[1:-1] in letter.error
+    bad_value = str(row[column])[:40]
+    assert bad_value in letter.error or repr(bad_value)[1:-1] in letter.error
 
 
 INSERTS: list[tuple[str, Values, str]] = [
@@ -157,15 +157,15 @@ INSERTS: list[tuple[str, Values, str]] = [
     ("downtime", downtime(classification=""), "classification"),
     ("downtime", downtime(severity=None), "severity"),
 ]
-"""What a trigger itself refuses: class, row, and the column whose value is bad."""
+"""Rows that the trigger refuses: class, row, and the column whose value is bad."""
 
 
 VALUE = {"": "''", None: "NULL", -1: "-1", "FINE": "FINE", "2026-11-20T07:00:00Z": "07:00:00+00"}
-"""How PostgreSQL tells it."""
+"""The bad value as PostgreSQL's error shows it."""
 
 
 @pytest.mark.parametrize(("view", "row", "column"), INSERTS)
-def test_an_insert_of_it_is_refused_by_column_and_leaves_nothing(
+def test_a_refused_insert_names_the_column_and_stores_nothing(
     engine: Engine, view: str, row: Values, column: str
 ) -> None:
     before = counts(engine)
@@ -181,7 +181,7 @@ def test_an_insert_of_it_is_refused_by_column_and_leaves_nothing(
 @pytest.mark.parametrize(
     "value", ["soon", "infinity", "-infinity", "NaN", "", "2026-02-30T00:00:00Z"]
 )
-def test_an_insert_of_no_time_is_refused(engine: Engine, value: str) -> None:
+def test_an_insert_of_a_malformed_time_is_refused(engine: Engine, value: str) -> None:
     before = counts(engine)
 
     for view, column in (("metricOutput", "timestamp"), ("siteGroup", "validFrom")):
@@ -192,7 +192,9 @@ def test_an_insert_of_no_time_is_refused(engine: Engine, value: str) -> None:
 
 
 @pytest.mark.parametrize("value", BAD_NUMBERS)
-def test_an_insert_of_no_weight_is_refused_or_is_one(engine: Engine, value: str) -> None:
+def test_an_insert_of_an_odd_weight_is_refused_or_stored_as_that_number(
+    engine: Engine, value: str
+) -> None:
     before = counts(engine)
 
     error = insert_error(engine, "siteGroup", site_group(weight=value))
@@ -200,7 +202,7 @@ def test_an_insert_of_no_weight_is_refused_or_is_one(engine: Engine, value: str)
     if error:
         assert counts(engine) == before
         assert value in error or "weight" in error
-    else:  # what one database takes for a number is that number
+    else:  # a database that accepts the text as a number stores that number
         [row] = stored(engine, "siteGroup")
         assert row["weight"] == int(value)
 
@@ -218,8 +220,8 @@ def test_one_bad_row_of_a_thousand_is_one_dead_letter(engine: Engine) -> None:
     [letter] = list_dead_letters(engine)
     assert letter.record_number == 18
     state = "SQLITE_CONSTRAINT" if engine.dialect.name == "sqlite" else "23514"
-    for word in (state, "downtime: ", "endTime", "07:00:00"):
-        assert word in letter.error
+    for fact in (state, "downtime: ", "endTime", "07:00:00"):
+        assert fact in letter.error
 
 
 @pytest.mark.parametrize("column", ["hostName", "metricName", "metricStatus", "timestamp"])
@@ -229,11 +231,12 @@ def test_a_missing_key_is_named(engine: Engine, column: str) -> None:
     loaded = load_now(engine, message("metricOutput", {**metric_result(), column: None}))
 
     assert loaded.dead_letters == {"missing-key": 1}
-    assert only_error(engine) == f"metricOutput needs {column}"
+    assert only_error(engine).startswith("metricOutput ")
+    assert column in only_error(engine)
     assert counts(engine) == before
 
 
-def test_unknown_keys_are_ignored_whatever_they_are_called(engine: Engine) -> None:
+def test_unknown_keys_of_any_name_are_ignored(engine: Engine) -> None:
     odd = ["__proto__", "select", "metric_status; DROP TABLE host", "", "'", "messageId"]
     many = {f"key{number}": "x" for number in range(5000)}
 
@@ -255,7 +258,7 @@ def test_unknown_keys_are_ignored_whatever_they_are_called(engine: Engine) -> No
         '"metricOutput"', "host", "select", "pg_class", "sqlite_schema", "%s", "\x00",
     ],
 )  # fmt: skip
-def test_a_name_that_is_no_class_is_kept_whole_and_nothing_else_happens(
+def test_a_message_of_an_unknown_class_is_only_kept_as_a_dead_letter(
     engine: Engine, name: str
 ) -> None:
     before = counts(engine)
@@ -290,13 +293,13 @@ def test_results_of_the_last_ten_years_are_loaded(
         assert time in only_error(engine)
 
 
-def test_times_beyond_2038_and_before_1970_are_times(engine: Engine) -> None:
+def test_times_after_2038_and_before_1970_are_stored(engine: Engine) -> None:
     row = service_endpoint(validFrom="1969-07-20T20:17:40Z", validTo="2106-02-07T06:28:16Z")
 
     load_now(engine, message("serviceEndpoint", row))
 
-    [found] = stored(engine, "serviceEndpoint")
-    assert (found["validFrom"], found["validTo"]) == (row["validFrom"], row["validTo"])
+    [endpoint] = stored(engine, "serviceEndpoint")
+    assert (endpoint["validFrom"], endpoint["validTo"]) == (row["validFrom"], row["validTo"])
 
 
 ODD_NAMES = (
@@ -317,7 +320,7 @@ NAMES = {
 
 @pytest.mark.parametrize("way", ["insert", "load"])
 @pytest.mark.parametrize("view", NAMES)
-def test_names_are_data(engine: Engine, view: str, way: str) -> None:
+def test_odd_names_are_stored_unchanged(engine: Engine, view: str, way: str) -> None:
     rows = [ROWS[view](**dict.fromkeys(NAMES[view], name)) for name in ODD_NAMES]
 
     if way == "insert":
@@ -339,26 +342,26 @@ def test_names_are_data(engine: Engine, view: str, way: str) -> None:
         ("select", "select"),
     ],
 )
-def test_a_host_is_stored_in_one_form(engine: Engine, sent: str, stored_as: str) -> None:
+def test_a_host_name_is_normalised(engine: Engine, sent: str, stored_as: str) -> None:
     load_now(engine, message("metricOutput", metric_result(hostName=sent)))
 
     [row] = stored(engine, "metricOutput")
     assert row["hostName"] == stored_as
 
 
-def lose_a_column_of_the_view(engine: Engine) -> None:
+def drop_a_column_of_the_view(engine: Engine) -> None:
     run(engine, "DROP VIEW note", 'CREATE VIEW note AS SELECT author FROM "kept note"')
     add_trigger(engine, "note", 'INSERT INTO "kept note" (author) VALUES (NEW.author);')
 
 
-def lose_a_column_of_the_table(engine: Engine) -> None:
+def drop_a_column_of_the_table(engine: Engine) -> None:
     on_view = "" if engine.dialect.name == "sqlite" else " ON note"
     run(engine, f'DROP TRIGGER "note insert"{on_view}')
     add_trigger(engine, "note", 'INSERT INTO "kept note" (writer) VALUES (NEW.author);')
 
 
-@pytest.mark.parametrize("change", [lose_a_column_of_the_view, lose_a_column_of_the_table])
-def test_a_column_that_goes_missing_parks_its_class_alone(
+@pytest.mark.parametrize("change", [drop_a_column_of_the_view, drop_a_column_of_the_table])
+def test_a_class_that_loses_a_column_is_parked_and_others_load(
     own_engine: Engine, change: Callable[[Engine], None]
 ) -> None:
     make_class(own_engine, "note", author="text", words="text")
@@ -376,8 +379,8 @@ def test_a_column_that_goes_missing_parks_its_class_alone(
 
 
 @pytest.fixture
-def of_a_stranger(postgres_url: str) -> Iterator[tuple[Engine, Engine]]:
-    """A database with the class `note`, as its owner and as one who may write dead letters."""
+def as_limited_role(postgres_url: str) -> Iterator[tuple[Engine, Engine]]:
+    """A database with the class `note`: as its owner, and as a role that may load only that."""
     owner = make_engine(postgres_url)
     upgrade(owner)
     role = f"stranger_of_{owner.url.database}"
@@ -395,17 +398,19 @@ def of_a_stranger(postgres_url: str) -> Iterator[tuple[Engine, Engine]]:
     owner.dispose()
 
 
-def test_a_missing_privilege_parks_its_class_alone(of_a_stranger: tuple[Engine, Engine]) -> None:
-    owner, stranger = of_a_stranger
+def test_a_class_without_privilege_is_parked_and_others_load(
+    as_limited_role: tuple[Engine, Engine],
+) -> None:
+    owner, stranger = as_limited_role
     note = message("note", {"author": "me", "words": "hello"})
 
     loaded = load_now(stranger, note, message("siteGroup", site_group()))
 
     assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
-    assert only_error(owner) == "sitegroup: 42501: permission denied for view sitegroup"
+    assert only_error(owner).startswith("sitegroup: 42501: ")
     assert query(owner, "SELECT * FROM note") == [("me", "hello")]
 
 
-def test_the_examples_are_good(engine: Engine) -> None:
+def test_the_examples_are_accepted(engine: Engine) -> None:
     for view, row in EXAMPLES.items():
         assert insert_error(engine, view, row) == ""

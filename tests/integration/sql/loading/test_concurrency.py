@@ -1,4 +1,4 @@
-"""Several loaders at once that meet the same new names and the same results."""
+"""Several loaders at once that load the same new names and the same results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOADERS = 8
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 
 
-def some_results(seed: int) -> list[Record]:
+def shuffled_results(seed: int) -> list[Record]:
     """The same hosts, metrics and moments for every seed, in another order and status."""
     rng = random.Random(seed)
     records = [
@@ -53,24 +53,25 @@ def some_results(seed: int) -> list[Record]:
 
 
 def messages(seed: int) -> list[Message]:
-    records = some_results(seed)
+    records = shuffled_results(seed)
     return [metric_message(*records[at : at + 50]) for at in range(0, len(records), 50)]
 
 
 def worst(all_records: Sequence[Record]) -> dict[tuple[str, ...], str]:
+    """The worst status of each result, by its key."""
     keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
-    found: dict[tuple[str, ...], str] = {}
+    status_of: dict[tuple[str, ...], str] = {}
     for record in all_records:
         key = tuple(record[name] for name in keys)
-        found[key] = max(found.get(key, "OK"), record["metricStatus"], key=STATUSES.index)
-    return found
+        status_of[key] = max(status_of.get(key, "OK"), record["metricStatus"], key=STATUSES.index)
+    return status_of
 
 
-def test_loaders_at_once_neither_deadlock_nor_duplicate(engine: Engine) -> None:
+def test_concurrent_loaders_neither_deadlock_nor_duplicate(engine: Engine) -> None:
     def load_all(seed: int) -> int:
         with acting_as("loader", engine) as loader:
             catalogue = Catalogue(loader)
-            return sum(load(loader, catalogue, [one], NOW).rows for one in messages(seed))
+            return sum(load(loader, catalogue, [message], NOW).rows for message in messages(seed))
 
     with ThreadPoolExecutor(LOADERS) as pool:
         loaded = list(pool.map(load_all, range(LOADERS), timeout=120))
@@ -83,7 +84,7 @@ def test_loaders_at_once_neither_deadlock_nor_duplicate(engine: Engine) -> None:
         FROM metricOutput
         """,
     )
-    expected = worst([record for seed in range(LOADERS) for record in some_results(seed)])
+    expected = worst([record for seed in range(LOADERS) for record in shuffled_results(seed)])
     assert {row[:5]: row[5] for row in rows} == expected
     assert len(rows) == len(expected)
     for table, names in (("host", 45), ("metric", 7), ("vo", 3), ("fqan", 1)):
@@ -92,7 +93,7 @@ def test_loaders_at_once_neither_deadlock_nor_duplicate(engine: Engine) -> None:
         ]
 
 
-# Of PostgreSQL alone: two doors, partitions made on demand, statuses and days folded in beside ---
+# Only on PostgreSQL: two doors, partitions made on demand, statuses and days folded later ---------
 
 DOORS: Mapping[str, Callable[[random.Random], bool]] = {
     "bulk door": lambda _: True,
@@ -107,7 +108,7 @@ SITES, DAYS = 12, 6
 def all_classes(seed: int) -> list[Message]:
     """Messages of each class, one of them with a row that the database refuses.
 
-    The keys are the same for every seed, each time in another order; what wins of them differs.
+    The keys are the same for every seed, in another order; which of two rows wins differs.
     """
     rng = random.Random(seed)
     results = [
@@ -146,15 +147,15 @@ def all_classes(seed: int) -> list[Message]:
         ],
     }
     rng.shuffle(results)
-    made = [metric_message(*results[at : at + 40]) for at in range(0, len(results), 40)]
+    all_messages = [metric_message(*results[at : at + 40]) for at in range(0, len(results), 40)]
     for name, rows in others.items():
         rng.shuffle(rows)
-        made += [
-            new_message(name, write_json(some), content_type=JSON)  # type: ignore[arg-type]
-            for some in (rows[: SITES // 2], rows[SITES // 2 :])
+        all_messages += [
+            new_message(name, write_json(half), content_type=JSON)  # type: ignore[arg-type]
+            for half in (rows[: SITES // 2], rows[SITES // 2 :])
         ]
-    rng.shuffle(made)
-    return made
+    rng.shuffle(all_messages)
+    return all_messages
 
 
 @pytest.fixture
@@ -167,12 +168,12 @@ def new_postgres(postgres_url: str) -> Iterator[Engine]:
 
 
 @contextmanager
-def beside(*actions: Callable[[], object]) -> Iterator[None]:
-    """Do these again and again meanwhile; their errors are raised at the end."""
-    done = threading.Event()
+def repeating(*actions: Callable[[], object]) -> Iterator[None]:
+    """Repeat the actions while the block runs; their errors are raised at its end."""
+    finished = threading.Event()
 
     def repeat(action: Callable[[], object]) -> None:
-        while not done.wait(0.01):
+        while not finished.wait(0.01):
             action()
 
     with ThreadPoolExecutor(len(actions)) as pool:
@@ -180,19 +181,22 @@ def beside(*actions: Callable[[], object]) -> Iterator[None]:
         try:
             yield
         finally:
-            done.set()
-        for each in running:
-            each.result()
+            finished.set()
+        for future in running:
+            future.result()
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_loaders_at_once_lose_nothing_by_any_door(new_postgres: Engine, door: str) -> None:
+def test_concurrent_loaders_lose_nothing_whichever_door_they_use(
+    new_postgres: Engine, door: str
+) -> None:
     engine = new_postgres
 
     def load_all(seed: int) -> list[Inserted]:
-        rng, made = random.Random(seed), all_classes(seed)
+        rng, to_load = random.Random(seed), all_classes(seed)
         return [
-            insert_by(loader, made[at : at + 4], DOORS[door], rng) for at in range(0, len(made), 4)
+            insert_by(loader, to_load[at : at + 4], DOORS[door], rng)
+            for at in range(0, len(to_load), 4)
         ]
 
     def number_changes() -> None:
@@ -202,17 +206,17 @@ def test_loaders_at_once_lose_nothing_by_any_door(new_postgres: Engine, door: st
     with (
         acting_as("loader", engine) as loader,
         acting_as("reporter", engine) as reporter,
-        beside(lambda: fold(loader), number_changes),
+        repeating(lambda: fold(loader), number_changes),
         ThreadPoolExecutor(LOADERS) as pool,
     ):
         inserted = list(pool.map(load_all, range(LOADERS), timeout=120))
     fold_all(engine)
 
-    for of_one in inserted:
-        assert sum(each.rows for each in of_one) == 240 + 3 * SITES
-        [refused] = [failure.text for each in of_one for failure in each.failures]
+    for batches in inserted:
+        assert sum(batch.rows for batch in batches) == 240 + 3 * SITES
+        [refused] = [failure.text for batch in batches for failure in batch.failures]
         assert "weight" in refused
-    assert_all_is_there(engine)
+    assert_everything_is_stored(engine)
 
 
 def insert_by(
@@ -221,20 +225,20 @@ def insert_by(
     is_bulk: Callable[[random.Random], bool],
     rng: random.Random,
 ) -> Inserted:
-    """As load() does, by a door of our choice."""
+    """Load a batch as `load` does, but through the door that `is_bulk` chooses."""
     batch: Batch = decode_batch(Catalogue(engine), messages, NOW, Limits())
     for part in batch.by_view.values():
         part.view = replace(part.view, bulk=is_bulk(rng))
     return load_transaction(engine, lambda connection: insert_batch(connection, batch))
 
 
-def assert_all_is_there(engine: Engine) -> None:
+def assert_everything_is_stored(engine: Engine) -> None:
     results = [
         record
         for seed in range(LOADERS)
         for message in all_classes(seed)
         if message.message_class == "metricOutput"
-        for record in some_records(message)
+        for record in records_of(message)
     ]
     expected = worst(results)
     rows = query(
@@ -263,5 +267,5 @@ def assert_all_is_there(engine: Engine) -> None:
     )
 
 
-def some_records(message: Message) -> list[Record]:
-    return [found.fields for found in read(message) if isinstance(found, ReadRecord)]
+def records_of(message: Message) -> list[Record]:
+    return [record.fields for record in read(message) if isinstance(record, ReadRecord)]

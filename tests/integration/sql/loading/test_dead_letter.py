@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of them, which are found, what an edit and a drop leave behind."""
+"""Dead letters: their content, their selection, and the effect of an edit and of a drop."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_dead_letter_holds_the_one_bad_record_and_all_headers(engine: Engine) 
 
 
 @pytest.fixture
-def three(engine: Engine) -> list[int]:
-    """Letters: an unknown class, two bad records of a message received two days later."""
+def three_letters(engine: Engine) -> list[int]:
+    """The ids of three letters: an unknown class, and two bad records received two days later."""
     load_now(engine, new_message("unknown", "a: b\nEOT\n"))
     with acting_as("loader", engine) as loader:
         worse = metric_result(metricStatus="WORSE")
@@ -88,7 +88,7 @@ def three(engine: Engine) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "expected"),
     [
         (LetterFilter(), [0, 1, 2]),
         (LetterFilter(reason="bad-status"), [1, 2]),
@@ -99,17 +99,20 @@ def three(engine: Engine) -> list[int]:
     ],
 )
 def test_letters_are_found_by_reason_class_and_age(
-    engine: Engine, three: list[int], wanted: LetterFilter, found: list[int]
+    engine: Engine, three_letters: list[int], wanted: LetterFilter, expected: list[int]
 ) -> None:
-    assert numbers(list_dead_letters(engine, wanted)) == [three[at] for at in found]
-    assert dead_letter_ids(engine, wanted) == [three[at] for at in found]
+    ids = [three_letters[number] for number in expected]
+    assert numbers(list_dead_letters(engine, wanted)) == ids
+    assert dead_letter_ids(engine, wanted) == ids
 
 
-def test_of_a_long_list_the_newest_are_told_in_order(engine: Engine, three: list[int]) -> None:
-    assert numbers(list_dead_letters(engine, limit=2)) == three[1:]
+def test_a_limited_list_has_the_newest_letters_in_order(
+    engine: Engine, three_letters: list[int]
+) -> None:
+    assert numbers(list_dead_letters(engine, limit=2)) == three_letters[1:]
 
 
-def test_open_ones_are_counted_by_reason(engine: Engine, three: list[int]) -> None:
+def test_open_letters_are_counted_by_reason(engine: Engine, three_letters: list[int]) -> None:
     with acting_as("loader", engine) as loader:
         assert open_by_reason(loader) == {"bad-status": 2, "unknown-class": 1}
 
@@ -118,16 +121,18 @@ def test_open_ones_are_counted_by_reason(engine: Engine, three: list[int]) -> No
     assert open_by_reason(engine) == {"unknown-class": 1}
 
 
-def test_dropped_ones_stay_as_rows_and_are_dropped_once(engine: Engine, three: list[int]) -> None:
-    assert drop(engine, LetterFilter(ids=three[:2], any_state=True)) == 2
-    assert drop(engine, LetterFilter(ids=three[:2], any_state=True)) == 0
+def test_dropped_letters_stay_as_rows_and_are_dropped_once(
+    engine: Engine, three_letters: list[int]
+) -> None:
+    assert drop(engine, LetterFilter(ids=three_letters[:2], any_state=True)) == 2
+    assert drop(engine, LetterFilter(ids=three_letters[:2], any_state=True)) == 0
 
-    assert numbers(list_dead_letters(engine)) == three[2:]
+    assert numbers(list_dead_letters(engine)) == three_letters[2:]
     states = [letter.state for letter in list_dead_letters(engine, LetterFilter(any_state=True))]
     assert states == ["dropped", "dropped", "open"]
 
 
-def test_a_redelivery_of_a_dropped_one_does_not_bring_it_back(engine: Engine) -> None:
+def test_a_redelivery_does_not_reopen_a_dropped_letter(engine: Engine) -> None:
     message = metric_message(BAD)
     load_now(engine, message)
     drop(engine, LetterFilter())
@@ -137,7 +142,7 @@ def test_a_redelivery_of_a_dropped_one_does_not_bring_it_back(engine: Engine) ->
     assert only_letter(engine).state == "dropped"
 
 
-def test_one_that_does_not_exist_is_told(engine: Engine) -> None:
+def test_an_unknown_id_is_an_error(engine: Engine) -> None:
     with pytest.raises(NoSuchDeadLetter, match="no dead letter 4711"):
         show_dead_letter(engine, 4711)
     with pytest.raises(NoSuchDeadLetter):
@@ -146,7 +151,7 @@ def test_one_that_does_not_exist_is_told(engine: Engine) -> None:
         dead_letter_ids(engine, LetterFilter(ids=[4711], any_state=True))
 
 
-def test_an_edited_letter_is_a_new_one_and_the_old_one_keeps_its_bytes_and_headers(
+def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
     engine: Engine,
 ) -> None:
     message = metric_message(metric_result(), BAD, destination="/topic/x")
@@ -154,12 +159,13 @@ def test_an_edited_letter_is_a_new_one_and_the_old_one_keeps_its_bytes_and_heade
     old = only_letter(engine)
     before = show_dead_letter(engine, old.dead_letter_id)
 
-    number = edit(engine, old.dead_letter_id, b"mended\xff", destination=None, by="me")
+    number = edit(engine, old.dead_letter_id, b"fixed\xff", destination=None, by="me")
 
-    new, kept = show_dead_letter(engine, number), show_dead_letter(engine, old.dead_letter_id)
-    assert (kept.headers, kept.body) == (before.headers, before.body)
-    assert (kept.letter.state, kept.edited_as, kept.letter.edited_from) == ("dropped", number, None)
-    assert new.body == b"mended\xff"
+    new, after = show_dead_letter(engine, number), show_dead_letter(engine, old.dead_letter_id)
+    assert (after.headers, after.body) == (before.headers, before.body)
+    assert (after.letter.state, after.letter.edited_from) == ("dropped", None)
+    assert after.edited_as == number
+    assert new.body == b"fixed\xff"
     expected = {**message.headers, "by": "me"}
     assert new.headers == {
         key: value for key, value in expected.items() if key not in ("destination", "recordCount")
@@ -178,20 +184,20 @@ def test_an_edited_letter_is_a_new_one_and_the_old_one_keeps_its_bytes_and_heade
     )
 
 
-def test_an_edition_can_be_edited_again_and_every_one_is_kept(engine: Engine) -> None:
+def test_an_edited_letter_can_be_edited_again_and_every_edition_is_kept(engine: Engine) -> None:
     load_now(engine, metric_message(BAD))
     first = only_letter(engine).dead_letter_id
     second = edit(engine, first, b"better")
 
     third = edit(engine, second, b"good")
 
-    assert [show_dead_letter(engine, one).body for one in (second, third)] == [b"better", b"good"]
-    editions = [show_dead_letter(engine, one).letter.edited_from for one in (first, second, third)]
-    assert editions == [None, first, second]
+    editions = [show_dead_letter(engine, number) for number in (first, second, third)]
+    assert [edition.body for edition in editions[1:]] == [b"better", b"good"]
+    assert [edition.letter.edited_from for edition in editions] == [None, first, second]
     assert numbers(list_dead_letters(engine)) == [third]
 
 
-def test_another_class_by_header_is_the_class_of_the_edition(engine: Engine) -> None:
+def test_an_edited_class_header_is_the_class_of_the_edition(engine: Engine) -> None:
     load_now(engine, new_message("metricoutputt", write_wlcg(metric_result())))
 
     number = edit(engine, only_letter(engine).dead_letter_id, messageClass="metricOutput")
@@ -211,19 +217,19 @@ def test_an_edit_that_changes_nothing_is_refused(engine: Engine) -> None:
     assert only_letter(engine) == letter
 
 
-def test_an_edit_of_an_edited_or_dropped_one_is_refused_and_says_why(engine: Engine) -> None:
+def test_an_edit_of_an_edited_or_dropped_letter_is_refused_with_the_reason(engine: Engine) -> None:
     load_now(engine, metric_message(BAD))
     first = only_letter(engine).dead_letter_id
     second = edit(engine, first, b"better")
     drop(engine, LetterFilter())
 
-    with pytest.raises(EditRefused, match=f"by dead letter {second};"):
+    with pytest.raises(EditRefused, match=f"dead letter {second}"):
         edit(engine, first, b"other")
     with pytest.raises(EditRefused, match="is dropped"):
         edit(engine, second, b"other")
 
 
-def test_nobody_can_send_a_message_that_is_taken_for_an_edition(engine: Engine) -> None:
+def test_a_message_cannot_be_sent_that_passes_for_an_edition(engine: Engine) -> None:
     load_now(engine, metric_message(BAD, samMessageId="m#edited-17"))
 
     letter = only_letter(engine)

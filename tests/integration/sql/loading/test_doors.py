@@ -1,6 +1,6 @@
-"""The same rows by whichever door, and into either database: the same is there afterwards.
+"""Rows loaded through any door, into either database, leave the same contents.
 
-`pytest --hypothesis-profile=soak tests/integration/sql/loading/test_doors.py` looks much longer.
+`pytest --hypothesis-profile=soak tests/integration/sql/loading/test_doors.py` searches much longer.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ EXAMPLES = settings.default.max_examples // 5 if settings.default else 20
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 TODAY = datetime.now(UTC).date()
-"""Days up to this one can be due."""
+"""The last day that can be due."""
 
 
 class Batch(NamedTuple):
-    """Rows of one class, by wire keys; an absent value is None."""
+    """Rows of one class, by wire keys; None stands for an absent value."""
 
     view: str
     rows: Sequence[Mapping[str, str | None]]
 
 
 # What is drawn --------------------------------------------------------------------------------
-# From few names and moments, so that rows meet; and sometimes from all there are.
+# From few names and times, so that keys repeat; and sometimes from all possible ones.
 
 ODD = st.sampled_from(["É", "é", "İ", "ß", "\\", "'", '"', "\u202e", "%", ":", "\U0001f600"])
 NAMES = st.sampled_from(["\\N", "%s", ":x"]) | st.text(
@@ -60,12 +60,12 @@ TEXTS = st.one_of(
 
 
 def name(*known: str | None) -> st.SearchStrategy[str | None]:
-    """Nearly always a known one."""
+    """Nearly always one of the known names."""
     return st.one_of(*[st.sampled_from(known)] * 9, NAMES)
 
 
 def moment(*days_ago: int) -> st.SearchStrategy[str]:
-    """One of the first or last seconds of these days, or noon."""
+    """One of the first or last seconds of one of the days, or noon."""
     seconds = (0, 1, 43200, 86399)
     midnight = datetime.combine(TODAY, time(), UTC)
     return st.sampled_from(
@@ -161,22 +161,24 @@ BAD = {
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Batch]:
-    """Some rows come again, in their own batch or in a later one."""
-    seen: dict[str, list[Mapping[str, str | None]]] = defaultdict(list)
+    """Batches in which some rows repeat, in their own batch or in a later one."""
+    earlier: dict[str, list[Mapping[str, str | None]]] = defaultdict(list)
     drawn: list[Batch] = []
     number = 0
     for view in draw(st.lists(st.sampled_from(sorted(GOOD)), min_size=1, max_size=8)):
         rows = []
         for _ in range(draw(st.integers(1, 8))):
-            how = draw(st.sampled_from(["new"] * 6 + ["again"] * 3 + ["bad"]))
-            row = draw(st.sampled_from(seen[view])) if how == "again" and seen[view] else None
-            row = row or draw(GOOD[view])
-            if how == "bad":
+            kind = draw(st.sampled_from(["new"] * 6 + ["repeated"] * 3 + ["bad"]))
+            if kind == "repeated" and earlier[view]:
+                row = draw(st.sampled_from(earlier[view]))
+            else:
+                row = draw(GOOD[view])
+            if kind == "bad":
                 column = draw(st.sampled_from(sorted(BAD[view])))
                 row = {**row, column: draw(BAD[view][column])}
             number += 1
             rows.append({**row, "messageId": f"m-{number}"})
-            seen[view].append(row)
+            earlier[view].append(row)
         drawn.append(Batch(view, rows))
     return drawn
 
@@ -188,7 +190,7 @@ Door = Callable[[Connection, ClassView, Rows], None]
 
 
 def one_by_one(connection: Connection, view: ClassView, rows: Rows) -> None:
-    """An INSERT a row."""
+    """One INSERT for each row."""
     for row in rows:
         with connection.begin_nested():
             insert_rows(connection, view, [row])
@@ -229,8 +231,10 @@ DOORS: Mapping[str, Door] = {
 }
 
 
-def put(connection: Connection, view: ClassView, rows: Rows, door: Door) -> set[str | None]:
-    """Store the good rows; the ids of the bad ones, found by halving."""
+def store_by_halving(
+    connection: Connection, view: ClassView, rows: Rows, door: Door
+) -> set[str | None]:
+    """Store the good rows; return the message ids of the bad ones."""
     try:
         with connection.begin_nested():
             door(connection, view, rows)
@@ -239,10 +243,12 @@ def put(connection: Connection, view: ClassView, rows: Rows, door: Door) -> set[
         if len(rows) == 1:
             return {rows[0]["messageId"]}
     half = len(rows) // 2
-    return put(connection, view, rows[:half], door) | put(connection, view, rows[half:], door)
+    return store_by_halving(connection, view, rows[:half], door) | store_by_halving(
+        connection, view, rows[half:], door
+    )
 
 
-# What is there --------------------------------------------------------------------------------
+# The contents ---------------------------------------------------------------------------------
 
 VIEWS = {
     **{
@@ -295,15 +301,15 @@ COUNTED = (
 
 
 def contents(engine: Engine) -> dict[str, Any]:
-    """All that must not depend on the door: rows of views and tables in order, and how many."""
-    found: dict[str, Any] = {
-        what: sorted(map(plain, query(engine, statement)), key=repr)
-        for what, statement in {**VIEWS, **TABLES}.items()
+    """All that must not depend on the door: sorted rows of views and tables, and counts."""
+    rows_of: dict[str, Any] = {
+        name: sorted(map(plain, query(engine, statement)), key=repr)
+        for name, statement in {**VIEWS, **TABLES}.items()
     }
     for table in COUNTED:
         [[count]] = query(engine, f"SELECT count(*) FROM {table}")
-        found[f"count of {table}"] = count
-    return found
+        rows_of[f"count of {table}"] = count
+    return rows_of
 
 
 def plain(row: Sequence[Any]) -> tuple[Any, ...]:
@@ -311,7 +317,7 @@ def plain(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def newest_statuses(results: Sequence[Sequence[Any]]) -> set[tuple[Any, ...]]:
-    """What current_status must say, but for sites: told from the rows of metricOutput."""
+    """The expected rows of current_status, without sites, from the rows of metricOutput."""
     keys = [*BUILT_IN["metricoutput"].keys]
     timelines: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     for result in results:
@@ -325,7 +331,7 @@ def newest_statuses(results: Sequence[Sequence[Any]]) -> set[tuple[Any, ...]]:
 
 
 def newest(timeline: Mapping[str, str]) -> tuple[str, str, str]:
-    """The last status, since when it holds, and when it was last seen."""
+    """The last status, the time since which it holds, and the time of its last result."""
     measured_at = max(timeline)
     status = timeline[measured_at]
     other_at = max((when for when in timeline if timeline[when] != status), default="")
@@ -336,14 +342,14 @@ def newest(timeline: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 class Database(NamedTuple):
-    """As its owner sees it, and as a loader does."""
+    """A database as its owner and as a loader."""
 
     owner: Engine
     loader: Engine
 
 
 class Databases(NamedTuple):
-    """One of PostgreSQL for each door, one for all of them in turns, one of SQLite."""
+    """PostgreSQL: one for each door and one for all doors in turns; and one of SQLite."""
 
     by_door: Mapping[str, Database]
     mixed: Database
@@ -359,14 +365,14 @@ def databases(
         f"sqlite:///{tmp_path_factory.mktemp('doors') / 'sam.db'}",
     ]
     with ExitStack() as stack:
-        found = []
+        opened = []
         for url in urls:
             engine = make_engine(url, create=True)
             stack.callback(engine.dispose)
             upgrade(engine)
-            found.append(Database(engine, stack.enter_context(acting_as("loader", engine))))
-        *each, mixed, sqlite = found
-        yield Databases(dict(zip(DOORS, each, strict=True)), mixed, sqlite)
+            opened.append(Database(engine, stack.enter_context(acting_as("loader", engine))))
+        *of_doors, mixed, sqlite = opened
+        yield Databases(dict(zip(DOORS, of_doors, strict=True)), mixed, sqlite)
 
 
 def empty(engine: Engine) -> None:
@@ -379,8 +385,8 @@ def empty(engine: Engine) -> None:
             connection.execute(text(f"DELETE FROM {table}"))
 
 
-# Later it would depend on when the notes of the loaders are folded in, which days of topology are
-# due: none before the first day with results.
+# No day before the first one with results is due. Loaded first: later it would depend on the moment
+# of a fold which days of topology are due.
 FIRST = {
     **dict.fromkeys(BUILT_IN["metricoutput"].keys),
     "hostName": "first.example.org",
@@ -395,7 +401,7 @@ FIRST = {
 def load_all(
     database: Database, drawn: Sequence[Batch], doors: Sequence[str]
 ) -> tuple[dict[str, Any], list[set[str | None]]]:
-    """What is there afterwards, and the refused rows of each batch."""
+    """The contents afterwards, and the refused rows of each batch."""
     empty(database.owner)
     catalogue = Catalogue(database.loader)
     refused = []
@@ -403,15 +409,15 @@ def load_all(
         view = catalogue.find(batch.view)
         assert view is not None
         with writing(database.loader) as connection:
-            refused.append(put(connection, view, batch.rows, DOORS[door]))
+            refused.append(store_by_halving(connection, view, batch.rows, DOORS[door]))
         if batch.rows == [FIRST]:
             fold_all(database.loader)
     fold_all(database.loader)
     return contents(database.owner), refused
 
 
-def meets_itself(batch: Batch) -> bool:
-    """Two rows of the batch have the same key, or nearly."""
+def has_repeated_keys(batch: Batch) -> bool:
+    """Whether two rows of the batch have the same key, but for upper and lower case."""
     names = BUILT_IN[batch.view.lower()].natural_key
     keys = {tuple((row.get(name) or "").lower() for name in names) for row in batch.rows}
     return len(keys) < len(batch.rows)
@@ -423,7 +429,7 @@ def meets_itself(batch: Batch) -> bool:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(drawn=batches(), data=st.data())
-def test_the_door_does_not_matter(
+def test_every_door_leaves_the_same_contents(
     databases: Databases, drawn: list[Batch], data: st.DataObject
 ) -> None:
     in_turns = [data.draw(st.sampled_from(sorted(DOORS))) for _ in range(len(drawn) + 1)]
@@ -435,14 +441,14 @@ def test_the_door_does_not_matter(
     }
     others["mixed"] = load_all(databases.mixed, drawn, in_turns)
 
-    for door, (found, its_refused) in others.items():
-        assert its_refused == refused, door
-        for what in by_sqlite.keys() - {"report_changed_day"}:
-            assert found[what] == by_sqlite[what], (door, what)
-        days, by_row = set(found["report_changed_day"]), set(by_sqlite["report_changed_day"])
-        if door == "one_by_one" or not any(map(meets_itself, drawn)):
+    for door, (by_door, refused_by_door) in others.items():
+        assert refused_by_door == refused, door
+        for name in by_sqlite.keys() - {"report_changed_day"}:
+            assert by_door[name] == by_sqlite[name], (door, name)
+        days, by_row = set(by_door["report_changed_day"]), set(by_sqlite["report_changed_day"])
+        if door == "one_by_one" or not any(map(has_repeated_keys, drawn)):
             assert days == by_row, door
-        # A statement that takes back what its own rows have said has not changed the day.
+        # A statement whose later rows undo what its earlier rows changed has not changed the day.
         assert days <= by_row, door
     assert {row[1:] for row in by_sqlite["current_status"]} == newest_statuses(
         by_sqlite["metricOutput"]

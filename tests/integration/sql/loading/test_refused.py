@@ -36,7 +36,7 @@ BAD: Mapping[str, tuple[Mapping[str, str], str, str, str]] = {
     "check": ({"wordCount": "-1"}, "wordCount", "23514", "SQLITE_CONSTRAINT_CHECK"),
     "unique": ({"title": "taken"}, "title", "23505", "SQLITE_CONSTRAINT_UNIQUE"),
     "foreign key": ({"author": "you"}, "author", "23503", "SQLITE_CONSTRAINT_FOREIGNKEY"),
-    "a trigger's words": ({"title": "x"}, "title", "P0001", "SQLITE_CONSTRAINT_TRIGGER"),
+    "raised by the trigger": ({"title": "x"}, "title", "P0001", "SQLITE_CONSTRAINT_TRIGGER"),
 }
 
 
@@ -54,7 +54,9 @@ def with_notes(own_engine: Engine) -> Engine:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_refused_record_is_told_with_class_column_and_code(with_notes: Engine, kind: str) -> None:
+def test_the_error_of_a_refused_record_names_class_column_and_code(
+    with_notes: Engine, kind: str
+) -> None:
     changes, column, sqlstate, sqlite_name = BAD[kind]
 
     error = only_error(with_notes, {**GOOD, **changes})
@@ -65,7 +67,7 @@ def test_a_refused_record_is_told_with_class_column_and_code(with_notes: Engine,
     assert column.lower() in error.lower().replace("_", "")
 
 
-def test_a_value_that_is_none_of_its_type_is_told_with_its_column(postgres_url: str) -> None:
+def test_the_error_of_a_value_of_another_type_names_its_column(postgres_url: str) -> None:
     engine = make_engine(postgres_url)
     upgrade(engine)
     run(
@@ -78,7 +80,8 @@ def test_a_value_that_is_none_of_its_type_is_told_with_its_column(postgres_url: 
     error = only_error(engine, {"words": "hello", "number": "many"})
 
     engine.dispose()
-    assert error.startswith('note: 22P02: invalid input syntax for type integer: "many"')
+    assert error.startswith("note: 22P02: ")
+    assert '"many"' in error
     assert "(column number)" in error
 
 

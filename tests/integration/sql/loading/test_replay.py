@@ -43,7 +43,7 @@ TWO_DAYS_LATER = NOW + timedelta(days=2)
 
 @pytest.fixture
 def postgresql(postgres_url: str) -> Iterator[Engine]:
-    """What SQLite has not: statements made of values, locks of rows."""
+    """A PostgreSQL database: SQLite has neither EXECUTE of a made statement nor row locks."""
     engine = make_engine(postgres_url)
     upgrade(engine)
     yield engine
@@ -71,7 +71,7 @@ def only_letter(engine: Engine) -> DeadLetter:
 
 
 def in_the_future() -> Message:
-    """Bad now, good two days later: its second record and its third."""
+    """A message whose second and third record are bad now, and good two days later."""
     late = [metric_result(timestamp=f"2026-11-22T1{hour}:00:00Z") for hour in (0, 1)]
     return metric_message(metric_result(), *late, destination="/topic/x")
 
@@ -87,18 +87,18 @@ def execute(engine: Engine, statement: str) -> None:
 
 
 def drop_trigger(engine: Engine) -> str:
-    """Break the class metricOutput; the statement that mends it."""
+    """Break the class metricOutput; return the statement that repairs it."""
     if engine.dialect.name == "sqlite":
-        wanted = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
+        definition = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
         drop = "DROP TRIGGER metricOutput_insert"
     else:
-        wanted = """
+        definition = """
             SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'metricoutput_insert'
         """
         drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
-    [(mend,)] = query(engine, wanted)
+    [(create_trigger,)] = query(engine, definition)
     execute(engine, drop)
-    return str(mend)
+    return str(create_trigger)
 
 
 def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engine) -> None:
@@ -107,16 +107,15 @@ def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engi
 
     replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
 
-    assert [(one.outcome, one.state, one.all_loaded) for one in replayed] == [
-        ("loaded", "replayed", True)
-    ] * 2
+    outcomes = [(letter.outcome, letter.state, letter.all_loaded) for letter in replayed]
+    assert outcomes == [("loaded", "replayed", True)] * 2
     assert list_dead_letters(engine) == []
     rows = stored(engine, "metricOutput")
     assert len(rows) == 3
     assert {row["messageId"] for row in rows} == {message.message_id}
 
 
-def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
+def test_a_letter_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
     load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
     letter = only_letter(engine)
     execute(engine, "UPDATE dead_letter SET reason = 'something else'")
@@ -124,18 +123,22 @@ def test_one_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> 
     [outcome] = replay(engine, [letter.dead_letter_id])
 
     assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "unknown-class")
-    again = only_letter(engine)
-    assert (again.state, again.reason, again.changed_at) == ("open", "unknown-class", LATER)
-    assert (again.error, again.received_at) == (outcome.error, NOW)
+    replayed = only_letter(engine)
+    assert (replayed.state, replayed.reason, replayed.changed_at) == (
+        "open",
+        "unknown-class",
+        LATER,
+    )
+    assert (replayed.error, replayed.received_at) == (outcome.error, NOW)
 
 
-def test_good_and_bad_ones_of_one_batch_are_told_apart(engine: Engine) -> None:
+def test_a_replay_loads_the_good_letters_of_a_batch(engine: Engine) -> None:
     bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
     load_now(engine, bad, in_the_future())
 
     replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
 
-    assert [(one.outcome, one.reason) for one in replayed] == [
+    assert [(letter.outcome, letter.reason) for letter in replayed] == [
         ("failed", "bad-status"),
         ("failed", "missing-key"),
         *[("loaded", "in-the-future")] * 2,
@@ -143,7 +146,7 @@ def test_good_and_bad_ones_of_one_batch_are_told_apart(engine: Engine) -> None:
     assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
 
 
-def test_a_replayed_or_dropped_one_is_not_loaded_again(engine: Engine) -> None:
+def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> None:
     load_now(engine, in_the_future())
     first, second = dead_letter_ids(engine)
     replay(engine, [first], TWO_DAYS_LATER)
@@ -152,14 +155,14 @@ def test_a_replayed_or_dropped_one_is_not_loaded_again(engine: Engine) -> None:
 
     outcomes = replay(engine, [first, second], TWO_DAYS_LATER)
 
-    assert [(one.outcome, one.state) for one in outcomes] == [
+    assert [(outcome.outcome, outcome.state) for outcome in outcomes] == [
         ("skipped", "replayed"),
         ("skipped", "dropped"),
     ]
     assert stored(engine, "metricOutput") == []
 
 
-def test_an_edited_record_is_loaded_in_the_place_of_the_old_one(engine: Engine) -> None:
+def test_an_edited_record_is_loaded_instead_of_the_old_one(engine: Engine) -> None:
     message = metric_message(metric_result(metricStatus="FINE"))
     load_now(engine, message)
     old = only_letter(engine).dead_letter_id
@@ -168,7 +171,7 @@ def test_an_edited_record_is_loaded_in_the_place_of_the_old_one(engine: Engine) 
 
     outcomes = replay(engine, [old, new])
 
-    assert [(one.outcome, one.state) for one in outcomes] == [
+    assert [(outcome.outcome, outcome.state) for outcome in outcomes] == [
         ("skipped", "dropped"),
         ("loaded", "replayed"),
     ]
@@ -179,13 +182,13 @@ def test_an_edited_record_is_loaded_in_the_place_of_the_old_one(engine: Engine) 
 def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
     own_engine: Engine,
 ) -> None:
-    mend = drop_trigger(own_engine)
+    create_trigger = drop_trigger(own_engine)
     message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
     load_now(own_engine, message)
     letter = only_letter(own_engine)
     assert (letter.reason, letter.record_number) == ("class-broken", 0)
 
-    execute(own_engine, mend)
+    execute(own_engine, create_trigger)
     [outcome] = replay(own_engine, [letter.dead_letter_id])
 
     assert (outcome.state, outcome.new_dead_letters, outcome.all_loaded) == ("replayed", 1, False)
@@ -205,24 +208,26 @@ def test_a_class_that_is_still_broken_leaves_the_letter_open(own_engine: Engine)
     assert only_letter(own_engine).changed_at == LATER
 
 
-def test_replays_at_once_load_every_letter_once(own_engine: Engine) -> None:
-    mend = drop_trigger(own_engine)
+def test_concurrent_replays_load_every_letter_once(own_engine: Engine) -> None:
+    create_trigger = drop_trigger(own_engine)
     load_now(own_engine, *many_results(1200))
-    execute(own_engine, mend)
+    execute(own_engine, create_trigger)
     ids = dead_letter_ids(own_engine)
 
     with ThreadPoolExecutor(3) as pool:
         runs = list(pool.map(lambda _: replay(own_engine, ids), range(3), timeout=60))
 
     outcomes = [outcome for run in runs for outcome in run]
-    assert {one.state for one in outcomes} == {"replayed"}
-    loaded = [one.dead_letter_id for one in outcomes if one.outcome == "loaded"]
+    assert {outcome.state for outcome in outcomes} == {"replayed"}
+    loaded = [outcome.dead_letter_id for outcome in outcomes if outcome.outcome == "loaded"]
     assert sorted(loaded) == ids
     assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(1200,)]
 
 
-def test_a_letter_that_breaks_its_class_takes_no_others_along(postgresql: Engine) -> None:
-    """A trigger that writes into the table that a record names: who names none breaks it."""
+def test_a_letter_that_breaks_its_class_does_not_keep_others_from_loading(
+    postgresql: Engine,
+) -> None:
+    """The trigger inserts into the table that a record names; one record names a missing table."""
     make_class(postgresql, "note", words="text")
     execute(postgresql, "CREATE TABLE good_note (words text)")
     execute(postgresql, 'DROP TRIGGER "note insert" ON note')
@@ -237,7 +242,7 @@ def test_a_letter_that_breaks_its_class_takes_no_others_along(postgresql: Engine
 
     outcomes = list(replay_dead_letters(postgresql, dead_letter_ids(postgresql), lambda: LATER))
 
-    assert [one.outcome for one in outcomes].count("loaded") == 199
+    assert [outcome.outcome for outcome in outcomes].count("loaded") == 199
     assert "no_note" in outcomes[70].error
     assert query(postgresql, "SELECT count(*) FROM good_note") == [(199,)]
 
@@ -246,11 +251,11 @@ def note(words: str, class_name: str = "note") -> Message:
     return new_message(class_name, f"words: {words}\nEOT\n")
 
 
-def test_what_was_parked_is_loaded_by_itself_once_the_view_works_again(own_engine: Engine) -> None:
-    mend = drop_trigger(own_engine)
+def test_parked_letters_are_loaded_once_the_view_works_again(own_engine: Engine) -> None:
+    create_trigger = drop_trigger(own_engine)
     load_now(own_engine, *many_results(700))
     assert replay_some_parked(own_engine) == Parked(0, any=True)
-    execute(own_engine, mend)
+    execute(own_engine, create_trigger)
 
     turns = [replay_some_parked(own_engine)]
     while turns[-1].any:
@@ -263,7 +268,7 @@ def test_what_was_parked_is_loaded_by_itself_once_the_view_works_again(own_engin
     assert open_by_reason(own_engine) == {}
 
 
-def test_a_class_that_looks_whole_and_is_not_is_tried_twice_a_turn(own_engine: Engine) -> None:
+def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engine: Engine) -> None:
     make_class(own_engine, "note", words="text")
     break_table(own_engine)
     load(own_engine, Catalogue(own_engine), [note(f"{at}") for at in range(30)], NOW)
@@ -273,12 +278,12 @@ def test_a_class_that_looks_whole_and_is_not_is_tried_twice_a_turn(own_engine: E
     assert parked == Parked(0, any=True)
     letters = list_dead_letters(own_engine)
     assert {letter.reason for letter in letters} == {"class-broken"}
-    tried = [at for at, letter in enumerate(letters) if letter.changed_at == LATER]
+    tried = [index for index, letter in enumerate(letters) if letter.changed_at == LATER]
     assert tried == [0, 29]
 
 
 def break_table(engine: Engine) -> None:
-    """The view and its trigger are there; what the trigger writes into is not."""
+    """Leave the view and its trigger, which inserts into a table that does not exist."""
     if engine.dialect.name == "sqlite":
         execute(engine, 'DROP TRIGGER "note insert"')
         execute(
@@ -294,24 +299,24 @@ def break_table(engine: Engine) -> None:
         )
 
 
-def test_one_broken_class_does_not_keep_another_parked(own_engine: Engine) -> None:
-    mend = drop_trigger(own_engine)
+def test_a_broken_class_does_not_keep_another_one_parked(own_engine: Engine) -> None:
+    create_trigger = drop_trigger(own_engine)
     load_now(own_engine, metric_message())
     drop_other = "DROP TRIGGER downtime_insert"
     if own_engine.dialect.name == "postgresql":
         drop_other += " ON downtime"
     execute(own_engine, drop_other)
     load_now(own_engine, new_message("downtime", "hostName: a.example.org\nEOT\n"))
-    execute(own_engine, mend)
+    execute(own_engine, create_trigger)
 
     assert replay_some_parked(own_engine) == Parked(1, any=True)
 
     assert replay_some_parked(own_engine) == Parked(0, any=True)
-    [left] = list_dead_letters(own_engine)
-    assert left.message_class == "downtime"
+    [letter] = list_dead_letters(own_engine)
+    assert letter.message_class == "downtime"
 
 
-def test_an_unknown_class_that_became_a_view_is_left_to_people(own_engine: Engine) -> None:
+def test_letters_of_an_unknown_class_are_not_replayed_automatically(own_engine: Engine) -> None:
     load_now(own_engine, note("hello"))
     make_class(own_engine, "note", words="text")
 
@@ -320,14 +325,14 @@ def test_an_unknown_class_that_became_a_view_is_left_to_people(own_engine: Engin
     assert open_by_reason(own_engine) == {"unknown-class": 1}
 
 
-def test_what_somebody_else_is_replaying_is_not_waited_for(postgresql: Engine) -> None:
-    mend = drop_trigger(postgresql)
+def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgresql: Engine) -> None:
+    create_trigger = drop_trigger(postgresql)
     load_now(postgresql, *many_results(3))
-    execute(postgresql, mend)
+    execute(postgresql, create_trigger)
     ids = dead_letter_ids(postgresql)
 
-    with writing(postgresql) as other:
-        lock_dead_letters(other, ids)
+    with writing(postgresql) as connection:
+        lock_dead_letters(connection, ids)
         began = time.monotonic()
         meanwhile = replay_some_parked(postgresql)
 

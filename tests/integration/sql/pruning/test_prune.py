@@ -25,7 +25,7 @@ from tests.support.database.old_results import (
 from tests.support.database.sql_rows import insert, query
 
 ALL, NEWEST = 6, 2
-"""Results of a day: all, or the newest of each instance."""
+"""The number of results of a day: all, or only the newest of each instance."""
 
 
 def test_exactly_the_days_before_the_bound_are_removed(engine: Engine) -> None:
@@ -82,8 +82,8 @@ def test_the_worst_of_several_newest_results_is_kept(engine: Engine) -> None:
 
     prune_now(engine, results=1)
 
-    kept = query(engine, "SELECT gathered_at, status, result_id FROM report_result")
-    assert kept == [("b", "CRITICAL", numbers["b"])]
+    remaining = query(engine, "SELECT gathered_at, status, result_id FROM report_result")
+    assert remaining == [("b", "CRITICAL", numbers["b"])]
 
 
 def test_the_input_of_the_next_report_is_unchanged(engine: Engine) -> None:
@@ -149,11 +149,11 @@ def test_pruning_again_changes_nothing(engine: Engine) -> None:
     prune_now(engine, results=2, details=1)
     before = everything(engine)
 
-    again = prune_now(engine, results=2, details=1)
+    pruned = prune_now(engine, results=2, details=1)
 
     assert everything(engine) == before
-    assert not again.results.rows and not again.results.partitions
-    assert not again.details.rows and not again.details.partitions
+    assert not pruned.results.rows and not pruned.results.partitions
+    assert not pruned.details.rows and not pruned.details.partitions
 
 
 def test_a_later_prune_removes_what_an_earlier_one_kept(engine: Engine) -> None:
@@ -185,12 +185,12 @@ def test_a_dry_run_counts_and_removes_nothing(engine: Engine) -> None:
     counted = prune_now(engine, results=3, details=1, dry_run=True)
 
     assert everything(engine) == before
-    done = prune_now(engine, results=3, details=1)
-    assert counted.results.rows == done.results.rows
-    assert counted.details.rows == done.details.rows
-    assert counted.results.partitions == done.results.partitions
-    assert counted.details.partitions == done.details.partitions
-    assert (done.results.rows or 0) + (done.results.partitions or 0) > 0
+    pruned = prune_now(engine, results=3, details=1)
+    assert counted.results.rows == pruned.results.rows
+    assert counted.details.rows == pruned.details.rows
+    assert counted.results.partitions == pruned.results.partitions
+    assert counted.details.partitions == pruned.details.partitions
+    assert (pruned.results.rows or 0) + (pruned.results.partitions or 0) > 0
 
 
 def test_a_late_result_of_a_pruned_day_is_loaded_and_pruned_next_time(engine: Engine) -> None:
@@ -231,19 +231,19 @@ def test_an_empty_database_gets_a_horizon(engine: Engine) -> None:
 def test_emptied_partitions_are_dropped(engine: Engine) -> None:
     fill(engine, range(6))
 
-    done = prune_now(engine, results=3, details=1)
+    pruned = prune_now(engine, results=3, details=1)
 
     with reading(engine) as connection:
-        left = {
+        remaining = {
             (partition.parent, (TODAY - partition.day).days) for partition in partitions(connection)
         }
-    results = {age for parent, age in left if parent == "metric_result" and age >= 0}
-    details = {age for parent, age in left if parent == "metric_result_detail" and age >= 0}
+    results = {age for parent, age in remaining if parent == "metric_result" and age >= 0}
+    details = {age for parent, age in remaining if parent == "metric_result_detail" and age >= 0}
     if engine.dialect.name == "postgresql":
         assert (results, details) == ({0, 1, 2, 3, 4}, {0, 1})
-        assert (done.results.partitions, done.details.partitions) == (2, 4)
-        assert done.results.bytes and done.details.bytes
-    assert (done.left, done.not_dropped) == ((), ())
+        assert (pruned.results.partitions, pruned.details.partitions) == (2, 4)
+        assert pruned.results.bytes and pruned.details.bytes
+    assert (pruned.left, pruned.not_dropped) == ((), ())
 
 
 def _second(engine: Engine, moment: str) -> int:

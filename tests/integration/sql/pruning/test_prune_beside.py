@@ -34,7 +34,7 @@ from tests.support.database.sql_rows import query
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 HANGS_S = 2.0
-"""A loader that waits longer is blocked, however busy the machine is."""
+"""A loader that waits longer is blocked, even on a busy machine."""
 PER_LOAD = 20
 
 
@@ -44,7 +44,7 @@ partitioned = only_on("postgresql")
 
 @dataclass
 class Loader:
-    """Loads results of each day in turn, each time of a new moment."""
+    """Loads results of each day in turn, always with new times."""
 
     engine: Engine
     days: Sequence[date]
@@ -89,8 +89,8 @@ def loading(engine: Engine, *days: date) -> Iterator[Loader]:
 
 
 @contextmanager
-def held(engine: Engine, statement: str, **values: object) -> Iterator[None]:
-    """A transaction that stays open after a statement."""
+def open_after(engine: Engine, statement: str, **values: object) -> Iterator[None]:
+    """Keep a transaction open after the statement while the block runs."""
     with engine.connect() as connection:
         connection.execute(text(statement), values).all()
         yield
@@ -124,18 +124,18 @@ def test_a_concurrent_loader_waits_only_briefly_and_loses_nothing(
         print(f"\n{engine.dialect.name}: longest load of today, a pruned, the last day: {waits}")
     assert loader.errors == []
     assert max(longest) < HANGS_S
-    left = results_by_age(engine)
-    assert left[0] == details_by_age(engine)[0] == len(loader.waits[today]) * PER_LOAD
-    assert (left[1], left[2], left[3]) == (6, 6, 6)
-    assert left[4] == 2 + PER_LOAD  # the newest of each instance
-    assert set(left) == {0, 1, 2, 3, 4}
+    remaining = results_by_age(engine)
+    assert remaining[0] == details_by_age(engine)[0] == len(loader.waits[today]) * PER_LOAD
+    assert (remaining[1], remaining[2], remaining[3]) == (6, 6, 6)
+    assert remaining[4] == 2 + PER_LOAD  # the newest of each instance
+    assert set(remaining) == {0, 1, 2, 3, 4}
 
 
 @partitioned
-def test_a_reader_of_another_day_only_delays_the_dropping(engine: Engine) -> None:
+def test_a_reader_of_another_day_only_delays_dropping_partitions(engine: Engine) -> None:
     fill(engine, range(6))
 
-    with held(engine, READ_DAY, **read_day(1)):
+    with open_after(engine, READ_DAY, **read_day(1)):
         first = prune_now(engine, results=3)
         rows = results_by_age(engine)
 
@@ -153,7 +153,7 @@ def test_a_reader_of_another_day_only_delays_the_dropping(engine: Engine) -> Non
 def test_a_locked_partition_is_left_to_the_next_prune(engine: Engine) -> None:
     fill(engine, range(7))
 
-    with held(engine, READ_DAY, **read_day(5)):
+    with open_after(engine, READ_DAY, **read_day(5)):
         first = prune_now(engine, results=3)
 
     assert first.left == ("metric_result_20261115",)
@@ -170,7 +170,7 @@ def test_a_locked_partition_is_left_to_the_next_prune(engine: Engine) -> None:
 def test_the_last_pruned_day_stays_whole_while_it_is_read(engine: Engine) -> None:
     fill(engine, range(6))
 
-    with held(engine, READ_DAY, **read_day(4)):
+    with open_after(engine, READ_DAY, **read_day(4)):
         first = prune_now(engine, results=3)
 
     assert first.left == ("metric_result_20261116",)
@@ -180,9 +180,9 @@ def test_the_last_pruned_day_stays_whole_while_it_is_read(engine: Engine) -> Non
 
 
 @partitioned
-def test_a_short_reader_is_waited_for(engine: Engine) -> None:
+def test_a_prune_waits_for_a_short_reader(engine: Engine) -> None:
     fill(engine, range(6))
-    reader = held(engine, READ_DAY, **read_day(5))
+    reader = open_after(engine, READ_DAY, **read_day(5))
     reader.__enter__()
     pauses: list[float] = []
 
@@ -191,22 +191,22 @@ def test_a_short_reader_is_waited_for(engine: Engine) -> None:
             reader.__exit__(None, None, None)
         pauses.append(seconds)
 
-    done = prune(engine, bounds_of(TODAY, 3, None), sleep=sleep)
+    pruned = prune(engine, bounds_of(TODAY, 3, None), sleep=sleep)
 
-    assert (done.left, done.not_dropped, len(pauses)) == ((), (), 1)
+    assert (pruned.left, pruned.not_dropped, len(pauses)) == ((), (), 1)
     assert results_by_age(engine) == {0: 6, 1: 6, 2: 6, 3: 6, 4: 2}
 
 
 @partitioned
 def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(engine: Engine) -> None:
     fill(engine, range(6))
-    with held(engine, READ_DAY, **read_day(1)):  # so that empty partitions stay
+    with open_after(engine, READ_DAY, **read_day(1)):  # so that empty partitions stay
         prune_now(engine, results=3)
     new_name = metric_result(hostName="new.example.org", timestamp=f"{days_ago(5)}T08:00:00Z")
 
-    with ThreadPoolExecutor(1) as beside:
-        with held(engine, "SELECT lock_names()"):
-            late = beside.submit(load, engine, Catalogue(engine), [metric_message(new_name)], NOW)
+    with ThreadPoolExecutor(1) as pool:
+        with open_after(engine, "SELECT lock_names()"):
+            late = pool.submit(load, engine, Catalogue(engine), [metric_message(new_name)], NOW)
             wait_for_a_loader_at_the_names(engine)
             prune_now(engine, results=3)
         loaded = late.result(timeout=30)
@@ -222,21 +222,21 @@ def wait_for_a_loader_at_the_names(engine: Engine) -> None:
         assert monotonic() < deadline
 
 
-def test_concurrent_prunes_do_what_one_does(engine: Engine) -> None:
+def test_concurrent_prunes_have_the_same_effect_as_one(engine: Engine) -> None:
     fill(engine, range(8))
     errors: list[Exception] = []
 
-    def prune_beside() -> None:
+    def prune_concurrently() -> None:
         try:
             prune(engine, bounds_of(TODAY, 3, 1))
         except Exception as error:
             errors.append(error)
 
-    others = [threading.Thread(target=prune_beside) for _ in range(3)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join(timeout=60)
+    threads = [threading.Thread(target=prune_concurrently) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
 
     assert errors == []
     prune_now(engine, results=3, details=1)
@@ -248,13 +248,13 @@ def test_a_prune_stopped_after_any_step_is_completed_by_the_next(engine: Engine)
     class Stopped(Exception):
         pass
 
-    def stop_after(steps: int) -> int:
-        """The number of steps until it stopped; 0 if it came to its end."""
+    def stop_after(max_steps: int) -> int:
+        """The number of steps until the prune stopped; 0 if it was completed."""
         lines: list[str] = []
 
         def on_progress(line: str) -> None:
             lines.append(line)
-            if len(lines) > steps:
+            if len(lines) > max_steps:
                 raise Stopped
 
         try:
@@ -265,13 +265,13 @@ def test_a_prune_stopped_after_any_step_is_completed_by_the_next(engine: Engine)
             return len(lines)
         return 0
 
-    for steps in range(20):
+    for max_steps in range(20):
         fill(engine, range(1, 6))
-        stopped = stop_after(steps)
+        stopped = stop_after(max_steps)
         assert horizon(engine) == days_ago(3)
         prune_now(engine, results=3, details=1)
         assert results_by_age(engine) == {1: 6, 2: 6, 3: 6, 4: 2}
         assert details_by_age(engine) == {1: 6}
         if not stopped:
             break
-    assert steps > 1
+    assert max_steps > 1

@@ -22,7 +22,7 @@ A_DAY = (time(0, 0, 0), time(12, 0, 0), time(23, 59, 59))
 
 
 def moments(engine: Engine, ages: Iterable[int]) -> list[dict[str, object]]:
-    """Three moments of the day of each age, as the tables store them."""
+    """Three times on the day of each age, as the tables store them."""
     times = [datetime.combine(days_ago(age), at, UTC) for age in ages for at in A_DAY]
     if engine.dialect.name == "sqlite":
         return [{"at": int(moment.timestamp())} for moment in times]
@@ -70,10 +70,10 @@ def letters_by_state(engine: Engine) -> Counter[str]:
 def test_exactly_the_batches_of_days_before_the_bound_are_removed(engine: Engine) -> None:
     load_batches(engine, [0, 1, 2, 3, 4, 9, 500])
 
-    done = prune_now(engine, audit=3)
+    pruned = prune_now(engine, audit=3)
 
     assert batches_by_age(engine) == dict.fromkeys(range(4), 3)
-    assert done.audit.rows == 9
+    assert pruned.audit.rows == 9
     assert query(engine, "SELECT * FROM report_horizon") == []
 
 
@@ -93,10 +93,10 @@ def test_only_settled_letters_are_removed_by_the_day_of_settling(engine: Engine)
     settle_letters(engine, "replayed", [1, 5])
     settle_letters(engine, "dropped", [2, 3, 6])
 
-    done = prune_now(engine, letters=2)
+    pruned = prune_now(engine, letters=2)
 
     assert letters_by_state(engine) == {"open": 3, "replayed": 3, "dropped": 3}
-    assert done.dead_letters.rows == 9
+    assert pruned.dead_letters.rows == 9
 
 
 def test_kinds_without_an_age_are_kept(engine: Engine) -> None:
@@ -122,9 +122,9 @@ def test_a_second_prune_removes_nothing(engine: Engine) -> None:
     load_batches(engine, [1, 2])
     prune_now(engine, audit=1, letters=1)
 
-    again = prune_now(engine, audit=1, letters=1)
+    pruned = prune_now(engine, audit=1, letters=1)
 
-    assert (again.audit.rows, again.dead_letters.rows) == (0, 0)
+    assert (pruned.audit.rows, pruned.dead_letters.rows) == (0, 0)
 
 
 @only_on("postgresql")  # SQLite has no users
@@ -141,9 +141,9 @@ def test_a_loader_does_not_wait_for_a_prune(engine: Engine) -> None:
     load_batches(engine, [5, 6])
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM loaded_batch"))
-        with writing(engine) as other:
-            other.execute(text("SET LOCAL lock_timeout = '2s'"))
-            other.execute(
+        with writing(engine) as loader:
+            loader.execute(text("SET LOCAL lock_timeout = '2s'"))
+            loader.execute(
                 text(
                     "INSERT INTO loaded_batch (consumer, host, process_id, brokers, messages,"
                     " rows, dead_letters, checks) VALUES ('b', 'h', 1, '{}', 1, 1, 0, 0)"

@@ -44,7 +44,7 @@ def days(*numbers: int) -> set[date]:
     return {date(2026, 11, number) for number in numbers}
 
 
-def test_an_announced_downtime_counts_and_names_its_author(engine: Engine) -> None:
+def test_an_announced_downtime_counts_and_shows_its_author(engine: Engine) -> None:
     [change] = announce(engine, rows(description="power cut (jane)"), NOW).changes
 
     [row] = stored(engine, "downtime")
@@ -55,7 +55,9 @@ def test_an_announced_downtime_counts_and_names_its_author(engine: Engine) -> No
     assert change.days(TODAY) == days(20)
 
 
-def test_the_same_id_again_moves_it_even_within_a_second(engine: Engine) -> None:
+def test_announcing_the_same_id_again_moves_the_downtime_even_within_a_second(
+    engine: Engine,
+) -> None:
     announce(engine, rows(), NOW)
 
     [change] = announce(
@@ -77,19 +79,22 @@ def test_a_downtime_announced_in_the_future_can_be_changed(engine: Engine) -> No
     assert [row["timestamp"] for row in stored(engine, "downtime")] == ["2026-12-24T00:00:01Z"]
 
 
-def test_a_cancelled_downtime_never_counts(engine: Engine) -> None:
+def test_a_cancelled_downtime_does_not_count(engine: Engine) -> None:
     announce(engine, rows(description="power cut (jane)"), NOW)
 
     [change] = cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW).changes
 
     [row] = stored(engine, "downtime")
     assert counted(engine) == []
-    assert row["description"] == "power cut (jane); cancelled: wrong site (joe)"
+    assert str(row["description"]).split("; ") == [
+        "power cut (jane)",
+        "cancelled: wrong site (joe)",
+    ]
     assert change.days(TODAY) == days(20)
     assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW).changes == []
 
 
-def test_a_downtime_ended_early_counts_until_then(engine: Engine) -> None:
+def test_a_downtime_ended_early_counts_until_its_new_end(engine: Engine) -> None:
     announce(engine, [*rows(), *rows(hostName="se01")], NOW)
 
     cancel(engine, ["D1"], "2026-11-20T09:00:00Z", "ended (joe)", NOW)
@@ -104,13 +109,13 @@ def test_an_end_outside_the_downtime_changes_nothing(engine: Engine, end: str) -
     announce(engine, rows(downtimeId="D2", **long), NOW)
     before = counted(engine)
 
-    with pytest.raises(DowntimeRefused, match=f"D1 lasts from .* ended at {end}"):
+    with pytest.raises(DowntimeRefused, match=f"D1 .*{end}"):
         cancel(engine, ["D2", "D1"], end, "ended (joe)", NOW)
 
     assert counted(engine) == before
 
 
-def test_an_unknown_id_cancels_none_of_the_others(engine: Engine) -> None:
+def test_an_unknown_id_keeps_the_others_from_being_cancelled(engine: Engine) -> None:
     announce(engine, rows(), NOW)
 
     with pytest.raises(DowntimeRefused, match="no downtime D9"):
@@ -142,14 +147,17 @@ def test_names_missing_from_the_topology_give_warnings(engine: Engine) -> None:
     assert (
         warnings() == warnings(serviceFlavour="") == warnings(serviceFlavour="", hostName="") == []
     )
-    assert warnings(siteName="X") == ["site X is not in the topology"]
-    assert warnings(hostName="x") == ["site EXAMPLE-LCG2 with host x is not in the topology"]
-    assert warnings(hostName="", serviceFlavour="F") == [
-        "site EXAMPLE-LCG2 with flavour F is not in the topology"
-    ]
+    for names, missing in (
+        ({"siteName": "X"}, "site X "),
+        ({"hostName": "x"}, "site EXAMPLE-LCG2 with host x "),
+        ({"hostName": "", "serviceFlavour": "F"}, "site EXAMPLE-LCG2 with flavour F "),
+    ):
+        [warning] = warnings(**names)
+        assert warning.startswith(missing)
+        assert "topology" in warning
 
 
-def test_the_list_is_by_time_with_all_sources(engine: Engine) -> None:
+def test_the_list_is_sorted_by_time_and_shows_the_source(engine: Engine) -> None:
     insert(engine, "downtime", downtime(downtimeId="M1", messageId="m-1"))
     insert(engine, "downtime", downtime(downtimeId="1G0", messageId="gocdb:2026-11-20T00:00:00Z"))
     early = format_time(NOW - timedelta(days=400))
@@ -168,7 +176,7 @@ def test_exactly_the_affected_days_are_due_again(engine: Engine) -> None:
     fold_all(engine)
 
     def at(day: int, hour: int) -> str:
-        """`day` days ago."""
+        """The hour of the day that was `day` days ago."""
         return format_time(midnight - timedelta(days=day) + timedelta(hours=hour))
 
     def move(start: str, end: str) -> ChangedDowntimes:

@@ -26,7 +26,7 @@ LATER, EARLIER = "2026-11-30T00:00:00Z", "2026-11-25T00:00:00Z"
 
 
 @pytest.mark.parametrize("view", EXAMPLES)
-def test_a_select_gives_back_what_was_inserted(engine: Engine, view: str) -> None:
+def test_a_select_returns_the_inserted_values(engine: Engine, view: str) -> None:
     insert(engine, view, EXAMPLES[view])
 
     [row] = stored(engine, view)
@@ -36,9 +36,9 @@ def test_a_select_gives_back_what_was_inserted(engine: Engine, view: str) -> Non
 
 @pytest.mark.parametrize("view", EXAMPLES)
 def test_a_second_copy_changes_nothing(engine: Engine, view: str) -> None:
-    again = {**EXAMPLES[view], "messageId": "m-2"}
+    copy = {**EXAMPLES[view], "messageId": "m-2"}
 
-    insert(engine, view, EXAMPLES[view], again, again)
+    insert(engine, view, EXAMPLES[view], copy, copy)
 
     [row] = stored(engine, view)
     assert row.get("messageId") == EXAMPLES[view].get("messageId")
@@ -48,16 +48,15 @@ def test_every_attribute_of_a_class_is_a_column(engine: Engine) -> None:
     views = {view.name.lower(): view for view in class_views(engine)}
 
     assert views.keys() == BUILT_IN.keys()
-    for name, known in BUILT_IN.items():
+    for name, message_class in BUILT_IN.items():
         assert [column.lower() for column in views[name].columns] == [
-            key.lower() for key in known.keys
+            key.lower() for key in message_class.keys
         ]
         assert views[name].message_id_column is not None
 
 
-def test_every_attribute_of_a_metric_result_comes_back(engine: Engine) -> None:
-    known = BUILT_IN["metricoutput"]
-    row = {key: f"{key} of it" for key in known.keys} | {
+def test_every_attribute_of_a_metric_result_is_stored(engine: Engine) -> None:
+    row = {key: f"some {key}" for key in BUILT_IN["metricoutput"].keys} | {
         "hostName": "ce01.example.org",
         "metricStatus": "CRITICAL",
         "timestamp": "2026-11-20T12:00:00Z",
@@ -68,7 +67,7 @@ def test_every_attribute_of_a_metric_result_comes_back(engine: Engine) -> None:
     assert stored(engine, "metricOutput") == [row]
 
 
-def test_a_column_is_what_a_person_types(engine: Engine) -> None:
+def test_column_names_are_found_in_any_case(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result())
 
     assert query(engine, "SELECT hostName, METRICSTATUS FROM metricoutput") == [
@@ -79,7 +78,9 @@ def test_a_column_is_what_a_person_types(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "order", list(itertools.permutations(["OK", "CRITICAL", "UNKNOWN", "WARNING"], 2))
 )
-def test_the_worse_of_two_statuses_stays_whole(engine: Engine, order: tuple[str, str]) -> None:
+def test_the_row_with_the_worse_of_two_statuses_is_kept_whole(
+    engine: Engine, order: tuple[str, str]
+) -> None:
     rank = ["OK", "WARNING", "UNKNOWN", "CRITICAL"].index
     rows = {
         status: metric_result(
@@ -97,7 +98,7 @@ def test_the_worse_of_two_statuses_stays_whole(engine: Engine, order: tuple[str,
     assert stored(engine, "metricOutput") == [rows[max(order, key=rank)]]
 
 
-def test_a_worse_result_without_details_forgets_the_details(engine: Engine) -> None:
+def test_a_worse_result_without_details_removes_the_details(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result(detailsData="fine"))
 
     insert(engine, "metricOutput", metric_result(metricStatus="CRITICAL"))
@@ -106,7 +107,7 @@ def test_a_worse_result_without_details_forgets_the_details(engine: Engine) -> N
     assert "detailsData" not in row
 
 
-def test_equal_statuses_leave_the_first_row(engine: Engine) -> None:
+def test_of_two_rows_with_one_status_the_first_is_kept(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result())
 
     insert(engine, "metricOutput", metric_result(summaryData="another", detailsData="more"))
@@ -127,7 +128,7 @@ def test_equal_statuses_leave_the_first_row(engine: Engine) -> None:
         ("gatheredAt", None),
     ],
 )
-def test_each_part_of_the_natural_key_makes_another_result(
+def test_every_part_of_the_natural_key_distinguishes_results(
     engine: Engine, key: str, value: str | None
 ) -> None:
     insert(engine, "metricOutput", metric_result(), metric_result(**{key: value}))
@@ -135,7 +136,7 @@ def test_each_part_of_the_natural_key_makes_another_result(
     assert len(stored(engine, "metricOutput")) == 2
 
 
-def test_absent_key_parts_are_equal(engine: Engine) -> None:
+def test_absent_and_empty_key_parts_are_equal(engine: Engine) -> None:
     bare = metric_result(voName=None, gatheredAt=None)
 
     insert(engine, "metricOutput", bare, {**bare, "voName": "", "gatheredAt": None}, bare)
@@ -143,7 +144,7 @@ def test_absent_key_parts_are_equal(engine: Engine) -> None:
     assert stored(engine, "metricOutput") == [bare]
 
 
-def test_a_host_compares_without_case(engine: Engine) -> None:
+def test_host_names_are_compared_without_case(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result(), metric_result(hostName="CE01.Example.ORG"))
 
     assert stored(engine, "metricOutput") == [metric_result()]
@@ -162,7 +163,7 @@ def test_a_host_compares_without_case(engine: Engine) -> None:
         "no unit\\u001fseparator",
     ],
 )
-def test_names_are_data(engine: Engine, name: str) -> None:
+def test_odd_names_are_stored_unchanged(engine: Engine, name: str) -> None:
     row = metric_result(metricName=name, siteName=name, voName=name, summaryData=name)
 
     insert(engine, "metricOutput", row)
@@ -193,7 +194,7 @@ def test_names_are_data(engine: Engine, name: str) -> None:
         ("downtime", {"severity": ""}, "severity"),
     ],
 )
-def test_a_bad_row_is_refused_with_words_and_leaves_nothing(
+def test_a_bad_row_is_refused_by_column_and_leaves_nothing(
     engine: Engine, view: str, changes: Values, column: str
 ) -> None:
     with pytest.raises(StatementFailed, match=column):
@@ -204,24 +205,24 @@ def test_a_bad_row_is_refused_with_words_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("weight", ["many", "1.5", "", " "])
-def test_a_weight_is_a_whole_number(engine: Engine, weight: str) -> None:
+def test_a_weight_must_be_a_whole_number(engine: Engine, weight: str) -> None:
     with pytest.raises(StatementFailed):
         insert(engine, "siteGroup", site_group(weight=weight))
 
 
 @pytest.mark.parametrize("row", [service_endpoint, site_group])
 @pytest.mark.parametrize("order", list(itertools.permutations([None, LATER, EARLIER])))
-def test_valid_to_prefers_a_value_and_the_earlier_one(
+def test_the_earliest_end_of_validity_wins(
     engine: Engine, row: type[Values], order: tuple[str | None, ...]
 ) -> None:
     view = "serviceEndpoint" if row is service_endpoint else "siteGroup"
 
     insert(engine, view, *(row(validTo=value) for value in order))
 
-    assert [found["validTo"] for found in stored(engine, view)] == [EARLIER]
+    assert [member["validTo"] for member in stored(engine, view)] == [EARLIER]
 
 
-def test_the_first_endpoint_row_stays(engine: Engine) -> None:
+def test_the_values_of_the_first_endpoint_row_are_kept(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint(production="true", serviceURI="a"))
 
     insert(engine, "serviceEndpoint", service_endpoint(production="false", validTo=LATER))
@@ -289,8 +290,8 @@ def test_a_downtime_may_be_of_a_host_or_of_a_whole_site(engine: Engine) -> None:
         downtime(hostName=None, serviceFlavour=None),
     )
 
-    found = query(engine, "SELECT host_name, service_flavour FROM report_downtime ORDER BY 1")
-    assert found == [("", ""), ("ce01.example.org", "")]
+    covered = query(engine, "SELECT host_name, service_flavour FROM report_downtime ORDER BY 1")
+    assert covered == [("", ""), ("ce01.example.org", "")]
 
 
 def test_the_catalogue_finds_a_class_in_any_case(catalogue: Catalogue) -> None:
@@ -303,5 +304,5 @@ def test_the_catalogue_finds_a_class_in_any_case(catalogue: Catalogue) -> None:
 @pytest.mark.parametrize(
     "name", [None, "", "host", "report_result", 'x"; DROP TABLE host', "é" * 9999]
 )
-def test_what_is_no_class_view_is_no_class(catalogue: Catalogue, name: str | None) -> None:
+def test_only_class_views_are_classes(catalogue: Catalogue, name: str | None) -> None:
     assert catalogue.find(name) is None

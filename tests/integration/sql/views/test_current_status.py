@@ -34,7 +34,7 @@ Shown = tuple[str, str, str]
 
 
 def random_results(rng: random.Random, minutes: int) -> list[Record]:
-    """Results of few instances and moments, so that they meet."""
+    """Results of few instances and times, so that keys repeat."""
     return [
         metric_result(
             hostName=f"host{rng.randrange(2)}.example.org",
@@ -51,21 +51,21 @@ def random_results(rng: random.Random, minutes: int) -> list[Record]:
     ]
 
 
-def told_by_results(rows: Iterable[Record]) -> dict[Key, tuple[Shown, set[str]]]:
-    """What current_status must show, and the summaries it may show."""
-    moments: dict[Key, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+def expected_statuses(rows: Iterable[Record]) -> dict[Key, tuple[Shown, set[str]]]:
+    """The row that current_status must show for each key, and the summaries it may show."""
+    rows_of: dict[Key, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         key = (row["hostName"], row["metricName"], row["voName"])
-        moments[key][row["timestamp"]].append(row)
-    told = {}
-    for key, by_time in moments.items():
-        worst = {time: max(map(rank, found)) for time, found in by_time.items()}
+        rows_of[key][row["timestamp"]].append(row)
+    expected = {}
+    for key, by_time in rows_of.items():
+        worst = {time: max(map(rank, at_once)) for time, at_once in by_time.items()}
         newest = max(worst)
         others = [time for time in worst if worst[time] != worst[newest]]
         since = min(time for time in worst if time > max(others, default=""))
         summaries = {row["summaryData"] for row in by_time[newest] if rank(row) == worst[newest]}
-        told[key] = ((STATUSES[worst[newest]], since, newest), summaries)
-    return told
+        expected[key] = ((STATUSES[worst[newest]], since, newest), summaries)
+    return expected
 
 
 def rank(row: Record) -> int:
@@ -84,11 +84,11 @@ def shown(engine: Engine) -> dict[Key, tuple[Shown, str]]:
 
 
 def changed(engine: Engine) -> set[str]:
-    """The days that changed since any run looked."""
-    if engine.dialect.name == "sqlite":  # shows what was not folded yet, too
-        at_once = changed_now(engine)
+    """The days that changed since the last `take`."""
+    if engine.dialect.name == "sqlite":  # its views include changes that are not folded yet
+        before_fold = changed_now(engine)
         fold_all(engine)
-        assert changed_now(engine) == at_once
+        assert changed_now(engine) == before_fold
     fold_all(engine)
     return changed_now(engine)
 
@@ -143,7 +143,7 @@ def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed:
                 day = date.fromisoformat(key[-1][:10])
                 marked |= {str(day), str(day + timedelta(days=1))}
         before = after
-        if engine.dialect.name == "sqlite":  # its views show what was not folded yet, too
+        if engine.dialect.name == "sqlite":  # its views include changes that are not folded yet
             check_views(engine, rows, marked)
             if rng.random() < 0.5:
                 fold_some(engine, rng.randrange(1, 30))
@@ -156,11 +156,11 @@ def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed:
 
 
 def check_views(engine: Engine, rows: Iterable[Record], marked: set[str]) -> None:
-    told, found = told_by_results(rows), shown(engine)
-    assert {key: value[0] for key, value in found.items()} == {
-        key: value[0] for key, value in told.items()
+    expected, actual = expected_statuses(rows), shown(engine)
+    assert {key: status for key, (status, _) in actual.items()} == {
+        key: status for key, (status, _) in expected.items()
     }
-    assert all(found[key][1] in told[key][1] for key in told)
+    assert all(actual[key][1] in summaries for key, (_, summaries) in expected.items())
     assert changed_now(engine) == marked
 
 
@@ -177,21 +177,21 @@ def sqlite_engine(tmp_path: Path) -> Iterator[Engine]:
     engine.dispose()
 
 
-def test_a_fold_takes_the_oldest_news_and_tells_how_many(sqlite_engine: Engine) -> None:
+def test_a_fold_takes_the_oldest_changes_and_counts_them(sqlite_engine: Engine) -> None:
     insert(
         sqlite_engine, "metricOutput", *(result_at(f"2026-03-0{day}T12:00:00Z") for day in (1, 2))
     )
     fold_some(sqlite_engine, 1)
-    kept = "SELECT measured_at FROM instance_status"
-    assert query(sqlite_engine, kept) == [(1772366400,)]
+    folded_until = "SELECT measured_at FROM instance_status"
+    assert query(sqlite_engine, folded_until) == [(1772366400,)]
 
     assert fold(sqlite_engine) == 1
     assert fold(sqlite_engine) == 0
 
-    assert query(sqlite_engine, kept) == [(1772452800,)]
+    assert query(sqlite_engine, folded_until) == [(1772452800,)]
 
 
-def test_a_result_that_became_worse_is_news_once(sqlite_engine: Engine) -> None:
+def test_a_result_that_becomes_worse_is_folded_once(sqlite_engine: Engine) -> None:
     insert(sqlite_engine, "metricOutput", metric_result(metricStatus="OK"))
     fold_all(sqlite_engine)
 
@@ -202,16 +202,16 @@ def test_a_result_that_became_worse_is_news_once(sqlite_engine: Engine) -> None:
     assert fold(sqlite_engine) == 0
 
 
-@pytest.mark.parametrize("forgotten", [1, 2, 3, 4])
-def test_results_are_news_though_those_before_them_were_deleted(
-    sqlite_engine: Engine, forgotten: int
+@pytest.mark.parametrize("deleted", [1, 2, 3, 4])
+def test_results_are_folded_even_where_earlier_ones_were_deleted(
+    sqlite_engine: Engine, deleted: int
 ) -> None:
     for day in (1, 2, 3):
         insert(sqlite_engine, "metricOutput", result_at(f"2026-03-0{day}T12:00:00Z"))
     fold_some(sqlite_engine, 2)
     with writing(sqlite_engine) as connection:
         connection.execute(
-            text("DELETE FROM metric_result WHERE result_id > 3 - :n"), {"n": forgotten}
+            text("DELETE FROM metric_result WHERE result_id > 3 - :n"), {"n": deleted}
         )
 
     late = result_at("2026-03-04T12:00:00Z", metricStatus="CRITICAL")
@@ -228,7 +228,7 @@ def natural_key(row: Record) -> tuple[str, ...]:
     return tuple(row.get(name, "") for name in names)
 
 
-def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engine) -> None:
+def test_a_status_keeps_its_since_when_older_results_are_deleted(engine: Engine) -> None:
     for day, status in ((1, "CRITICAL"), (2, "OK"), (3, "OK"), (9, "OK")):
         insert(
             engine,
@@ -237,13 +237,13 @@ def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engin
         )
     fold(engine)
     with writing(engine) as connection:
-        forget = "DELETE FROM metric_result WHERE measured_at < :time"
+        delete = "DELETE FROM metric_result WHERE measured_at < :time"
         time = datetime(2026, 3, 9, tzinfo=UTC)
         value = int(time.timestamp()) if engine.dialect.name == "sqlite" else time
-        connection.execute(text(forget), {"time": value})
+        connection.execute(text(delete), {"time": value})
         connection.execute(text("INSERT INTO horizon (day) VALUES ('2026-03-09')"))
 
-    # Worse results of the moment before since: since must be found again.
+    # A late result at the time before `since`, which must be computed again.
     insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z", gatheredAt="b"))
     fold(engine)
 
@@ -251,7 +251,7 @@ def test_a_status_keeps_its_since_when_older_results_are_forgotten(engine: Engin
     assert shown_status == ("OK", "2026-03-02T12:00:00Z", "2026-03-09T12:00:00Z")
 
 
-def test_a_repeat_marks_no_day(engine: Engine) -> None:
+def test_a_repeated_result_marks_no_day(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result(metricStatus="CRITICAL"))
     take(engine)
 
@@ -267,16 +267,16 @@ def test_changes_are_numbered_upwards(engine: Engine) -> None:
     insert(engine, "metricOutput", result_at("2026-03-02T12:00:00Z"))
     last = take(engine)
 
-    found = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
+    rows = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
 
-    assert [(str(day), number) for day, number in found] == [
+    assert [(str(day), change_no) for day, change_no in rows] == [
         ("2026-03-01", first),
         ("2026-03-02", last),
         ("2026-03-03", last),
     ]
 
 
-def test_no_day_before_the_horizon_and_none_of_the_future_is_marked(engine: Engine) -> None:
+def test_no_day_before_the_horizon_or_in_the_future_is_marked(engine: Engine) -> None:
     set_horizon(engine, "2026-03-05")
     today = datetime.now(UTC)
     insert(
@@ -295,7 +295,7 @@ def test_no_day_before_the_horizon_and_none_of_the_future_is_marked(engine: Engi
 
 @pytest.fixture
 def march(engine: Engine) -> Engine:
-    """First results on 1 March 2026, and every change taken."""
+    """A database with its first result on 1 March 2026, after a `take`."""
     insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
     take(engine)
     return engine
@@ -325,12 +325,12 @@ def test_topology_marks_the_days_at_whose_midnight_it_is_valid(
 
     insert(march, view, row(validFrom=start, validTo=end))
 
-    wanted = days("2026-03-03", today()) if expected == "to today" else expected
-    assert changed(march) == wanted
+    expected_days = days("2026-03-03", today()) if expected == "to today" else expected
+    assert changed(march) == expected_days
 
 
 @pytest.mark.parametrize("view", ["serviceEndpoint", "siteGroup"])
-def test_an_end_that_changes_marks_the_days_between(march: Engine, view: str) -> None:
+def test_a_changed_end_marks_the_days_between_both_ends(march: Engine, view: str) -> None:
     row = service_endpoint if view == "serviceEndpoint" else site_group
     insert(march, view, row(validFrom="2026-03-02T00:00:00Z"))
     take(march)
@@ -372,7 +372,7 @@ def test_a_downtime_marks_the_days_it_touches_before_and_after_a_change(march: E
     assert changed(march) == set()
 
 
-def test_nothing_is_marked_before_the_first_results(engine: Engine) -> None:
+def test_no_day_is_marked_before_the_first_results(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint())
     insert(engine, "siteGroup", site_group())
     insert(engine, "downtime", downtime())

@@ -1,4 +1,4 @@
-"""What reports read costs no more than what they ask for."""
+"""The views that reports read join only the tables whose columns are selected."""
 
 from __future__ import annotations
 

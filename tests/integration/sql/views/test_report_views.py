@@ -1,4 +1,4 @@
-"""What reports read, and what they show."""
+"""The views that reports read and write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = {
 
 
 def at(engine: Engine, moment: str) -> object:
-    """A time as the tables of the dialect hold it."""
+    """A time as the tables of the dialect store it."""
     when = parse_time(moment)
     return int(when.timestamp()) if engine.dialect.name == "sqlite" else when
 
@@ -76,7 +76,7 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
 
 
 @pytest.mark.parametrize("level", FIGURES)
-def test_readers_see_the_published_run_and_no_other(engine: Engine, level: str) -> None:
+def test_readers_see_only_the_published_run(engine: Engine, level: str) -> None:
     first, second = start_run(engine), start_run(engine, until="2026-11-20T13:00:00Z")
     for run_id, availability in ((first, "99.50001"), (second, None)):
         write(
@@ -132,22 +132,18 @@ def test_groups_and_timelines_follow_the_published_run(engine: Engine) -> None:
 
     publish(engine, run_id)
 
-    assert query(engine, "SELECT group_name, sites_known, run_id FROM group_availability") == [
-        ("North", 1, run_id)
-    ]
+    groups = query(engine, "SELECT group_name, sites_known, run_id FROM group_availability")
+    assert groups == [("North", 1, run_id)]
     assert query(engine, "SELECT site, weight FROM report_group_site") == [("S", 3)]
-    assert query(engine, "SELECT level, start_time, end_time, status FROM status_timeline") == [
-        ("site", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z", "MISSING")
-    ]
-    assert query(engine, "SELECT report, old, new, reason FROM report_change") == [
-        ("critical", "99.0", "98.0", "late results")
-    ]
-    assert query(engine, "SELECT state, started_at, finished_at, input_digest FROM report_run") == [
-        ("running", MOMENT, None, "abc")
-    ]
+    timeline = query(engine, "SELECT level, start_time, end_time, status FROM status_timeline")
+    assert timeline == [("site", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z", "MISSING")]
+    changes = query(engine, "SELECT report, old, new, reason FROM report_change")
+    assert changes == [("critical", "99.0", "98.0", "late results")]
+    runs = query(engine, "SELECT state, started_at, finished_at, input_digest FROM report_run")
+    assert runs == [("running", MOMENT, None, "abc")]
 
 
-def test_a_run_that_is_deleted_takes_its_rows_along(engine: Engine) -> None:
+def test_deleting_a_run_deletes_its_rows(engine: Engine) -> None:
     run_id = start_run(engine)
     write(engine, "site_figure", run_id=run_id, site="S", **SECONDS)
 
@@ -157,21 +153,22 @@ def test_a_run_that_is_deleted_takes_its_rows_along(engine: Engine) -> None:
     assert query(engine, "SELECT * FROM site_figure") == []
 
 
-def test_a_result_is_read_with_its_names_and_epoch_second(engine: Engine) -> None:
+def test_a_result_has_its_names_and_epoch_second(engine: Engine) -> None:
     insert(
         engine,
         "metricOutput",
         metric_result(performanceData="time=3s", monitoringHost="mon.example.org", messageId="m"),
     )
 
-    assert query(
+    results = query(
         engine,
         """
         SELECT host_name, service_flavour, metric_name, vo, fqan, measured_at, measured_at_s,
             status, gathered_at, monitoring_host, summary, performance_data, message_id
         FROM report_result
         """,
-    ) == [
+    )
+    assert results == [
         (
             "ce01.example.org",
             "CE",
@@ -192,26 +189,29 @@ def test_a_result_is_read_with_its_names_and_epoch_second(engine: Engine) -> Non
     assert (type(result_id), type(instance_id)) == (int, int)
 
 
-def test_topology_groups_and_downtimes_are_read_with_their_times(engine: Engine) -> None:
+def test_topology_groups_and_downtimes_have_their_times(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint(validTo=MOMENT, monitored="N"))
     insert(engine, "siteGroup", site_group())
     insert(engine, "downtime", downtime(endTime=MOMENT))
 
-    assert query(
+    topology = query(
         engine,
         """
         SELECT site, host_name, vo, production, monitored, valid_to, valid_to_s
         FROM report_topology
         """,
-    ) == [("EXAMPLE-LCG2", "ce01.example.org", "", None, "N", MOMENT, MOMENT_S)]
-    assert query(
+    )
+    groups = query(
         engine,
         "SELECT site, group_type, group_name, weight, valid_to, valid_to_s FROM report_site_group",
-    ) == [("EXAMPLE-LCG2", "federation", "North", 3, None, None)]
-    assert query(
+    )
+    downtimes = query(
         engine,
         "SELECT downtime_id, start_time, end_time, end_s, classification FROM report_downtime",
-    ) == [("D1", "2026-11-20T08:00:00Z", MOMENT, MOMENT_S, "SCHEDULED")]
+    )
+    assert topology == [("EXAMPLE-LCG2", "ce01.example.org", "", None, "N", MOMENT, MOMENT_S)]
+    assert groups == [("EXAMPLE-LCG2", "federation", "North", 3, None, None)]
+    assert downtimes == [("D1", "2026-11-20T08:00:00Z", MOMENT, MOMENT_S, "SCHEDULED")]
 
 
 def statuses(engine: Engine) -> list[tuple[object, ...]]:
@@ -224,7 +224,9 @@ def statuses(engine: Engine) -> list[tuple[object, ...]]:
     )
 
 
-def test_current_status_is_the_newest_and_since_when_it_holds(engine: Engine) -> None:
+def test_current_status_shows_the_newest_result_and_since_when_its_status_holds(
+    engine: Engine,
+) -> None:
     insert(engine, "serviceEndpoint", service_endpoint())
     for minute, status in enumerate(["OK", "CRITICAL", "OK", "OK", "OK"]):
         insert(
@@ -250,18 +252,18 @@ def test_current_status_is_the_newest_and_since_when_it_holds(engine: Engine) ->
     ]
 
 
-def test_current_status_takes_the_worse_of_two_results_of_one_moment(engine: Engine) -> None:
+def test_current_status_shows_the_worse_of_two_results_of_one_time(engine: Engine) -> None:
     insert(
         engine,
         "metricOutput",
-        metric_result(gatheredAt="a", metricStatus="WARNING", summaryData="so so"),
+        metric_result(gatheredAt="a", metricStatus="WARNING", summaryData="slow"),
         metric_result(gatheredAt="b", metricStatus="OK", summaryData="fine"),
     )
 
-    assert [row[3:] for row in statuses(engine)] == [("WARNING", MOMENT, MOMENT, "so so")]
+    assert [row[3:] for row in statuses(engine)] == [("WARNING", MOMENT, MOMENT, "slow")]
 
 
-def test_current_status_is_kept_by_vo_and_shown_at_each_site_of_now(engine: Engine) -> None:
+def test_current_status_is_by_vo_and_shown_at_every_present_site(engine: Engine) -> None:
     insert(
         engine,
         "serviceEndpoint",
