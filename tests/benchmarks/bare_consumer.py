@@ -1,11 +1,11 @@
-"""The quickest consumer one could write for a STOMP broker, and nothing else: for comparison.
+"""The fastest possible consumer for a STOMP broker, for comparison.
 
     python bare_consumer.py PORT transaction|cumulative COUNT NAME HEADER:VALUE...
 
-It subscribes under the client-id NAME with these headers and reads so many messages without
-looking at them; each thousand is acknowledged by one cumulative ack, in a transaction where the
-broker has that for acks. Prints between which two moments (s since 1970) the first could come and
-the broker confirmed the last ack. A COUNT of 0 only subscribes.
+It subscribes under the client-id NAME with these headers and reads COUNT messages without parsing
+them. Every thousand messages get one cumulative ack, in a transaction where the broker supports
+that. Prints two times (s since 1970): when the first message could arrive, and when the broker had
+confirmed the last ack. A COUNT of 0 only subscribes.
 """
 
 import socket
@@ -27,7 +27,7 @@ def main() -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(f"CONNECT\naccept-version:1.2\nhost:/\nclient-id:{name}\n\n\0".encode())
     if not connection.recv(65536).startswith(b"CONNECTED"):
-        raise SystemExit("the broker does not let us in")
+        raise SystemExit("the broker refused the connection")
     began = time.time()
     lines = "\n".join(["SUBSCRIBE", "id:0", "ack:client", "receipt:subscribed", *headers])
     connection.sendall(f"{lines}\n\n\0".encode())
@@ -39,25 +39,25 @@ def main() -> None:
 
 
 def read(connection: socket.socket, way: str, count: int) -> None:
-    """So many messages, and the receipts of the subscription and of the last ack."""
-    seen = acked = number = 0
-    rest = b""
+    """Read `count` messages, and the receipts for the subscription and for the last ack."""
+    frames_read = acked = number = 0
+    incomplete = b""
     frames = count + 2 if count else 1
-    while seen < frames:
+    while frames_read < frames:
         data = connection.recv(1 << 18)
         if not data:
-            raise SystemExit(f"the broker closed the connection after {rest[:200]!r}")
-        data = rest + data
+            raise SystemExit(f"the broker closed the connection after {incomplete[:200]!r}")
+        data = incomplete + data
         end = data.rfind(b"\0") + 1
-        seen += data.count(b"\0", 0, end)
-        last = seen == count + 1
-        if end and count and (seen - acked >= BATCH or last):
+        frames_read += data.count(b"\0", 0, end)
+        last = frames_read == count + 1
+        if end and count and (frames_read - acked >= BATCH or last):
             at = data.rfind(b"\nack:", 0, end) + len(b"\nack:")
             number += 1
             receipt = b"receipt:done\n" if last else b""
             connection.sendall(ack(way, number, data[at : data.index(b"\n", at)], receipt))
-            acked = seen
-        rest = data[end:]
+            acked = frames_read
+        incomplete = data[end:]
 
 
 def ack(way: str, number: int, ack_id: bytes, receipt: bytes) -> bytes:

@@ -1,9 +1,10 @@
-"""The quickest publisher one could write for a STOMP broker, and nothing else: for comparison.
+"""The fastest possible publisher for a STOMP broker, for comparison.
 
     python bare_stomp.py PORT DESTINATION FILE WINDOW|t100
 
-It sends each record of FILE as a message, persistent and confirmed: so many receipts are awaited
-at a time, or one for each transaction of 100. Prints the seconds from connecting to the end.
+It sends every record of FILE as a persistent, confirmed message. At most WINDOW receipts are
+outstanding at a time, or with t100 there is one receipt per transaction of 100. Prints the seconds
+from connecting to the last receipt.
 """
 
 import socket
@@ -56,12 +57,12 @@ def in_a_window(
 
 
 def receive(connection: socket.socket, least: int) -> int:
-    """So many receipts or more."""
+    """Read at least `least` receipts; return their number."""
     count = 0
     while count < least:
         data = connection.recv(65536)
         if not data or b"ERROR" in data:
-            raise SystemExit(f"the broker says {data[:200]!r}")
+            raise SystemExit(f"unexpected answer of the broker: {data[:200]!r}")
         count += data.count(b"\0")
     return count
 

@@ -1,18 +1,17 @@
-"""How quickly, how late and in how much memory `sam-consume` loads, beside others.
+"""Throughput, latency and memory of `sam-consume`, compared with other consumers.
 
     python -m tests.benchmarks.consume [--part A]... [--broker NAME]... [--quick]
 
-    A  one record a message: beside a bare client that only reads and acks, and the consumer that a
-       Java engineer would write in thirty lines
-    B  fifty records a message: beside the bulk door, fed from memory
-    C  how long a message takes to its row, at 1 000 and at 15 messages a second
-    D  memory with a backlog, while the database does not move and while it is loaded
+    A  one record per message: compared with a bare client that only reads and acks, and with the
+       consumer that a Java engineer would write in thirty lines
+    B  fifty records per message: compared with the bulk door, fed from memory
+    C  the time from a message to its row, at 1 000 and at 15 messages per second
+    D  memory with a backlog, while the database is locked and while the backlog is loaded
 
-On a private ActiveMQ, Artemis and RabbitMQ, all messages persistent, into a private PostgreSQL
-whose commits are durable. What is compared takes turns, so that other load meets all; a ratio is
-taken turn by turn, and the one in the middle counts. No start-up is timed: a turn begins with the
-subscription (of `sam-consume`: with its first commit, whose rows do not count) and ends with the
-last commit.
+On a private ActiveMQ, Artemis and RabbitMQ with persistent messages, into a private PostgreSQL with
+durable commits. The contestants take turns, so that other load affects all of them, and the median
+of the ratios of each turn counts. Start-up is not timed: a turn begins with the subscription (for
+`sam-consume` with its first commit, whose rows do not count) and ends with the last commit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tests.benchmarks.load import print_load
 
 
 class Sizes(NamedTuple):
-    """Of a turn, and how many turns; seconds of an even pace."""
+    """Messages of a turn, number of turns, seconds at an even pace, messages of a backlog."""
 
     messages: int
     rounds: int
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
     parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
     parser.add_argument("--messages", type=int, help="of a turn of part A")
     parser.add_argument("--rounds", type=int, help="turns of parts A and B")
     args = parser.parse_args(argv)
@@ -60,18 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     print_inputs(sizes)
     good = [
-        PARTS[part](there, sizes)
+        PARTS[part](new_road, sizes)
         for kind in args.broker or BROKERS
         for part in args.part or PARTS
-        for there in one_road(kind)
+        for new_road in one_road(kind)
     ]
     return 0 if all(good) else 1
 
 
 def one_road(kind: str) -> Iterator[Road]:
-    """New for each part: no backlog of other subscriptions, no rows of others."""
-    with road(kind) as there:
-        yield there
+    """A new road for each part, without the backlog and rows of other parts."""
+    with road(kind) as new_road:
+        yield new_road
         print_load()
 
 
@@ -83,21 +82,21 @@ def print_inputs(sizes: Sizes) -> None:
     print_load()
 
 
-def part_a(there: Road, sizes: Sizes) -> bool:
-    return one_record_a_message(there, sizes.messages, sizes.rounds)
+def part_a(road: Road, sizes: Sizes) -> bool:
+    return one_record_a_message(road, sizes.messages, sizes.rounds)
 
 
-def part_b(there: Road, sizes: Sizes) -> bool:
-    return fifty_records_a_message(there, sizes.messages // 20, sizes.rounds)
+def part_b(road: Road, sizes: Sizes) -> bool:
+    return fifty_records_a_message(road, sizes.messages // 20, sizes.rounds)
 
 
-def part_c(there: Road, sizes: Sizes) -> bool:
-    return all([lag(there, 1000, sizes.pace_s), lag(there, 15, 1.5 * sizes.pace_s)])
+def part_c(road: Road, sizes: Sizes) -> bool:
+    return all([lag(road, 1000, sizes.pace_s), lag(road, 15, 1.5 * sizes.pace_s)])
 
 
-def part_d(there: Road, sizes: Sizes) -> bool:
-    small = memory(there, sizes.backlog, 10_000)
-    return all([small, memory(there, sizes.backlog // 10, 100_000)])
+def part_d(road: Road, sizes: Sizes) -> bool:
+    small = memory(road, sizes.backlog, 10_000)
+    return all([small, memory(road, sizes.backlog // 10, 100_000)])
 
 
 PARTS: dict[str, Part] = {"A": part_a, "B": part_b, "C": part_c, "D": part_d}

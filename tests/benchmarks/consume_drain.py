@@ -1,4 +1,4 @@
-"""Parts A and B: how quickly a backlog gets into the views."""
+"""Parts A and B: how fast a backlog gets into the views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sam_pipeline.sql.loading.load import load
 from tests.benchmarks.consume_java import JavaConsumer, java_consumer
 from tests.benchmarks.consume_road import BROKERS, DESTINATION, TIMEOUT_S, Road, fifty, single
 from tests.benchmarks.consume_watch import DISK, IDLE, MACHINE, Watch
-from tests.benchmarks.load import make_plain_table, tell, tell_ratio
+from tests.benchmarks.load import make_plain_table, print_figure, print_ratio
 from tests.services.postgres import as_role
 
 BARE_BOUND = 0.8
@@ -37,11 +37,11 @@ OURS, BARE, JAVA, MEMORY = "sam-consume", "bare client", "Java", "bulk door from
 KNOWN = ("consumer", "broker", "PostgreSQL")
 PARTS = (*KNOWN, "others", DISK, IDLE)
 FREE = "at most/s"
-"""If the three had all processors for themselves, and never waited for one another."""
+"""The rate if the three had all processors for themselves and never waited for one another."""
 
 
 class Turn(NamedTuple):
-    """Of one message or row: seconds by the clock, and of processors by who used them."""
+    """For one message or row: wall-clock seconds, and processor seconds by their user."""
 
     wall_s: float
     used_s: Mapping[str, float]
@@ -51,7 +51,7 @@ Turns = dict[str, list[Turn]]
 
 
 def one_record_a_message(road: Road, messages: int, rounds: int) -> bool:
-    """Part A: each contestant has a subscription, and so a copy of each message, of its own."""
+    """Part A: every contestant has its own subscription, and so its own copy of each message."""
     with ExitStack() as stack:
         contestants: dict[str, Callable[[str], Turn]] = {
             OURS: lambda after: ours(road, after, messages),
@@ -72,52 +72,53 @@ def one_record_a_message(road: Road, messages: int, rounds: int) -> bool:
                 if turn:  # the first one warms broker, database and the Java machine up
                     turns[name].append(result)
     print(f"one record a message; bare client: {BROKERS[road.kind].bare_way} per 1000")
-    tell_turns(turns, "messages/s")
-    seconds = {name: [turn.wall_s for turn in each] for name, each in turns.items()}
+    print_turns(turns, "messages/s")
+    seconds = {name: [turn.wall_s for turn in own] for name, own in turns.items()}
     bound = BARE_BOUND if road.kind in BARE_BOUND_ON else None
-    good = [tell_ratio(f"{OURS} / {BARE}", seconds[BARE], seconds[OURS], bound)]
+    good = [print_ratio(f"{OURS} / {BARE}", seconds[BARE], seconds[OURS], bound)]
     if JAVA in seconds:
-        good.append(tell_ratio(f"{OURS} / {JAVA}", seconds[JAVA], seconds[OURS], JAVA_BOUND))
+        good.append(print_ratio(f"{OURS} / {JAVA}", seconds[JAVA], seconds[OURS], JAVA_BOUND))
     return all(good)
 
 
 def fifty_records_a_message(road: Road, messages: int, rounds: int) -> bool:
-    """Part B: beside the bulk door, fed with messages and batches of the same size."""
+    """Part B: compare with the bulk door, fed with messages and batches of the same size."""
     turns: Turns = defaultdict(list)
     sizes = []
     for turn in range(rounds + 1):
         after = road.publish(messages, fifty)
         drained = ours(road, after, messages, RECORDS)
         size = max(1, round(messages / road.commits(after).transactions))
-        others = [fifty(road.results) for _ in range(messages)]
-        loaded = from_memory(road, others, size)
+        from_memory_messages = [fifty(road.results) for _ in range(messages)]
+        loaded = by_bulk_door(road, from_memory_messages, size)
         if turn:
             sizes.append(size)
             turns[OURS].append(drained)
             turns[MEMORY].append(loaded)
     print(f"{RECORDS} records a message, {median(sizes):g} messages a transaction")
-    tell_turns(turns, "rows/s")
-    seconds = {name: [turn.wall_s for turn in each] for name, each in turns.items()}
-    return tell_ratio(f"{OURS} / {MEMORY}", seconds[MEMORY], seconds[OURS], MEMORY_BOUND)
+    print_turns(turns, "rows/s")
+    seconds = {name: [turn.wall_s for turn in own] for name, own in turns.items()}
+    return print_ratio(f"{OURS} / {MEMORY}", seconds[MEMORY], seconds[OURS], MEMORY_BOUND)
 
 
 # Contestants ----------------------------------------------------------------------------------
 
 
 def ours(road: Road, after: str, messages: int, records: int = 1) -> Turn:
-    """From the first commit to the last; that all was acked shows in the next turn.
+    """A drain by sam-consume, from its first commit to the last.
 
-    Before the first one it still starts: it asks the database for its version and its classes.
+    Before the first commit it still reads the schema version and the classes of the database. If
+    messages were not acked, the next turn counts too many.
     """
-    with road.consumer("--drain") as consumer, watch(road, consumer.pid) as seen:
+    with road.consumer("--drain") as consumer, watch(road, consumer.pid) as usage:
         consumer.wait_until_subscribed()
-        said = consumer.wait()
+        summary = consumer.wait()
     commits = road.commits(after)
-    check("messages of sam-consume", said["messages"], messages)
-    check("its rows", commits.rows, messages * records)
+    check("messages of sam-consume", summary["messages"], messages)
+    check("rows of sam-consume", commits.rows, messages * records)
     if commits.transactions < 2:
-        raise SystemExit("one transaction took all: more messages are needed")
-    return turn_of(seen, commits.first, commits.last, commits.rows - commits.first_rows)
+        raise SystemExit("there was only one transaction: more messages are needed")
+    return turn_of(usage, commits.first, commits.last, commits.rows - commits.first_rows)
 
 
 def bare_client(road: Road, messages: int) -> Turn:
@@ -128,33 +129,33 @@ def bare_client(road: Road, messages: int) -> Turn:
         stdout=subprocess.PIPE,
         text=True,
     )
-    with watch(road, process.pid) as seen:
+    with watch(road, process.pid) as usage:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     check("exit code of the bare client", process.returncode, 0)
     began, ended = map(float, output.split())
-    return turn_of(seen, began, ended, messages or 1)
+    return turn_of(usage, began, ended, messages or 1)
 
 
 def by_java(road: Road, consumer: JavaConsumer, messages: int) -> Turn:
-    with watch(road, consumer.pid) as seen:
+    with watch(road, consumer.pid) as usage:
         drained = consumer.drain()
     check("messages of Java", drained.messages, messages)
-    return turn_of(seen, drained.began, drained.ended, messages)
+    return turn_of(usage, drained.began, drained.ended, messages)
 
 
-def from_memory(road: Road, messages: list[Message], size: int) -> Turn:
+def by_bulk_door(road: Road, messages: list[Message], size: int) -> Turn:
     engine = make_engine(as_role(road.database, "loader"))
     catalogue = Catalogue(engine)
-    with watch(road, 0) as seen:
-        began, began_own = time(), process_time()
+    with watch(road, 0) as usage:
+        began, began_cpu = time(), process_time()
         rows = 0
         for at in range(0, len(messages), size):
             rows += load(engine, catalogue, messages[at : at + size], datetime.now(UTC)).rows
-        ended, own = time(), (process_time() - began_own) / rows
-    fold_all(engine)  # or the next turn of sam-consume would do it for us
+        ended, own = time(), (process_time() - began_cpu) / rows
+    fold_all(engine)  # or the next turn of sam-consume would have to do it
     engine.dispose()
     check("rows of the bulk door", rows, len(messages) * RECORDS)
-    turn = turn_of(seen, began, ended, rows)
+    turn = turn_of(usage, began, ended, rows)
     used = {**turn.used_s, "consumer": own, "others": max(0.0, turn.used_s["others"] - own)}
     return Turn(turn.wall_s, used)
 
@@ -163,20 +164,21 @@ def watch(road: Road, pid: int) -> Watch:
     return Watch(consumer=pid, broker=road.broker.process.pid, PostgreSQL=road.postgres.process.pid)
 
 
-def turn_of(seen: Watch, began: float, ended: float, count: int) -> Turn:
-    used = {name: seen.used_s(name, began, ended) for name in (*KNOWN, MACHINE, DISK, IDLE)}
+def turn_of(usage: Watch, began: float, ended: float, count: int) -> Turn:
+    used = {name: usage.used_s(name, began, ended) for name in (*KNOWN, MACHINE, DISK, IDLE)}
     used["others"] = max(0.0, used.pop(MACHINE) - sum(used[name] for name in KNOWN))
-    return Turn((ended - began) / count, {name: each / count for name, each in used.items()})
+    per_message = {name: used_s / count for name, used_s in used.items()}
+    return Turn((ended - began) / count, per_message)
 
 
-def check(what: str, found: int, expected: int) -> None:
-    """Nobody is quick by leaving something out."""
-    if found != expected:
-        raise SystemExit(f"{what}: {found}, not {expected}")
+def check(title: str, count: int, expected: int) -> None:
+    """Stop unless the count is as expected: a contestant must not be fast by leaving work out."""
+    if count != expected:
+        raise SystemExit(f"{title}: {count}, not {expected}")
 
 
 def rotated(names: list[str], turn: int) -> list[str]:
-    """Each is first, and last, as often as the others."""
+    """The names in an order in which each is first, and last, equally often."""
     at = turn % len(names)
     return names[at:] + names[:at]
 
@@ -184,13 +186,13 @@ def rotated(names: list[str], turn: int) -> list[str]:
 # Figures --------------------------------------------------------------------------------------
 
 
-def tell_turns(turns: Turns, unit: str) -> None:
-    for name, each in turns.items():
-        tell(f"{name}, {unit}", f"{1 / median(turn.wall_s for turn in each):.0f}")
-    one = unit.removesuffix("s/s")
-    print(f"  {f'µs of processors a {one}':24}" + "".join(f"{part:>11}" for part in (*PARTS, FREE)))
-    for name, each in turns.items():
-        used = [median(turn.used_s[part] for turn in each) for part in PARTS]
+def print_turns(turns: Turns, unit: str) -> None:
+    for name, own in turns.items():
+        print_figure(f"{name}, {unit}", f"{1 / median(turn.wall_s for turn in own):.0f}")
+    title = f"processor µs a {unit.removesuffix('s/s')}"
+    print(f"  {title:24}" + "".join(f"{part:>11}" for part in (*PARTS, FREE)))
+    for name, own in turns.items():
+        used = [median(turn.used_s[part] for turn in own) for part in PARTS]
         free = (os.cpu_count() or 1) / sum(used[: len(KNOWN)])
         figures = "".join(f"{seconds * 1e6:11.1f}" for seconds in used)
         print(f"    {name:22}{figures}{free:11.0f}", flush=True)

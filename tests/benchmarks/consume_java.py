@@ -1,7 +1,7 @@
 """The consumer that a Java engineer would write, as a process: see java/JmsToSql.java.
 
-It stays for all turns, so that the compiler of the Java machine has seen as many messages before
-the first turn that counts as a turn has.
+The process runs for all turns, so that Java's compiler has seen the messages of a whole turn before
+the first turn that counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependenci
 
 
 class Drained(NamedTuple):
-    """How many messages, between which two moments (s since 1970)."""
+    """The number of messages, and the times of the begin and the end (s since 1970)."""
 
     messages: int
     began: float
@@ -48,7 +48,7 @@ class JavaConsumer:
 
 @contextmanager
 def java_consumer(kind: str, broker: Any, database: str) -> Iterator[JavaConsumer]:
-    """It empties its subscription of the topic into the table `plain` of the database."""
+    """A process that loads the messages of its own subscription into the table `plain`."""
     jars = fetch_jars()
     classes = jars / "classes"
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(SOURCE)], check=True)
@@ -65,13 +65,13 @@ def java_consumer(kind: str, broker: Any, database: str) -> Iterator[JavaConsume
 
 
 def fetch_jars(pom: Path = POM, into: Path = JARS) -> Path:
-    """The directory of the jars that the POM names, filled by Maven the first time."""
-    done = into / "pom.xml"
-    if not done.exists() or done.read_text() != pom.read_text():
+    """The directory of the jars that the POM names, downloaded by Maven the first time."""
+    complete = into / "pom.xml"
+    if not complete.exists() or complete.read_text() != pom.read_text():
         shutil.rmtree(into, ignore_errors=True)  # of other versions
         command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), PLUGIN]
         subprocess.run([*command, f"-DoutputDirectory={into}"], check=True)
-        shutil.copy(pom, done)  # only when all are there
+        shutil.copy(pom, complete)  # last: it marks a complete download
     return into
 
 

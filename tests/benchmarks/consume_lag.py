@@ -1,7 +1,8 @@
-"""Part C: how long a message takes from its publishing to its row.
+"""Part C: the time from publishing a message to committing its row.
 
-The id of a message holds the time it was due, PostgreSQL keeps the time each row was committed.
-What the broker takes until it confirms a message is told beside it: no consumer can be quicker.
+The id of a message contains the time at which it was due, and PostgreSQL stores the time at which
+each row was committed. The time until the broker confirms a message is printed for comparison: no
+consumer can be faster.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_messag
 from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.sql.database.engine import reading
 from tests.benchmarks.consume_road import DESTINATION, Road, single
-from tests.benchmarks.load import tell
+from tests.benchmarks.load import print_figure
 from tests.services.process import wait_until
 
 P99_BOUND_S = {1000: 0.5, 15: 0.25}
-"""By messages a second."""
+"""By messages per second."""
 
 WARM_UP_S = 3.0
 TICK_S = 0.005
@@ -36,7 +37,7 @@ LAGS = text("""
 
 
 def lag(road: Road, a_second: int, duration_s: float) -> bool:
-    """A running daemon, and messages at an even pace, each sent by itself and persistent."""
+    """Measure a running daemon with persistent messages at an even pace, sent one by one."""
     with road.consumer() as consumer:
         consumer.wait_until_subscribed()
         send_evenly(road, a_second, WARM_UP_S)
@@ -48,12 +49,12 @@ def lag(road: Road, a_second: int, duration_s: float) -> bool:
         rows = connection.execute(LAGS, {"after": after}).all()
     lags = [float(committed) - sent_at(message_id) for message_id, committed in rows]
     if len(lags) != count:
-        raise SystemExit(f"{len(lags)} rows are there, not {count}")
-    print(f"{a_second} messages/s for {duration_s:g} s, from when each was due")
-    tell("the broker's receipt, 99 of 100, s", f"{p99(confirmed):.3f}")
-    tell("committed, half of them, s", f"{median(lags):.3f}")
-    tell("committed, 99 of 100, s", f"{p99(lags):.3f}", P99_BOUND_S[a_second], "<=")
-    tell("committed, all, s", f"{max(lags):.3f}")
+        raise SystemExit(f"{len(lags)} rows are stored, not {count}")
+    print(f"{a_second} messages/s for {duration_s:g} s, seconds after each was due")
+    print_figure("the broker's receipt, p99, s", f"{p99(confirmed):.3f}")
+    print_figure("committed, median, s", f"{median(lags):.3f}")
+    print_figure("committed, p99, s", f"{p99(lags):.3f}", P99_BOUND_S[a_second], "<=")
+    print_figure("committed, maximum, s", f"{max(lags):.3f}")
     return p99(lags) <= P99_BOUND_S[a_second]
 
 
@@ -62,7 +63,7 @@ def p99(lags: Sequence[float]) -> float:
 
 
 def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list[float]]:
-    """Gives an id smaller than all that were sent, and how late their receipts were (s)."""
+    """Send messages; return an id smaller than theirs, and the delays of their receipts (s)."""
     before = new_message_id()
     count = round(a_second * duration_s)
     receipts_at: list[float] = []
@@ -79,12 +80,12 @@ def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list
                 connection.sendall(b"".join(frames))
             sent = due
             time.sleep(TICK_S)
-    late = [at - began - number / a_second for number, at in enumerate(receipts_at)]
-    return before, late[:count]
+    delays_s = [at - began - number / a_second for number, at in enumerate(receipts_at)]
+    return before, delays_s[:count]
 
 
 def frame(message: Message, due_at: float) -> bytes:
-    """A message that is late already is not younger for it."""
+    """The SEND frame of a message; its id contains the time it was due, even if it is late."""
     sent = {
         "destination": DESTINATION,
         **message.headers,
@@ -100,7 +101,10 @@ def sent_at(message_id: str) -> float:
 
 @contextmanager
 def connected(road: Road, receipts_at: list[float]) -> Iterator[socket.socket]:
-    """A connection on which nobody waits for a receipt; at its end all have come."""
+    """A connection for sending, while a thread notes the times of the receipts.
+
+    All receipts have arrived when the block ends.
+    """
     with socket.create_connection((road.broker.host, road.broker.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
@@ -113,7 +117,7 @@ def connected(road: Road, receipts_at: list[float]) -> Iterator[socket.socket]:
 
 
 def read_receipts(connection: socket.socket, receipts_at: list[float]) -> None:
-    """They come in the order of what they confirm."""
+    """Note the time of each receipt; they arrive in the order of the messages they confirm."""
     end = b""
     while b"receipt-id:bye" not in end:
         data = connection.recv(65536)

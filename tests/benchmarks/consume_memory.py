@@ -1,4 +1,4 @@
-"""Part D: how much memory a daemon takes that has a backlog and a database that does not move."""
+"""Part D: the memory of a daemon that has a backlog and a locked database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sam_pipeline.sql.database.engine import writing
 from tests.benchmarks.consume_road import TIMEOUT_S, Road, of_size
 from tests.benchmarks.consume_watch import Watch
-from tests.benchmarks.load import tell
+from tests.benchmarks.load import print_figure
 from tests.services.process import wait_until
 
 PEAK_BOUND_MB = 150
@@ -19,24 +19,24 @@ LOCK = text("LOCK TABLE metric_result IN ACCESS EXCLUSIVE MODE")
 
 
 def memory(road: Road, messages: int, size_bytes: int) -> bool:
-    """The daemon starts while nobody can write a row, and later loads all of them."""
+    """Start the daemon while the table is locked, then let it load the whole backlog."""
     after = road.publish(messages, of_size(size_bytes))
-    with road.consumer() as consumer, Watch(consumer=consumer.pid) as seen:
+    with road.consumer() as consumer, Watch(consumer=consumer.pid) as usage:
         with writing(road.engine) as connection:
             connection.execute(LOCK)
             consumer.wait_until_subscribed()
             time.sleep(LOCKED_S)
-        locked_mb, began = seen.peak_mb["consumer"], time.time()
+        locked_mb, began = usage.peak_mb["consumer"], time.time()
         wait_until(lambda: all_loaded(road, after, messages), timeout_s=TIMEOUT_S)
         ended = road.commits(after).last
-    peak_mb = seen.peak_mb["consumer"]
+    peak_mb = usage.peak_mb["consumer"]
     print(f"backlog of {messages} messages of {size_bytes / 1000:g} kB")
-    tell(f"memory, database locked for {LOCKED_S:g} s, MB", f"{locked_mb:.0f}")
-    tell("and then loading, at its highest, MB", f"{peak_mb:.0f}", PEAK_BOUND_MB, "<=")
-    tell("loaded, messages/s", f"{messages / (ended - began):.0f}")
+    print_figure(f"memory, database locked for {LOCKED_S:g} s, MB", f"{locked_mb:.0f}")
+    print_figure("memory, peak of locked and loading, MB", f"{peak_mb:.0f}", PEAK_BOUND_MB, "<=")
+    print_figure("loaded, messages/s", f"{messages / (ended - began):.0f}")
     return peak_mb <= PEAK_BOUND_MB
 
 
 def all_loaded(road: Road, after: str, messages: int) -> bool:
-    time.sleep(2)  # counting takes a processor from those who load
+    time.sleep(2)  # counting takes processor time from the load
     return road.commits(after).rows >= messages

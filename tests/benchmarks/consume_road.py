@@ -1,4 +1,4 @@
-"""What the benchmarks of the consumer run on: a broker, a PostgreSQL, and a site between them."""
+"""The services for the consumer's benchmarks: a broker, a PostgreSQL and a configuration."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ DESTINATION = f"/topic/{TOPIC}"
 NAME = "bench"
 TIMEOUT_S = 600
 SOURCES = 2000
-"""What the results are results of: after so many of them the next moment begins."""
+"""The number of metric instances: after one result of each the next time begins."""
 FIRST_MOMENT = datetime.now(UTC) - timedelta(days=1)
-SOME = 1000
-"""So many messages are made, sent and forgotten at a time."""
+CHUNK = 1000
+"""The number of messages that are made and sent at a time."""
 
-# Each row tells when it was committed (to be exact, a flush to the disk before the end of that).
+# Each row has the time of its commit (more precisely, of the flush before the end of the commit).
 POSTGRES = {**SETTINGS, "track_commit_timestamp": "on"}
 COMMITS = text("""
     SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin)) AS moment, count(*) AS rows
@@ -54,7 +54,7 @@ COMMITS = text("""
 
 @dataclass(frozen=True)
 class Kind:
-    """How to start a broker, and how a bare client reads from it at its quickest."""
+    """How to start a broker, and how a bare client reads from it fastest."""
 
     start: Callable[[], AbstractContextManager[Any]]
     bare_way: str
@@ -82,8 +82,10 @@ BROKERS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Commits:
-    """Of the rows of some messages: how many, in how many transactions, how many in the first of
-    these; when the first and the last were (s since 1970)."""
+    """The rows of some messages: their number, their transactions, and the rows in the first one.
+
+    `first` and `last` are the times of the first and the last commit (s since 1970).
+    """
 
     rows: int
     transactions: int
@@ -94,7 +96,7 @@ class Commits:
 
 @dataclass
 class Road:
-    """`broker` and `postgres` are running; `database` is empty but for its schema."""
+    """A running broker and PostgreSQL, with a database that contains only the schema."""
 
     kind: str
     broker: Any
@@ -105,26 +107,26 @@ class Road:
     results: Iterator[Record] = field(default_factory=lambda: new_results())
 
     def publish(self, count: int, make: Callable[[Iterator[Record]], Message]) -> str:
-        """Send so many messages; gives an id that is smaller than theirs."""
+        """Send messages; return an id that is smaller than theirs."""
         before = new_message_id()
-        for at in range(0, count, SOME):
-            messages = [make(self.results) for _ in range(min(SOME, count - at))]
+        for at in range(0, count, CHUNK):
+            messages = [make(self.results) for _ in range(min(CHUNK, count - at))]
             publish(self.broker.host, self.broker.port, DESTINATION, messages)
         return before
 
     def commits(self, after: str) -> Commits:
-        """Of the messages whose ids are larger."""
+        """The commits of messages with larger ids."""
         with reading(self.engine) as connection:
-            found = [tuple(row) for row in connection.execute(COMMITS, {"after": after})]
-        if not found:
+            commits = [tuple(row) for row in connection.execute(COMMITS, {"after": after})]
+        if not commits:
             return Commits(0, 0, 0, 0, 0)
-        (first, first_rows), (last, _) = found[0], found[-1]
-        rows = sum(count for _, count in found)
-        return Commits(rows, len(found), first_rows, float(first), float(last))
+        (first, first_rows), (last, _) = commits[0], commits[-1]
+        rows = sum(count for _, count in commits)
+        return Commits(rows, len(commits), first_rows, float(first), float(last))
 
     @contextmanager
     def consumer(self, *options: str) -> Iterator[Consumer]:
-        """A running `sam-consume run`; killed on leaving the block, if it still runs."""
+        """A running `sam-consume run`, killed at the end of the block if it still runs."""
         consumer = Consumer(self.directory, options)
         try:
             yield consumer
@@ -132,13 +134,13 @@ class Road:
             consumer.end()
 
     def drain(self) -> None:
-        """Subscribe, load what is there, stop."""
+        """Subscribe, load all messages, and stop."""
         with self.consumer("--drain") as consumer:
             consumer.wait()
 
 
 class Consumer:
-    """A process of `sam-consume run`, as its operator sees it: by its log and its answer."""
+    """A process of `sam-consume run`, observed through its log and its output."""
 
     def __init__(self, directory: Path, options: Sequence[str]) -> None:
         command = [
@@ -157,7 +159,7 @@ class Consumer:
         )
         self.pid = self._process.pid
         self.subscribed_at = 0.0
-        """When its messages could begin to come, in s since 1970."""
+        """The time from which messages could arrive, in s since 1970."""
         self._subscribed = threading.Event()
         self._log: deque[str] = deque(maxlen=20)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
@@ -168,13 +170,13 @@ class Consumer:
             raise SystemExit(f"sam-consume did not subscribe:\n{''.join(self._log)}")
 
     def wait(self) -> dict[str, Any]:
-        """What a drain says at its end."""
+        """The summary that a drain prints at its end."""
         assert self._process.stdout is not None
-        answer = self._process.stdout.read()
+        summary = self._process.stdout.read()
         if self._process.wait(TIMEOUT_S):
             raise SystemExit(f"sam-consume failed:\n{''.join(self._log)}")
         self._reader.join()
-        return json.loads(answer)
+        return json.loads(summary)
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -196,12 +198,12 @@ class Consumer:
                 self.subscribed_at = time.time()
                 self._subscribed.set()
             self._log.append(line)
-        self._subscribed.set()  # or it never will
+        self._subscribed.set()  # the process has ended
 
 
 @contextmanager
 def road(kind: str) -> Iterator[Road]:
-    """All of it, subscribed; gone on leaving the block."""
+    """A road whose consumer has subscribed, stopped at the end of the block."""
     with (
         TemporaryDirectory() as name,
         running_postgres(POSTGRES) as postgres,
@@ -222,15 +224,15 @@ brokers = ["{broker.url}"]
 destination = "{DESTINATION}"
 """
         )
-        whole = Road(kind, broker, postgres, database, engine, directory)
-        whole.drain()
+        new_road = Road(kind, broker, postgres, database, engine, directory)
+        new_road.drain()
         print(f"\n{software(broker)}", flush=True)
-        yield whole
+        yield new_road
         engine.dispose()
 
 
 def software(broker: Any) -> str:
-    """Name and version, in the words of the broker."""
+    """Name and version, from the `server` header of the broker."""
     with socket.create_connection((broker.host, broker.port), timeout=10) as connection:
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         (connected,) = FrameReader().feed(connection.recv(65536))
@@ -241,7 +243,7 @@ def software(broker: Any) -> str:
 
 
 def new_results() -> Iterator[Record]:
-    """Results that were never there, of the same sources again and again."""
+    """New results without end, of the same metric instances in turn."""
     number = 0
     while True:
         moment, source = divmod(number, SOURCES)
@@ -254,7 +256,7 @@ def new_results() -> Iterator[Record]:
 
 
 def single(results: Iterator[Record]) -> Message:
-    """One record a message."""
+    """A message of one record."""
     return _message(write_wlcg(next(results)), 1)
 
 
@@ -263,7 +265,7 @@ def fifty(results: Iterator[Record]) -> Message:
 
 
 def of_size(size_bytes: int) -> Callable[[Iterator[Record]], Message]:
-    """One record a message, with as much to tell as fills so many bytes."""
+    """A function that makes messages of one record, with details that fill `size_bytes`."""
     line = "INFO the job is still waiting in the queue\n"
 
     def make(results: Iterator[Record]) -> Message:

@@ -1,4 +1,4 @@
-"""Where the time of the processors goes, and how much memory a process has had: from /proc."""
+"""Measures processor time and memory of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Sample(NamedTuple):
-    """Seconds of processor used until `at` (s since 1970), by name."""
+    """Processor seconds used until `at` (s since 1970), by name."""
 
     at: float
     used_s: Mapping[str, float]
 
 
 class Watch:
-    """Looks at processes, each with its children, while the block runs.
+    """Samples processes with their children while the block runs.
 
-    A process that ends before the block does keeps its last figures.
+    A process that ends before the block keeps its last figures.
     """
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
         self._samples: list[Sample] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="watch")
+        self._thread = threading.Thread(target=self._sample_until_over, name="watch")
         self.peak_mb = dict.fromkeys(pids, 0.0)
 
     def __enter__(self) -> Watch:
-        self._look()
+        self._sample()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._look()
+        self._sample()
 
     def used_s(self, name: str, began: float, ended: float) -> float:
-        """Seconds of processor between two moments."""
+        """Processor seconds between two times."""
         return self._until(name, ended) - self._until(name, began)
 
-    def _look_on(self) -> None:
+    def _sample_until_over(self) -> None:
         while not self._over.wait(EVERY_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         used = {name: processor_s(pid) for name, pid in self._pids.items()}
         if self._samples:
             before = self._samples[-1].used_s
@@ -64,7 +64,7 @@ class Watch:
         self._samples.append(Sample(time.time(), used | machine_s()))
 
     def _until(self, name: str, moment: float) -> float:
-        """In a straight line between two looks."""
+        """Processor seconds until a time, interpolated between two samples."""
         before, after = self._samples[0], self._samples[-1]
         for sample in self._samples:
             if sample.at <= moment:
@@ -79,7 +79,7 @@ class Watch:
 
 
 def processor_s(pid: int) -> float:
-    """Of the process and all it started; 0 when it is gone."""
+    """Processor seconds of a process and its descendants; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -90,7 +90,7 @@ def processor_s(pid: int) -> float:
 
 
 def peak_memory_mb(pid: int) -> float:
-    """Resident memory at its highest; 0 when the process is gone."""
+    """The peak of the resident memory; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -99,7 +99,7 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def machine_s() -> dict[str, float]:
-    """Of all processors: at work, with nothing to do but wait for a disk, with nothing to do."""
+    """Seconds of all processors: working, waiting for a disk, idle."""
     with open("/proc/stat") as file:
         user, nice, system, idle, wait, irq, soft_irq, *_ = map(int, file.readline().split()[1:])
     work = user + nice + system + irq + soft_irq

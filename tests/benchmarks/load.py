@@ -1,10 +1,10 @@
-"""How quickly rows get into the class views, beside plain tables with the same unique key.
+"""How fast rows get into the class views, compared with plain tables with the same unique key.
 
     python -m tests.benchmarks.load [--rows N] [--rounds R] [--present 1M,10M] [--instances N]
 
-On a private PostgreSQL whose commits are durable, and on an SQLite file. All doors get rows of the
-same kind, from memory, 1 000 a transaction. They take turns, so that other load meets all of them;
-a ratio is taken turn by turn, and the one in the middle counts.
+On a private PostgreSQL with durable commits, and on an SQLite file. All doors get rows of the same
+kind, from memory, 1 000 per transaction. They take turns, so that other load affects all of them,
+and the median of the ratios of each turn counts.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ BATCH = 1000
 """Rows of one transaction."""
 
 SOURCES = 2000
-"""What the rows are results of: after so many rows the next moment begins."""
+"""The number of metric instances: after one result of each the next time begins."""
 
-# Commits are as durable as by default; a checkpoint should not hit one contestant alone.
+# Commits are as durable as by default; a checkpoint should not affect only one contestant.
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
 
 PLAIN = ClassView("plain", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid")
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--present",
         type=sizes,
         default=[1_000_000, 4_000_000],
-        help="rows to be there already, e.g. 1M,50M (default: 1M,4M); 200 bytes of disk a row",
+        help="rows already stored, e.g. 1M,50M (default: 1M,4M); 200 bytes of disk per row",
     )
     parser.add_argument(
         "--instances", type=int, default=100_000, help="of current_status (default: 100000)"
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 compare_doors(fresh_database(server), args.rows, args.rounds, details)
                 for details in (False, True)
             ),
-            compare_new_and_old(fresh_database(server), args.rows, args.rounds),
+            compare_new_and_known(fresh_database(server), args.rows, args.rounds),
             compare_present(server, args.rows, args.rounds, args.present),
             read_current_status(fresh_database(server), args.instances),
         ]
@@ -85,16 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(good) else 1
 
 
-def sizes(given: str) -> list[int]:
-    """`1M,50M` as numbers."""
+def sizes(option: str) -> list[int]:
+    """The numbers of a list such as `1M,50M`, sorted."""
     units = {"k": 1000, "M": 1_000_000}
-    return sorted(int(part.rstrip("kM")) * units.get(part[-1:], 1) for part in given.split(","))
+    return sorted(int(part.rstrip("kM")) * units.get(part[-1:], 1) for part in option.split(","))
 
 
 def print_machine(rows: int, rounds: int) -> None:
-    one = result(0)[0]
-    size = sum(map(len, one.values()))
-    print(f"{rows} rows a turn, {BATCH} a transaction, {rounds} turns; rows of {len(one)} values,")
+    row, _ = result(0)
+    size = sum(map(len, row.values()))
+    print(f"{rows} rows a turn, {BATCH} a transaction, {rounds} turns; rows of {len(row)} values,")
     print(f"{size} characters, of {SOURCES} metric instances")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores")
     print_load()
@@ -110,14 +110,14 @@ FIRST_MOMENT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond
 
 
 class Rounds:
-    """Rows that were never there: each turn begins where the one before ended."""
+    """New rows for every turn, which begin where those of the last turn ended."""
 
     def __init__(self, details: bool = False) -> None:
         self.given = 0
         self.details = details
 
     def room(self, count: int) -> int:
-        """Where rows begin that do not meet the next ones of this size."""
+        """The number of the first row that differs from the next `count` rows of this object."""
         return self.given + -(-count // SOURCES) * SOURCES
 
     def next(self, count: int) -> Rows:
@@ -127,7 +127,7 @@ class Rounds:
 
 
 def result(number: int, details: bool = False) -> tuple[Row, str]:
-    """As the loader has it: texts by column, and the id of the message."""
+    """A row as the loader has it: texts by column, and the id of its message."""
     source, moment = number % SOURCES, number // SOURCES
     row = {
         "hostname": f"ce{source // 10:04}.example.org",
@@ -173,21 +173,21 @@ def through(engine: Engine, view: ClassView) -> Door:
     """The whole door: the text is written, sent and stored."""
 
     def load(rows: Rows) -> None:
-        for some in transactions(rows):
+        for batch in transactions(rows):
             with writing(engine) as connection:
-                store_text(connection, view, copy_text(view, some))
+                store_text(connection, view, copy_text(view, batch))
 
     return load
 
 
-def written_before(engine: Engine, view: ClassView, rows: Rows) -> Callable[[], None]:
-    """The database's part alone."""
-    texts = [copy_text(view, some) for some in transactions(rows)]
+def store_written(engine: Engine, view: ClassView, rows: Rows) -> Callable[[], None]:
+    """Only the work of the database: the text is written in advance."""
+    texts = [copy_text(view, batch) for batch in transactions(rows)]
 
     def load() -> None:
-        for each in texts:
+        for copied in texts:
             with writing(engine) as connection:
-                store_text(connection, view, each)
+                store_text(connection, view, copied)
 
     return load
 
@@ -204,77 +204,83 @@ def compare_doors(url: str, count: int, rounds: int, details: bool) -> bool:
         with writing(engine) as connection:
             make_plain_table(connection)
         plain, bulk, trigger = (
-            through(engine, each) for each in (PLAIN, view, replace(view, bulk=False))
+            through(engine, target) for target in (PLAIN, view, replace(view, bulk=False))
         )
         bulk_rows, trigger_rows = Rounds(details), Rounds(details)
         first_of_trigger = trigger_rows.given = bulk_rows.room(2 * count * (rounds + 1))
-        seen: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
-        server: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
+        row_s: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
+        database_row_s: dict[str, list[float]] = {name: [] for name in ("plain", "bulk", "trigger")}
         folded = []
         for turn in range(rounds + 1):
-            rows, others = bulk_rows.next(count), trigger_rows.next(count)
-            again, others_again = bulk_rows.next(count), trigger_rows.next(count)
+            batch, trigger_batch = bulk_rows.next(count), trigger_rows.next(count)
+            second_batch, second_trigger_batch = bulk_rows.next(count), trigger_rows.next(count)
             times = {
-                "plain": seconds(lambda rows=rows: plain(rows)),
-                "bulk": seconds(lambda rows=rows: bulk(rows)),
-                "trigger": seconds(lambda rows=others: trigger(rows)),
+                "plain": seconds(lambda batch=batch: plain(batch)),
+                "bulk": seconds(lambda batch=batch: bulk(batch)),
+                "trigger": seconds(lambda batch=trigger_batch: trigger(batch)),
             }
             fold_s = seconds(lambda: fold_all(engine))
-            alone = {
-                "plain": seconds(written_before(engine, PLAIN, again)),
-                "bulk": seconds(written_before(engine, view, again)),
-                "trigger": seconds(written_before(engine, replace(view, bulk=False), others_again)),
+            database_times = {
+                "plain": seconds(store_written(engine, PLAIN, second_batch)),
+                "bulk": seconds(store_written(engine, view, second_batch)),
+                "trigger": seconds(
+                    store_written(engine, replace(view, bulk=False), second_trigger_batch)
+                ),
             }
             fold_all(engine)
             if turn:  # the first one warms the server up
                 folded.append(fold_s / (2 * count))
                 for name in times:
-                    seen[name].append(times[name] / count)
-                    server[name].append(alone[name] / count)
+                    row_s[name].append(times[name] / count)
+                    database_row_s[name].append(database_times[name] / count)
         check_count(engine, bulk_rows.given + trigger_rows.given - first_of_trigger)
     print(f"PostgreSQL, rows {'with' if details else 'without'} details")
-    for name, what in (
+    for name, title in (
         ("plain", "COPY into the plain table"),
         ("bulk", "bulk door"),
         ("trigger", "COPY through the trigger"),
     ):
-        tell_rate(what, seen[name])
-    tell_cost("folding statuses and days in", folded)
+        print_rate(title, row_s[name])
+    print_cost("folding of statuses and days", folded)
     return all(
         [
-            tell_ratio("bulk door / plain COPY", seen["plain"], seen["bulk"], BULK_BOUND),
-            tell_ratio("  without writing the text", server["plain"], server["bulk"]),
-            tell_ratio("trigger / plain COPY", seen["plain"], seen["trigger"], TRIGGER_BOUND),
-            tell_ratio("  without writing the text", server["plain"], server["trigger"]),
+            print_ratio("bulk door / plain COPY", row_s["plain"], row_s["bulk"], BULK_BOUND),
+            print_ratio(
+                "  without writing the text", database_row_s["plain"], database_row_s["bulk"]
+            ),
+            print_ratio("trigger / plain COPY", row_s["plain"], row_s["trigger"], TRIGGER_BOUND),
+            print_ratio(
+                "  without writing the text", database_row_s["plain"], database_row_s["trigger"]
+            ),
         ]
     )
 
 
-def compare_new_and_old(url: str, count: int, rounds: int) -> bool:
-    """What is rare, beside the rows of every day: names that are new, batches that come again."""
+def compare_new_and_known(url: str, count: int, rounds: int) -> bool:
+    """Print the cost of rows with known names, with new names, and of repeated rows."""
     with database(url) as (engine, view):
         bulk, rows = through(engine, view), Rounds()
         bulk(rows.next(count))
-        known, new, again = [], [], []
+        known_s, new_s, repeated_s = [], [], []
         for _ in range(rounds):
-            some = rows.next(count)
-            known.append(seconds(lambda some=some: bulk(some)) / count)
-            again.append(seconds(lambda some=some: bulk(some)) / count)
-            some = of_new_names(rows.next(count))
-            new.append(seconds(lambda some=some: bulk(some)) / count)
+            batch = rows.next(count)
+            known_s.append(seconds(lambda batch=batch: bulk(batch)) / count)
+            repeated_s.append(seconds(lambda batch=batch: bulk(batch)) / count)
+            batch = of_new_names(rows.next(count))
+            new_s.append(seconds(lambda batch=batch: bulk(batch)) / count)
             fold_all(engine)
-    print("PostgreSQL, bulk door, by what the rows are")
-    tell_cost("known names, new rows", known)
-    tell_cost("a host, an instance a row that are new", new)
-    tell_cost("rows that are there already", again)
+    print("PostgreSQL, bulk door, by kind of rows")
+    print_cost("known names, new rows", known_s)
+    print_cost("a new host and instance in every row", new_s)
+    print_cost("rows that are already stored", repeated_s)
     return True
 
 
 def compare_present(
     server: PostgresServer, count: int, rounds: int, present: Sequence[int]
 ) -> bool:
-    """The cost of a row with few and with many rows there, in turns: a day is of the first size."""
-    print("PostgreSQL, bulk door, by the rows that are there")
+    """Compare the cost of a row with few and with many stored rows; a day has the first size."""
+    print("PostgreSQL, bulk door, by the number of stored rows")
     with ExitStack() as stack:
         doors = [
             (*stack.enter_context(database(fresh_database(server))), Rounds()) for _ in present
@@ -285,26 +291,28 @@ def compare_present(
             print(f"  {size / 1e6:g} M rows, {days} days")
         costs: list[list[float]] = [[] for _ in present]
         for turn in range(rounds + 1):
-            for (engine, view, rows), found in zip(doors, costs, strict=True):
-                bulk, some = through(engine, view), rows.next(count)
-                cost = seconds(lambda bulk=bulk, some=some: bulk(some)) / count
+            for (engine, view, rows), row_s in zip(doors, costs, strict=True):
+                bulk, batch = through(engine, view), rows.next(count)
+                cost_s = seconds(lambda bulk=bulk, batch=batch: bulk(batch)) / count
                 fold_all(engine)
                 if turn:  # the first one only warms the caches
-                    found.append(cost)
-    for size, found in zip(present, costs, strict=True):
-        tell_cost(f"{size / 1e6:g} M rows there", found)
+                    row_s.append(cost_s)
+    for size, row_s in zip(present, costs, strict=True):
+        print_cost(f"{size / 1e6:g} M rows stored", row_s)
     ratio = median(costs[-1]) / median(costs[0])
-    quickest = min(costs[-1]) / min(costs[0])
-    tell(f"{present[-1] / 1e6:g} M / {present[0] / 1e6:g} M", f"{ratio:.2f}", PRESENT_BOUND, "<=")
-    tell("  of the quickest turns", f"{quickest:.2f}")
-    return min(ratio, quickest) <= PRESENT_BOUND
+    fastest = min(costs[-1]) / min(costs[0])
+    print_figure(
+        f"{present[-1] / 1e6:g} M / {present[0] / 1e6:g} M", f"{ratio:.2f}", PRESENT_BOUND, "<="
+    )
+    print_figure("  of the fastest turns", f"{fastest:.2f}")
+    return min(ratio, fastest) <= PRESENT_BOUND
 
 
-def fill_days(engine: Engine, size: int, a_day: int) -> int:
-    """So many results, today's and of the days before; how many days."""
-    days = -(-size // a_day)
+def fill_days(engine: Engine, size: int, rows_a_day: int) -> int:
+    """Store `size` results of today and the days before; return the number of days."""
+    days = -(-size // rows_a_day)
     for day in range(days):
-        fill(engine, day, min(a_day, size - day * a_day))
+        fill(engine, day, min(rows_a_day, size - day * rows_a_day))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE metric_result"))
         connection.execute(text("CHECKPOINT"))
@@ -312,7 +320,7 @@ def fill_days(engine: Engine, size: int, a_day: int) -> int:
 
 
 def fill(engine: Engine, days_ago: int, count: int) -> None:
-    """Results of a day, put beneath the views: of the instances that are loaded, in between."""
+    """Insert results of a day into the table, for the loaded instances at times in between."""
     with writing(engine) as connection:
         day = (FIRST_MOMENT - timedelta(days=days_ago)).date()
         connection.execute(text("SELECT make_partitions(ARRAY[CAST(:day AS date)])"), {"day": day})
@@ -354,18 +362,18 @@ def read_current_status(url: str, instances: int) -> bool:
         for _ in range(7):
             with reading(engine) as connection:
                 started = time.perf_counter()
-                found = connection.exec_driver_sql("SELECT * FROM current_status").all()
+                statuses = connection.exec_driver_sql("SELECT * FROM current_status").all()
                 fetched.append(time.perf_counter() - started)
                 plan = connection.execute(
                     text("EXPLAIN (ANALYZE, TIMING off) SELECT * FROM current_status")
                 ).scalars()
                 server.append(float(list(plan)[-1].split()[-2]) / 1000)
-        assert len(found) == instances, len(found)
+        assert len(statuses) == instances, len(statuses)
     print(f"PostgreSQL, current_status of {instances} metric instances, each at a site")
-    tell("loaded, all names new, µs a row", f"{load_s / instances * 1e6:.1f}")
-    tell("folded in, µs a row", f"{fold_s / instances * 1e6:.1f}")
-    tell("in the server, s", f"{median(server):.2f}", CURRENT_STATUS_BOUND_S, "<=")
-    tell("and fetched by Python, s", f"{median(fetched):.2f}")
+    print_figure("loading, all names new, µs a row", f"{load_s / instances * 1e6:.1f}")
+    print_figure("folding, µs a row", f"{fold_s / instances * 1e6:.1f}")
+    print_figure("in the server, s", f"{median(server):.2f}", CURRENT_STATUS_BOUND_S, "<=")
+    print_figure("and fetched by Python, s", f"{median(fetched):.2f}")
     return min(server) <= CURRENT_STATUS_BOUND_S
 
 
@@ -393,42 +401,42 @@ def compare_sqlite(directory: Path, count: int, rounds: int) -> bool:
     plain_rows, view_rows = Rounds(), Rounds()
     plain, through_view = [], []
     for turn in range(rounds + 1):
-        some, others = plain_rows.next(count), view_rows.next(count)
+        for_table, for_view = plain_rows.next(count), view_rows.next(count)
         times = (
-            seconds(lambda some=some: by_executemany(engine, PLAIN, some)) / count,
-            seconds(lambda others=others: by_executemany(engine, view, others)) / count,
+            seconds(lambda rows=for_table: by_executemany(engine, PLAIN, rows)) / count,
+            seconds(lambda rows=for_view: by_executemany(engine, view, rows)) / count,
         )
         if turn:
             plain.append(times[0])
             through_view.append(times[1])
     engine.dispose()
     print("SQLite, rows without details")
-    tell_rate("executemany into the plain table", plain)
-    tell_rate("executemany into the view", through_view)
-    return tell_ratio("view / plain executemany", plain, through_view, SQLITE_BOUND)
+    print_rate("executemany into the plain table", plain)
+    print_rate("executemany into the view", through_view)
+    return print_ratio("view / plain executemany", plain, through_view, SQLITE_BOUND)
 
 
 def by_executemany(engine: Engine, view: ClassView, rows: Rows) -> None:
     into = insert(table(view.name, *map(column, view.all_columns)))
     by_column = {name: name.lower() for name in view.columns}
-    for some in transactions(rows):
+    for batch in transactions(rows):
         values = [
             {
                 **{name: row.get(key) for name, key in by_column.items()},
                 str(view.message_id_column): id_,
             }
-            for row, id_ in some
+            for row, id_ in batch
         ]
         with writing(engine) as connection:
             connection.execute(into, values)
 
 
 def check_count(engine: Engine, expected: int) -> None:
-    """Nobody is quick by leaving something out."""
+    """Stop unless all rows are stored: a door must not be fast because it leaves rows out."""
     with reading(engine) as connection:
-        found = connection.exec_driver_sql("SELECT count(*) FROM metricOutput").scalar_one()
-    if found != expected:
-        raise SystemExit(f"{found} rows are there, not {expected}")
+        stored = connection.exec_driver_sql("SELECT count(*) FROM metricOutput").scalar_one()
+    if stored != expected:
+        raise SystemExit(f"{stored} rows are stored, not {expected}")
 
 
 # Figures --------------------------------------------------------------------------------------
@@ -440,25 +448,26 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def tell(what: str, figure: str, bound: float | None = None, sign: str = ">=") -> None:
-    wanted = f"   wanted {sign} {bound:g}" if bound is not None else ""
-    print(f"  {what:42} {figure:>9}{wanted}", flush=True)
+def print_figure(title: str, figure: str, bound: float | None = None, sign: str = ">=") -> None:
+    """Print a line with a figure and its bound, if it has one."""
+    limit = f"   bound {sign} {bound:g}" if bound is not None else ""
+    print(f"  {title:42} {figure:>9}{limit}", flush=True)
 
 
-def tell_rate(what: str, row_s: Sequence[float]) -> None:
-    tell(f"{what}, rows/s", f"{1 / median(row_s):.0f}")
+def print_rate(title: str, row_s: Sequence[float]) -> None:
+    print_figure(f"{title}, rows/s", f"{1 / median(row_s):.0f}")
 
 
-def tell_cost(what: str, row_s: Sequence[float]) -> None:
-    tell(f"{what}, µs a row", f"{median(row_s) * 1e6:.1f}")
+def print_cost(title: str, row_s: Sequence[float]) -> None:
+    print_figure(f"{title}, µs a row", f"{median(row_s) * 1e6:.1f}")
 
 
-def tell_ratio(
-    what: str, slow: Sequence[float], quick: Sequence[float], bound: float | None = None
+def print_ratio(
+    title: str, base_s: Sequence[float], own_s: Sequence[float], bound: float | None = None
 ) -> bool:
-    """How many times the speed of the first one the second one has, turn by turn."""
-    ratio = median(one / other for one, other in zip(slow, quick, strict=True))
-    tell(what, f"{ratio:.2f}", bound)
+    """Print the median speed relative to the base, turn by turn; whether it is within its bound."""
+    ratio = median(base / own for base, own in zip(base_s, own_s, strict=True))
+    print_figure(title, f"{ratio:.2f}", bound)
     return bound is None or ratio >= bound
 
 

@@ -1,9 +1,9 @@
-"""What a message costs the consumer's own process, step by step, in µs of processor.
+"""The processor time that a message costs the consumer's own process, step by step, in µs.
 
     python -m tests.benchmarks.profile_consume [--rounds R] [--calls]
 
-Without a broker, into a private PostgreSQL. The quickest round of each step counts, so that other
-load on the machine falls out; `--calls` adds which functions the loading spends its time in.
+Without a broker, into a private PostgreSQL. The fastest round of each step counts, so that other
+load matters little; `--calls` adds the functions in which loading spends its time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import decode_batch, load
 from tests.benchmarks.consume_road import DESTINATION, new_results, single
-from tests.benchmarks.load import SETTINGS, print_load, tell
+from tests.benchmarks.load import SETTINGS, print_figure, print_load
 from tests.services.postgres import as_role, fresh_database, running_postgres
 
 BATCH = 1000
@@ -69,9 +69,9 @@ def measure(url: str, rounds: int, calls: bool) -> None:
             best[name] = min(best[name], time.process_time() - began)
     print(f"{BATCH} messages of one record a batch, the best of {rounds}; µs a message")
     for name, seconds in best.items():
-        tell(name, f"{seconds / BATCH * 1e6:.1f}")
+        print_figure(name, f"{seconds / BATCH * 1e6:.1f}")
     print_load()
-    if calls:  # after the rest: being watched makes each call slower
+    if calls:  # at the end, because profiling makes every call slower
         messages = [single(results) for _ in range(10 * BATCH)]
         with profile:
             for at in range(0, len(messages), BATCH):
@@ -81,8 +81,8 @@ def measure(url: str, rounds: int, calls: bool) -> None:
 
 
 def delivered(message: Message) -> bytes:
-    """As ActiveMQ delivers it."""
-    theirs = {
+    """The frame with which ActiveMQ delivers the message."""
+    of_broker = {
         "content-type": "text/plain; charset=utf-8",
         "message-id": "ID:broker.example.org-37219-1795264245521-3:12:-1:1:4711",
         "destination": DESTINATION,
@@ -92,7 +92,7 @@ def delivered(message: Message) -> bytes:
         "priority": "4",
         "ack": "ID:broker.example.org-37219-1795264245521-31:4711",
     }
-    return encode("MESSAGE", {**message.headers, **theirs}, message.body) + b"\n"
+    return encode("MESSAGE", {**message.headers, **of_broker}, message.body) + b"\n"
 
 
 if __name__ == "__main__":

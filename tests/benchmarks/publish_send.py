@@ -1,10 +1,11 @@
-"""How quickly `sam-publish send` publishes, beside a bare socket client on the same brokers.
+"""How fast `sam-publish send` publishes, compared with a bare socket client on the same brokers.
 
     python -m tests.benchmarks.publish_send [--records N] [--rounds R] [--broker NAME]...
 
-Both are processes that send the same records, one a message, persistent and each confirmed, to a
-private ActiveMQ, Artemis and RabbitMQ: the bare one in the way that is quickest there. They take
-turns, so that other load meets both; medians count. Then the same records are packed.
+Both are processes that send the same records, one per message, persistent and confirmed one by one,
+to a private ActiveMQ, Artemis and RabbitMQ, the bare client in the way that is fastest there. They
+take turns, so that other load affects both, and the medians are compared. Then the same records are
+sent packed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SAM_PUBLISH = Path(sys.executable).with_name("sam-publish")
 
 @dataclass(frozen=True)
 class Contestant:
-    """A broker, and how the bare client sends to it."""
+    """A broker, and the way in which the bare client sends to it."""
 
     start: Callable[[], AbstractContextManager[Any]]
     bare_way: str
@@ -55,7 +56,7 @@ BROKERS = {
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds of the whole process, and of the publishing alone."""
+    """Seconds of the whole process, and of only the publishing."""
 
     wall_s: float
     publishing_s: float
@@ -104,36 +105,34 @@ def _compare(name: str, file: Path, records: int, rounds: int) -> bool:
             )
             _empty(broker, records * 3)
             if turn:  # the first one warms the broker up
-                for seen, run in zip((bare, single, packed), runs, strict=True):
-                    seen.append(run)
-    return _tell(records, bare, single, packed)
+                for runs_of_kind, run in zip((bare, single, packed), runs, strict=True):
+                    runs_of_kind.append(run)
+    return _print_ratios(records, bare, single, packed)
 
 
-def _tell(records: int, bare: list[Run], single: list[Run], packed: list[Run]) -> bool:
-    for what, runs in (("bare client", bare), ("one per message", single), ("packed", packed)):
-        wall_s, publishing_s = _medians(runs)
+def _print_ratios(records: int, bare: list[Run], single: list[Run], packed: list[Run]) -> bool:
+    """Print rates and ratios; return whether the ratios are within their bounds."""
+    for kind, runs in (("bare client", bare), ("one per message", single), ("packed", packed)):
+        wall_s = median(run.wall_s for run in runs)
+        publishing_s = median(run.publishing_s for run in runs)
         print(
-            f"  {what:16} {records / wall_s:8.0f} records/s as a process,"
+            f"  {kind:16} {records / wall_s:8.0f} records/s as a process,"
             f" {records / publishing_s:8.0f} while publishing"
         )
     against_bare = _ratio(bare, single, lambda run: run.wall_s)
     publishing = _ratio(bare, single, lambda run: run.publishing_s)
     packing = _ratio(single, packed, lambda run: run.publishing_s)
     packing_wall = _ratio(single, packed, lambda run: run.wall_s)
-    print(f"  {'one per message / bare, processes':40} {against_bare:5.2f}  wanted >= {BARE_BOUND}")
+    print(f"  {'one per message / bare, processes':40} {against_bare:5.2f}  bound >= {BARE_BOUND}")
     print(f"  {'one per message / bare, publishing':40} {publishing:5.2f}")
-    print(f"  {'packed / one per message, publishing':40} {packing:5.2f}  wanted >= {PACKED_BOUND}")
+    print(f"  {'packed / one per message, publishing':40} {packing:5.2f}  bound >= {PACKED_BOUND}")
     print(f"  {'packed / one per message, processes':40} {packing_wall:5.2f}", flush=True)
     return against_bare >= BARE_BOUND and packing >= PACKED_BOUND
 
 
-def _medians(runs: Sequence[Run]) -> tuple[float, float]:
-    return median(run.wall_s for run in runs), median(run.publishing_s for run in runs)
-
-
-def _ratio(slow: Sequence[Run], quick: Sequence[Run], seconds: Callable[[Run], float]) -> float:
-    """How many times quicker the second one is, pair by pair, in the middle."""
-    return median(seconds(one) / seconds(other) for one, other in zip(slow, quick, strict=True))
+def _ratio(slow: Sequence[Run], fast: Sequence[Run], seconds: Callable[[Run], float]) -> float:
+    """How many times faster the second one is: the median over the pairs of runs."""
+    return median(seconds(a) / seconds(b) for a, b in zip(slow, fast, strict=True))
 
 
 def _bare(broker: Any, file: Path, way: str) -> Run:
@@ -143,7 +142,7 @@ def _bare(broker: Any, file: Path, way: str) -> Run:
 
 
 def _sam_publish(broker: Any, file: Path, *options: str) -> Run:
-    """Once as a person runs it, and once to have it tell what the publishing took."""
+    """Run it once without options, and once with --json for the seconds of the publishing."""
     command = [str(SAM_PUBLISH), "send", "--no-spool", *options, str(file)]
     command += ["--broker", broker.url, "--destination", QUEUE, "--timeout", str(TIMEOUT_S)]
     wall_s, _ = _timed(command)
@@ -155,10 +154,10 @@ def _sam_publish(broker: Any, file: Path, *options: str) -> Run:
 
 
 def _timed(command: Sequence[str]) -> tuple[float, str]:
-    with TemporaryDirectory() as home:  # neither configuration nor memory of others
+    with TemporaryDirectory() as home:  # without the configuration and state of other runs
         environment = {"PATH": os.environ["PATH"], "HOME": home}
         started = time.perf_counter()
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             env=environment,
             cwd=home,
@@ -166,11 +165,11 @@ def _timed(command: Sequence[str]) -> tuple[float, str]:
             check=True,
             timeout=TIMEOUT_S,
         )
-        return time.perf_counter() - started, done.stdout.decode()
+        return time.perf_counter() - started, completed.stdout.decode()
 
 
 def _software(broker: Any) -> str:
-    """Name and version, in the words of the broker."""
+    """Name and version, from the `server` header of the broker."""
     with socket.create_connection((broker.host, broker.port), timeout=TIMEOUT_S) as connection:
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         (connected,) = FrameReader().feed(connection.recv(65536))
@@ -178,7 +177,7 @@ def _software(broker: Any) -> str:
 
 
 def _empty(broker: Any, least: int) -> None:
-    """Take what is in the queue, which proves that it was there."""
+    """Read everything in the queue, which proves that at least `least` messages arrived."""
     count = 0
     with socket.create_connection((broker.host, broker.port), timeout=TIMEOUT_S) as connection:
         connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")

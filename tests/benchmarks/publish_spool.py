@@ -1,11 +1,11 @@
-"""How quick the spool is, beside a bare loop that does the same to the same files.
+"""How fast the spool is, compared with a bare loop that writes the same files.
 
     python -m tests.benchmarks.publish_spool [--messages N] [--drain N] [--directory D]
 
-Writing: both write the same bytes to the same disk, in turns, so that other load meets both. The
-bare loop creates, writes, fsyncs and renames; the second one fsyncs the directory each time, too.
-It must be a disk: in memory an fsync costs nothing, and only the two programs are compared.
-Draining: everything but the broker, in a process of its own, whose peak memory is told.
+Writing: both write the same bytes to the same disk, in turns, so that other load affects both. The
+bare loop creates, writes, fsyncs and renames; for single messages it fsyncs the directory, too. Use
+a directory on a disk: in memory an fsync costs nothing.
+Draining: everything but the broker, in a process of its own, whose peak memory is measured.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _writing(directory: Path, count: int, at_once: int) -> bool:
-    """Turn by turn: ours, then the bare loop, which for single messages syncs the directory."""
+    """Compare the spool with the bare loop, which for single messages fsyncs the directory."""
     room = BoundedSpool(directory / f"spool{at_once}", PublisherConfig(state=directory / "state"))
     bare = directory / f"bare{at_once}"
     bare.mkdir()
@@ -78,12 +78,12 @@ def _writing(directory: Path, count: int, at_once: int) -> bool:
         ours_s.append(_seconds(lambda: list(room.add_all(messages))))  # noqa: B023
         contents = [serialise(message) for message in messages]
         bare_s.append(_seconds(lambda: _bare_loop(bare, contents, at_once == 1)))  # noqa: B023
-    ratio = median(theirs / mine for mine, theirs in zip(ours_s, bare_s, strict=True))
+    ratio = median(bare / ours for ours, bare in zip(ours_s, bare_s, strict=True))
     print(f"writing: {count} messages of {len(contents[0])} bytes, {at_once} at once")
     print(f"  {'messages a second, bare loop':40} {count / sum(bare_s):7.0f}")
-    print(f"  {'messages a second, ours':40} {count / sum(ours_s):7.0f}")
-    wanted = f"wanted >= {WRITING_BOUND}" if at_once > 1 else "each with two fsyncs: only told"
-    print(f"  {'ratio, median of the turns':40} {ratio:7.2f}  {wanted}")
+    print(f"  {'messages a second, spool':40} {count / sum(ours_s):7.0f}")
+    bound = f"bound >= {WRITING_BOUND}" if at_once > 1 else "reported only: both fsync twice"
+    print(f"  {'ratio, median of the turns':40} {ratio:7.2f}  {bound}")
     return at_once == 1 or ratio >= WRITING_BOUND
 
 
@@ -119,12 +119,12 @@ def _draining(directory: Path, count: int) -> bool:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stdout
-    told = json.loads(process.stdout.read())
+    result = json.loads(process.stdout.read())
     memory_mb = usage.ru_maxrss / 1024
-    print(f"draining: {told['sent']} elements in {told['seconds']:.1f} s, no broker behind it")
-    print(f"  {'elements a second':40} {told['sent'] / told['seconds']:7.0f}")
-    print(f"  {'peak memory in MB':40} {memory_mb:7.0f}  wanted < {MEMORY_BOUND_MB}")
-    return told["sent"] == count and memory_mb < MEMORY_BOUND_MB
+    print(f"draining: {result['sent']} elements in {result['seconds']:.1f} s, without a broker")
+    print(f"  {'elements a second':40} {result['sent'] / result['seconds']:7.0f}")
+    print(f"  {'peak memory in MB':40} {memory_mb:7.0f}  bound < {MEMORY_BOUND_MB}")
+    return result["sent"] == count and memory_mb < MEMORY_BOUND_MB
 
 
 if __name__ == "__main__":

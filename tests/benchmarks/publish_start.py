@@ -1,10 +1,10 @@
-"""What one call of `sam-publish result` costs, beside a Python that starts and does nothing.
+"""The cost of a call of `sam-publish result`, compared with a Python that only starts.
 
     python -m tests.benchmarks.publish_start [--rounds N] [--no-broker]
 
 The bare distribution (no editable install, no other package) is installed into an environment of
-its own. There `python -c pass` and the command take turns, pair by pair, so that other load meets
-both; medians of the pairs' ratios count, by the clock on the wall and by processor time.
+its own. There `python -c pass` and the command take turns, so that other load affects both. The
+medians of the ratios of each pair count, in wall-clock time and in processor time.
 """
 
 from __future__ import annotations
@@ -44,25 +44,29 @@ class Cost(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """Pairs of what doing nothing and doing it cost."""
+    """The costs of `python -c pass` and of a command, in pairs."""
 
-    what: str
+    title: str
     pairs: Sequence[tuple[Cost, Cost]]
     bound: float | None
 
     @property
     def ratios(self) -> Cost:
-        return Cost(*(median(did[at] / bare[at] for bare, did in self.pairs) for at in (0, 1)))
+        return Cost(
+            median(own.wall / bare.wall for bare, own in self.pairs),
+            median(own.processor / bare.processor for bare, own in self.pairs),
+        )
 
     @property
     def holds(self) -> bool:
         return self.bound is None or max(self.ratios) <= self.bound
 
     def __str__(self) -> str:
-        wall_ms, processor_ms = (median(did[at] for _, did in self.pairs) * 1000 for at in (0, 1))
-        bound = "" if self.bound is None else f"  wanted <= {self.bound:g}"
+        wall_ms = median(own.wall for _, own in self.pairs) * 1000
+        processor_ms = median(own.processor for _, own in self.pairs) * 1000
+        bound = "" if self.bound is None else f"  bound <= {self.bound:g}"
         return (
-            f"  {self.what:42} {wall_ms:7.1f} ms {self.ratios.wall:5.2f}"
+            f"  {self.title:42} {wall_ms:7.1f} ms {self.ratios.wall:5.2f}"
             f"   processor {processor_ms:7.1f} ms {self.ratios.processor:5.2f}{bound}"
         )
 
@@ -89,8 +93,8 @@ def _contests(directory: Path, rounds: int, no_broker: bool) -> Iterator[Contest
     home = {"PATH": os.environ["PATH"], "HOME": str(directory), "STATE_DIRECTORY": str(state)}
     os.chdir(directory)
 
-    def contest(what: str, bound: float | None, *command: str) -> Contest:
-        result = Contest(what, _pairs(rounds, [python, "-c", "pass"], command, home), bound)
+    def contest(title: str, bound: float | None, *command: str) -> Contest:
+        result = Contest(title, _pairs(rounds, [python, "-c", "pass"], command, home), bound)
         print(result, flush=True)
         return result
 
@@ -102,16 +106,15 @@ def _contests(directory: Path, rounds: int, no_broker: bool) -> Iterator[Contest
         return
     with _activemq() as url:
         to_broker = (program, *RESULT.split(), "--no-spool", "--broker", url)
-        what = f"to a receipt of ActiveMQ {VERSION}"
-        yield contest(what, BROKER_BOUND, *to_broker)
+        yield contest(f"to a receipt of ActiveMQ {VERSION}", BROKER_BOUND, *to_broker)
 
 
 def _installed(venv: Path) -> str:
-    """The Python of a new environment with the bare distribution in it."""
+    """The Python of a new environment in which only the bare distribution is installed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = str(venv / "bin" / "python")
     with TemporaryDirectory() as name:
-        copy = Path(name)  # what building leaves behind does not get into our tree
+        copy = Path(name)  # building must not leave files in the checkout
         for source in SOURCES:
             shutil.copy(ROOT / source, copy)
         for room in ROOMS:

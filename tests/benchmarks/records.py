@@ -1,10 +1,10 @@
-"""What a record costs in Python, in CPU time and beside `json.loads` of it: reading, checking and
-writing it, and all of the way from a message that was received to the text for COPY.
+"""The CPU time of reading, checking, writing and decoding a record, compared with `json.loads`.
 
     python -m tests.benchmarks.records [--records N] [--rounds R] [--json]
 
-All steps take turns in one process, and the quickest round of each counts, so that other load on
-the machine falls out. The ratio to the yardstick is what two machines can compare.
+The steps lead from a received message to the text for COPY. They take turns in one process, and the
+fastest round of each counts, so that other load matters little. Compare machines by the ratio to
+the yardstick.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ LIMITS = {
     "recall, 100 a message": 2.0,
     "message to COPY, one each": 5.0,
 }
-"""Times the yardstick, with some room: more is a step back."""
+"""In multiples of the yardstick, with some margin: a higher cost is a regression."""
 
 VIEW = ClassView(
     "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True
 )
-"""As PostgreSQL spells it."""
+"""The view as PostgreSQL spells its columns."""
 
 Step = Callable[[], object]
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def record(number: int) -> Record:
-    """One of a round of probes: hosts, sites and times are shared, texts are not."""
+    """A result of a round of probes, which share hosts, sites and times, but not texts."""
     return metric_result(
         hostName=f"ce{number % 200:02}.example.org",
         metricName=f"org.sam.CE-Job{number // 200 % 10}",
@@ -84,33 +84,33 @@ def record(number: int) -> Record:
 
 
 def steps(records: list[Record]) -> dict[str, Step]:
-    texts = [write_wlcg(each) for each in records]
+    texts = [write_wlcg(record) for record in records]
     bodies = [text.encode() for text in texts]
     packed = list(pack(records, METRIC_OUTPUT.name))
     messages = [new_message(METRIC_OUTPUT.name, text, record_count=1) for text in texts]
     lower = VIEW.columns
     batch = received(messages)
-    rows = [(one.row.values, one.message_id) for one in in_key_order(VIEW, batch)]
-    one, many = [json.dumps(each) for each in records], write_json(records).encode()
+    rows = [(row.row.values, row.message_id) for row in in_key_order(VIEW, batch)]
+    objects, array = [json.dumps(record) for record in records], write_json(records).encode()
     return {
-        YARDSTICK: lambda: [json.loads(text) for text in one],
+        YARDSTICK: lambda: [json.loads(text) for text in objects],
         "read, one a body": lambda: [read_wlcg(body) for body in bodies],
         "read, 100 a body": lambda: [read_wlcg(message.body) for message in packed],
-        "normalise": lambda: [normalised(each) for each in records],
-        "write": lambda: [write_wlcg(each) for each in records],
+        "normalise": lambda: [normalised(record) for record in records],
+        "write": lambda: [write_wlcg(record) for record in records],
         "new message": lambda: [new_message(METRIC_OUTPUT.name, text) for text in texts],
         "write and pack": lambda: list(pack(records, METRIC_OUTPUT.name)),
         "publish": lambda: [published(body) for body in bodies],
-        "decode, one a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in messages],
-        "decode, 100 a message": lambda: [decoded(each, METRIC_OUTPUT.keys) for each in packed],
-        "decode, lower-case columns": lambda: [decoded(each, lower) for each in messages],
-        "recall, one a message": lambda: [recall(each, lower, NOW) for each in messages],
-        "recall, 100 a message": lambda: [recall(each, lower, NOW) for each in packed],
+        "decode, one a message": lambda: [decoded(m, METRIC_OUTPUT.keys) for m in messages],
+        "decode, 100 a message": lambda: [decoded(m, METRIC_OUTPUT.keys) for m in packed],
+        "decode, lower-case columns": lambda: [decoded(m, lower) for m in messages],
+        "recall, one a message": lambda: [recall(m, lower, NOW) for m in messages],
+        "recall, 100 a message": lambda: [recall(m, lower, NOW) for m in packed],
         "sort": lambda: in_key_order(VIEW, batch),
         "copy text": lambda: copy_text(VIEW, rows),
         "message to COPY, one each": lambda: copied(messages),
         "message to COPY, 100 each": lambda: copied(packed),
-        "read JSON, an array": lambda: read_json(many),
+        "read JSON, an array": lambda: read_json(array),
     }
 
 
@@ -119,9 +119,9 @@ def normalised(fields: Record) -> list[Record]:
 
 
 def decoded(message: Message, columns: tuple[str, ...]) -> int:
-    found = decode(message, columns, NOW)
-    assert found.rows and not found.bad
-    return len(found.rows)
+    records = decode(message, columns, NOW)
+    assert records.rows and not records.bad
+    return len(records.rows)
 
 
 def received(messages: Sequence[Message]) -> list[PendingRow]:
@@ -134,15 +134,15 @@ def received(messages: Sequence[Message]) -> list[PendingRow]:
 
 
 def copied(messages: Sequence[Message]) -> bytes:
-    """What the loader does with a batch before it goes to the database."""
+    """The text for COPY, made of messages as the loader does."""
     rows = in_key_order(VIEW, received(messages))
-    return copy_text(VIEW, ((one.row.values, one.message_id) for one in rows))
+    return copy_text(VIEW, ((row.row.values, row.message_id) for row in rows))
 
 
 def published(body: bytes) -> list[Message]:
-    """What `send --one-per-message` does with a record before it goes to a broker."""
-    read = [each for each in read_wlcg(body) if isinstance(each, ReadRecord)]
-    rows = [row for each in read for row in normalised(each.fields)]
+    """The messages that `send --one-per-message` makes of a record."""
+    records = [record for record in read_wlcg(body) if isinstance(record, ReadRecord)]
+    rows = [row for record in records for row in normalised(record.fields)]
     return [new_message(METRIC_OUTPUT.name, write_wlcg(row), record_count=1) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""How quickly reports are made, beside Spark that only reads and beside DuckDB.
+"""How fast reports are computed, compared with Spark that only reads and with DuckDB.
 
     python -m tests.benchmarks.report [--part A]... [--quick] [--rounds R] [--sites N] …
 
@@ -7,9 +7,9 @@
     C  30 days of a tenth of the size in one run / day by day
     D  the day / one of a tenth of its size
 
-On a private PostgreSQL, `local[2]`, with the default memory. What is compared takes turns, so that
-other load meets all; a ratio is taken turn by turn, and the one in the middle counts. Nothing is
-told before DuckDB's figures and timelines agree with those that were published, to the second.
+On a private PostgreSQL, `local[2]`, with the default memory. The contestants take turns, so that
+other load affects all of them, and the median of the ratios of each turn counts. First DuckDB's
+figures and timelines are compared with the published ones, to the second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.benchmarks import report_plain, report_process
-from tests.benchmarks.load import print_load, seconds, tell
+from tests.benchmarks.load import print_figure, print_load, seconds
 from tests.benchmarks.report_days import FILL_SETTINGS, REPORT, Days, Size, fill
 from tests.oracle.duckdb_report import compute, read_figures, read_timeline
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts = args.part or list(PARTS)
     with running_postgres(FILL_SETTINGS) as server, TemporaryDirectory() as name:
         world = make_world(server, Path(name), day, month, args.rounds)
-        agree(world.day)
-        agree(world.month)
+        check_agreement(world.day)
+        check_agreement(world.month)
         good = [PARTS[part](world) for part in parts]
     print_load()
     return 0 if all(good) else 1
@@ -89,9 +89,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--whole-day-before",
         action="store_true",
-        help="of the day before, too, all results are there, not one of each instance",
+        help="store all results of the day before, too, instead of one of each instance",
     )
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the sites, for a look")
+    parser.add_argument(
+        "--quick", action="store_true", help="a twentieth of the sites, for a quick check"
+    )
     return parser
 
 
@@ -125,12 +127,12 @@ def make_world(
     return world
 
 
-# Doing it ---------------------------------------------------------------------------------------
+# Runs -------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def warm_session(results: int) -> Iterator[Warm]:
-    """As `sam-report run` starts it, with the driver of JDBC on top."""
+    """A session as `sam-report run` starts it, with the JDBC driver in addition."""
     prepare_workers()
     settings = {"spark.jars": str(report_plain.jdbc_jar())}
     spark = session.start(MASTER, settings, find_java(), results=results)
@@ -140,17 +142,17 @@ def warm_session(results: int) -> Iterator[Warm]:
             yield Warm(spark)
     finally:
         spark.stop()
-    tell_memory(memory.together_mb, memory.largest_mb)
+    print_memory(memory.together_mb, memory.largest_mb)
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A session, and how long it takes to do something."""
+    """A running session, and the seconds that it takes for a task."""
 
     spark: SparkSession
 
     def report(self, days: Days, period: Period | None = None) -> float:
-        """The whole run of a period, as if for the first time."""
+        """Seconds of the whole run of a period, as if it were the first one."""
         forget_reports(days)
         return self._report(days, period or days.period)
 
@@ -165,21 +167,19 @@ class Warm:
         return seconds(lambda: report_plain.into_nothing(frame))
 
     def _report(self, days: Days, period: Period) -> float:
-        profile, engine = (
-            read_profile(days.profile_file),
-            make_engine(as_role(days.url, "reporter")),
-        )
-        took = seconds(
+        profile = read_profile(days.profile_file)
+        engine = make_engine(as_role(days.url, "reporter"))
+        run_s = seconds(
             lambda: job.run(
                 self.spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
             )
         )
         engine.dispose()
-        return took
+        return run_s
 
 
 def forget_reports(days: Days) -> None:
-    """Every run finds the database as the first one did."""
+    """Delete all runs, so that the next one finds the database as the first one did."""
     with writing(days.engine) as connection:
         connection.execute(text("TRUNCATE run CASCADE"))
 
@@ -204,29 +204,29 @@ def duckdb(days: Days) -> report_process.Run:
 
 
 def _environment(**more: str) -> Mapping[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
-    return {**kept, **more}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    return {**others, **more}
 
 
-def agree(days: Days) -> None:
-    """Nobody is quick by computing something else."""
+def check_agreement(days: Days) -> None:
+    """Stop unless DuckDB and Spark compute the same figures and timelines."""
     forget_reports(days)
     sam_report(days, "--from", str(days.period.first), "--to", str(days.period.last))
     compute(days.directory, days.period.first, days.period.last)
-    for what, published, theirs in (
+    for kind, published, of_duckdb in (
         ("figures", published_figures(days.engine, REPORT), read_figures(days.directory)),
         ("timelines", published_timeline(days.engine, REPORT), read_timeline(days.directory)),
     ):
-        if published != theirs:
-            differing = sorted(map(str, published ^ theirs))
+        if published != of_duckdb:
+            differing = sorted(map(str, published ^ of_duckdb))
             raise SystemExit(
-                f"{what} differ in {len(differing)} rows of {len(published)}, such as:\n"
+                f"{kind} differ in {len(differing)} rows of {len(published)}, such as:\n"
                 + "\n".join(differing[:10])
             )
-        print(f"{len(published)} rows of {what}: DuckDB and Spark agree", flush=True)
+        print(f"{len(published)} rows of {kind}: DuckDB and Spark agree", flush=True)
 
 
-# What is told -----------------------------------------------------------------------------------
+# Figures ----------------------------------------------------------------------------------------
 
 
 def part_a(world: World) -> bool:
@@ -240,39 +240,37 @@ def part_a(world: World) -> bool:
                 warm.reading(report_plain.by_python, day),
             )
             if turn:  # the first one warms the session up
-                for found, took in zip((whole, jdbc, python), times, strict=True):
-                    found.append(took)
+                for seconds_of, turn_s in zip((whole, jdbc, python), times, strict=True):
+                    seconds_of.append(turn_s)
         print("A  one day in a warm session")
-        tell_seconds("whole run, published", whole)
-        tell_seconds("Spark only reading, by JDBC", jdbc)
-        tell_seconds("Spark only reading, by Python", python)
+        print_seconds("whole run, published", whole)
+        print_seconds("Spark only reading, by JDBC", jdbc)
+        print_seconds("Spark only reading, by Python", python)
     return all(
         [
-            tell_ratio("whole run / reading by JDBC", whole, jdbc, READ_BOUND),
-            tell_ratio("whole run / reading by Python", whole, python, READ_BOUND),
+            print_ratio("whole run / reading by JDBC", whole, jdbc, READ_BOUND),
+            print_ratio("whole run / reading by Python", whole, python, READ_BOUND),
         ]
     )
 
 
 def part_b(world: World) -> bool:
-    ours, theirs = [], []
+    ours: list[report_process.Run] = []
+    of_duckdb: list[report_process.Run] = []
     for _ in range(world.rounds):
         forget_reports(world.day)
         ours.append(sam_report(world.day, "--day", str(world.day.period.last)))
-        theirs.append(duckdb(world.day))
+        of_duckdb.append(duckdb(world.day))
     print("B  one day, processes from start to end")
-    tell_seconds("sam-report run --day", [each.seconds for each in ours])
+    ours_s = [run.seconds for run in ours]
+    duckdb_s = [run.seconds for run in of_duckdb]
+    print_seconds("sam-report run --day", ours_s)
     for stage in ours[0].stages:
-        tell_seconds(f"  {stage}", [each.stages.get(stage, 0.0) for each in ours])
-    tell_memory(max(each.together_mb for each in ours), ours[-1].largest_mb)
-    tell_seconds("DuckDB", [each.seconds for each in theirs])
-    tell_memory(max(each.together_mb for each in theirs), theirs[-1].largest_mb)
-    return tell_ratio(
-        "sam-report / DuckDB",
-        [each.seconds for each in ours],
-        [each.seconds for each in theirs],
-        DUCKDB_BOUND,
-    )
+        print_seconds(f"  {stage}", [run.stages.get(stage, 0.0) for run in ours])
+    print_memory(max(run.together_mb for run in ours), ours[-1].largest_mb)
+    print_seconds("DuckDB", duckdb_s)
+    print_memory(max(run.together_mb for run in of_duckdb), of_duckdb[-1].largest_mb)
+    return print_ratio("sam-report / DuckDB", ours_s, duckdb_s, DUCKDB_BOUND)
 
 
 def part_c(world: World) -> bool:
@@ -285,9 +283,9 @@ def part_c(world: World) -> bool:
             at_once.append(warm.report(month))
             each_day.append(warm.each_day(month))
         print(f"C  {month.size.days} days in a warm session")
-        tell_seconds("in one run", at_once)
-        tell_seconds("day by day", each_day)
-    return tell_ratio("in one run / day by day", at_once, each_day, MONTH_BOUND)
+        print_seconds("in one run", at_once)
+        print_seconds("day by day", each_day)
+    return print_ratio("in one run / day by day", at_once, each_day, MONTH_BOUND)
 
 
 def part_d(world: World) -> bool:
@@ -300,27 +298,27 @@ def part_d(world: World) -> bool:
                 large.append(times[0])
                 small.append(times[1])
         print("D  one day in a warm session, by its size")
-        tell_seconds(f"{world.day.size.rows_a_day} results", large)
-        tell_seconds(f"{world.month.size.rows_a_day} results", small)
+        print_seconds(f"{world.day.size.rows_a_day} results", large)
+        print_seconds(f"{world.month.size.rows_a_day} results", small)
     times_rows = world.day.size.rows_a_day / world.month.size.rows_a_day
     bound = TENFOLD_BOUND * times_rows / 10
-    return tell_ratio(f"of {times_rows:g} times the rows", large, small, bound)
+    return print_ratio(f"of {times_rows:g} times the rows", large, small, bound)
 
 
-def tell_seconds(what: str, found: Sequence[float]) -> None:
-    """The one in the middle, and the best."""
-    tell(f"{what}, s", f"{median(found):.1f} ({min(found):.1f})")
+def print_seconds(title: str, turns_s: Sequence[float]) -> None:
+    """Print the median and the minimum."""
+    print_figure(f"{title}, s", f"{median(turns_s):.1f} ({min(turns_s):.1f})")
 
 
-def tell_memory(together_mb: float, largest_mb: Mapping[str, float]) -> None:
-    each = ", ".join(f"{name} {peak:.0f}" for name, peak in sorted(largest_mb.items()))
-    tell(f"  memory, MB ({each})", f"{together_mb:.0f}")
+def print_memory(together_mb: float, largest_mb: Mapping[str, float]) -> None:
+    peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in sorted(largest_mb.items()))
+    print_figure(f"  memory, MB ({peaks})", f"{together_mb:.0f}")
 
 
-def tell_ratio(what: str, ours: Sequence[float], theirs: Sequence[float], bound: float) -> bool:
-    """Turn by turn; the one in the middle counts, the ratio of the best stands beside it."""
-    ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
-    tell(what, f"{ratio:.2f} ({min(ours) / min(theirs):.2f})", bound, "<=")
+def print_ratio(title: str, ours_s: Sequence[float], base_s: Sequence[float], bound: float) -> bool:
+    """Print the median of the turns' ratios, and the ratio of the best; whether it is in bounds."""
+    ratio = median(ours / base for ours, base in zip(ours_s, base_s, strict=True))
+    print_figure(title, f"{ratio:.2f} ({min(ours_s) / min(base_s):.2f})", bound, "<=")
     return ratio <= bound
 
 

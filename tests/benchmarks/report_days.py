@@ -1,8 +1,8 @@
 """Days of results in a private database and in Parquet files, the same rows in both.
 
-Of each metric instance 97 of 100 results are OK, the others come in runs of four on average. The
-rows are put beneath the views, by COPY; only the day before the first one comes through the door,
-with one result of each instance, which makes all names.
+Of each metric instance 97 of 100 results are OK; the others come in runs of four on average. The
+rows are copied into the tables below the views. Only the day before the first one is loaded through
+the view, with one result of each instance, which creates all names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sam_pipeline.sql.loading.staging import Row
 from tests.benchmarks.load import SETTINGS, database, through
 from tests.oracle.duckdb_report import INPUTS, write_inputs
 
-# A partition that its own transaction has made is filled without WAL: half the time and disk.
+# A partition created in the same transaction is filled without WAL: half the time and disk.
 FILL_SETTINGS = {
     **SETTINGS,
     "wal_level": "minimal",
@@ -71,8 +71,11 @@ INSERT INTO changed_day (day) VALUES (:day) ON CONFLICT (day) DO UPDATE SET chan
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is of everything; endpoints of a site, metrics of an endpoint, results a day
-    of an instance."""
+    """The size of the days.
+
+    `endpoints` are those of a site, `metrics` those of an endpoint, `results` those of a metric
+    instance on a day.
+    """
 
     sites: int
     endpoints: int
@@ -112,7 +115,7 @@ class Days:
 
 
 def fill(url: str, directory: Path, size: Size, last_day: date) -> Days:
-    """Make the schema and the rows; the days are due for every report."""
+    """Create the schema and the rows; the days are due for every report."""
     period = Period(last_day - timedelta(days=size.days - 1), last_day)
     chance = np.random.default_rng(7)
     with database(url) as (engine, view):
@@ -133,7 +136,7 @@ def fill(url: str, directory: Path, size: Size, last_day: date) -> Days:
 
 
 def profile_text(size: Size) -> str:
-    """Wants every metric; the two flavours of compute element stand in for each other."""
+    """A profile with every metric, in which either flavour of compute element is enough."""
     flavours = "\n".join(
         f"[flavours.{flavour}]\nmetrics = {[_metric(flavour, n) for n in range(size.metrics)]}"
         for flavour in FLAVOURS[: size.endpoints]
@@ -150,12 +153,12 @@ flavours = {list(FLAVOURS[:2][: size.endpoints])}
 
 
 def _storage(size: Size) -> str:
-    found = FLAVOURS[2 : size.endpoints]
-    return f"[functions.storage]\nflavours = {list(found)}" if found else ""
+    flavours = FLAVOURS[2 : size.endpoints]
+    return f"[functions.storage]\nflavours = {list(flavours)}" if flavours else ""
 
 
 def statuses(chance: np.random.Generator, instances: int, results: int) -> Iterator[Any]:
-    """The status numbers of all instances, moment by moment."""
+    """The status numbers of all instances, for one time after the other."""
     ends = 1 / RUN_LENGTH
     begins = ends * (1 - SHARE_OK) / SHARE_OK
     bad = chance.random(instances) >= SHARE_OK
@@ -169,8 +172,8 @@ def statuses(chance: np.random.Generator, instances: int, results: int) -> Itera
 
 def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterator[tuple[Row, str]]:
     """One result of each instance, in the last hour of the day."""
-    found = next(statuses(chance, size.instances, 1))
-    instances = zip(_instances(size), found, strict=True)
+    status_numbers = next(statuses(chance, size.instances, 1))
+    instances = zip(_instances(size), status_numbers, strict=True)
     for number, ((site, flavour, host, metric), status) in enumerate(instances):
         row = {
             "hostname": host,
@@ -206,7 +209,7 @@ def _metric(flavour: str, number: int) -> str:
 
 
 def _add_topology(engine: Engine, size: Size, period: Period) -> None:
-    """Endpoints, and for each twentieth site a downtime of some hours on each day."""
+    """Add endpoints, and for every twentieth site a downtime of some hours on each day."""
     view = Catalogue(engine).find("serviceEndpoint")
     assert view is not None
     since = format_time(_moment(period.first) - timedelta(days=400))
@@ -234,7 +237,7 @@ def _add_topology(engine: Engine, size: Size, period: Period) -> None:
 
 
 def _keys(engine: Engine) -> pa.Table:
-    """The names of all instances, and the numbers that a result has of them."""
+    """The names of all instances, and the ids by which a result refers to them."""
     with reading(engine) as connection:
         rows = connection.execute(text(_KEYS)).all()
     names = ("host_name", "service_flavour", "metric_name", "instance_id", "source_id")
@@ -247,9 +250,9 @@ def _keys(engine: Engine) -> pa.Table:
 def _fill_day(
     engine: Engine, chance: np.random.Generator, size: Size, keys: pa.Table, day: date
 ) -> list[pa.Table]:
-    """Store a day in one transaction, in order of time; the rows as Parquet has them.
+    """Store a day in one transaction, in order of time; return the rows for Parquet.
 
-    The partition gets its index when it is full: half the time.
+    The partition gets its index after it was filled, which takes half the time.
     """
     interval = DAY_S // size.results
     # Each instance is measured at a second of its own within the interval.

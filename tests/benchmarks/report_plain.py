@@ -1,6 +1,7 @@
-"""What reports are measured against: Spark that reads five columns of all results, and no more.
+"""The base for reports: Spark that only reads five columns of all results.
 
-Once by JDBC, once by a plain Python data source; both in parallel slices of the day, into nothing.
+It reads once by JDBC and once by a plain Python data source, both in parallel slices of the day,
+and discards the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SLICES = 4
 
 
 def jdbc_jar() -> Path:
-    """PostgreSQL's driver, fetched by Maven the first time."""
+    """PostgreSQL's driver, downloaded by Maven the first time."""
     (jar,) = fetch_jars(POM, JARS).glob("postgresql-*.jar")
     return jar
 
@@ -71,7 +72,7 @@ def into_nothing(frame: DataFrame) -> None:
 
 
 class PlainSource(DataSource):
-    """The columns of results, a slice of time in each task."""
+    """A data source of the columns, which reads a slice of time in each task."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,7 +92,7 @@ class _PlainReader(DataSourceReader):
         self._slices = slices
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(each) for each in self._slices]
+        return [InputPartition(time_slice) for time_slice in self._slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         types = [pa.string()] * (len(COLUMNS) - 1) + [pa.int64()]

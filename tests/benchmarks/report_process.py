@@ -1,4 +1,4 @@
-"""A process from its start to its end: seconds by stage, and how much memory it takes."""
+"""Runs a process and measures its seconds by stage and its memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.services.process import descendants
 
 EVERY_S = 0.2
 BEFORE, AFTER = "before the first stage", "after the last output"
-# `sam-report run` tells a stage when it begins.
+# `sam-report run` prints a stage when it begins.
 _STAGE = re.compile(r"^  (\S.*?) … ", re.MULTILINE)
 
 
 class Run(NamedTuple):
-    """Memory in MB: what all its processes had together, and the largest one of each program."""
+    """Memory in MB: the peak of all processes together, and of the largest one of each program."""
 
     seconds: float
     stages: Mapping[str, float]
@@ -32,30 +32,35 @@ class Run(NamedTuple):
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> Run:
-    """Run it on a terminal of its own, to its end."""
-    ours, theirs = pty.openpty()
+    """Run the command to its end, on a terminal of its own."""
+    terminal, terminal_of_process = pty.openpty()
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, env=environment, cwd=directory, stdout=theirs, stderr=theirs, stdin=theirs
+        command,
+        env=environment,
+        cwd=directory,
+        stdin=terminal_of_process,
+        stdout=terminal_of_process,
+        stderr=terminal_of_process,
     )
-    os.close(theirs)
+    os.close(terminal_of_process)
     with Memory(process.pid) as memory:
-        told, heard = _listen(ours)
+        output, stage_starts = _listen(terminal)
         code = process.wait()
     ended = time.perf_counter()
     if code:
-        raise SystemExit(f"{' '.join(command)} ended with {code}:\n{told}")
-    stages = _stages(heard, began, ended)
+        raise SystemExit(f"{' '.join(command)} ended with {code}:\n{output}")
+    stages = _stages(stage_starts, began, ended)
     return Run(ended - began, stages, memory.together_mb, memory.largest_mb)
 
 
 class Memory:
-    """Looks at a process and all it starts while the block runs."""
+    """Samples the memory of a process and its descendants while the block runs."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="memory")
+        self._thread = threading.Thread(target=self._sample_until_over, name="memory")
         self.together_mb = 0.0
         self.largest_mb: dict[str, float] = {}
 
@@ -67,7 +72,7 @@ class Memory:
         self._over.set()
         self._thread.join()
 
-    def _look_on(self) -> None:
+    def _sample_until_over(self) -> None:
         while not self._over.wait(EVERY_S):
             family = [self._pid, *descendants(self._pid)]
             self.together_mb = max(self.together_mb, sum(map(_resident_mb, family)))
@@ -78,28 +83,28 @@ class Memory:
 
 
 def _listen(terminal: int) -> tuple[str, list[tuple[float, str]]]:
-    """All that is said, and each stage when it is first heard of."""
-    said, heard, last_heard = b"", [], time.perf_counter()
+    """The whole output, and each stage with the time at which it was first printed."""
+    output, starts, last_at = b"", [], time.perf_counter()
     while part := _part(terminal):
-        said, last_heard = said + part, time.perf_counter()
-        told = said.decode(errors="replace")
-        for stage in _STAGE.findall(told.replace("\r\n", "\n"))[len(heard) :]:
-            heard.append((last_heard, stage))
-    heard.append((last_heard, AFTER))
+        output, last_at = output + part, time.perf_counter()
+        text = output.decode(errors="replace")
+        for stage in _STAGE.findall(text.replace("\r\n", "\n"))[len(starts) :]:
+            starts.append((last_at, stage))
+    starts.append((last_at, AFTER))
     os.close(terminal)
-    return said.decode(errors="replace"), heard
+    return output.decode(errors="replace"), starts
 
 
 def _part(terminal: int) -> bytes:
     try:
         return os.read(terminal, 10_000)
-    except OSError:  # nobody has the other end any more
+    except OSError:  # the other end is closed
         return b""
 
 
-def _stages(heard: Sequence[tuple[float, str]], began: float, ended: float) -> dict[str, float]:
-    """Seconds of each stage, from its beginning to that of the next one."""
-    moments = [(began, BEFORE), *heard, (ended, "")]
+def _stages(starts: Sequence[tuple[float, str]], began: float, ended: float) -> dict[str, float]:
+    """Seconds of each stage, from its start to that of the next one."""
+    moments = [(began, BEFORE), *starts, (ended, "")]
     stages: dict[str, float] = {}
     for (start, name), (end, _) in pairwise(moments):
         stages[name] = stages.get(name, 0.0) + end - start
