@@ -1,9 +1,9 @@
-"""Random worlds by the thousand: is what Spark says of them what the oracle says?
+"""Compares Spark with the oracle on thousands of random worlds.
 
     python -m tests.oracle --worlds 10000
     python -m tests.oracle --worlds 500 --seed 7             the same worlds again
 
-Exit 1 at the first world of which they say different things; it is told as small as it goes.
+Exits 1 at the first world on which they differ, and prints it reduced to what the difference needs.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(seed: int, worlds: int) -> int:
     prepare_workers()
     spark = session.start("local[2]", {}, find_java(), results=session.FEW_RESULTS)
-    started, done = time.monotonic(), 0
+    started, checked = time.monotonic(), 0
     with running_postgres() as server, tempfile.TemporaryDirectory() as directory:
         checker = Checker(spark, Databases(Path(directory), fresh_database(server)))
         for number in range(-(-worlds // BATCH)):
-            size = min(BATCH, worlds - done)
+            size = min(BATCH, worlds - checked)
             try:
                 checker.check(seed, number, size)
             except AssertionError as difference:
                 print(difference, flush=True)
                 return 1
-            done += size
-            print(f"{done} worlds, {time.monotonic() - started:.0f} s", flush=True)
+            checked += size
+            print(f"{checked} worlds, {time.monotonic() - started:.0f} s", flush=True)
     spark.stop()
     return 0
 

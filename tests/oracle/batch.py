@@ -1,4 +1,4 @@
-"""Many worlds in one report: each with names of its own, and what the oracle says of it."""
+"""Many worlds in one report, each with names of its own, and the oracle's facts about each."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ LEVELS = ("metrics", "endpoints", "services", "functions", "sites")
 FIGURE_LEVELS = LEVELS[1:]
 
 Facts = dict[tuple[str, ...], object]
-"""What reports say of a world: (what, report, day, names …) to a timeline, figures, a trend."""
+"""A report on a world: (kind, level, report, day, names …) to a timeline, figures or a trend."""
 
 Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Worlds that one report is made of; a world's place gives it its name."""
+    """The worlds of one report; they are named w000, w001 … in order."""
 
     setting: Setting
     worlds: Sequence[World]
 
     @property
     def named(self) -> dict[str, World]:
-        return {name: named(each, name) for name, each in self._by_name()}
+        """The worlds by name, with names of their own inside."""
+        return {name: named(world, name) for name, world in self._by_name()}
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """A rule on a host is one on that host of each world."""
+        """The profiles of the setting; a rule on a host is repeated for that host of each world."""
         return tuple(
-            replace(each, thresholds=tuple(self._everywhere(each.thresholds)))
-            for each in self.setting.profiles
+            replace(profile, thresholds=tuple(self._everywhere(profile.thresholds)))
+            for profile in self.setting.profiles
         )
 
     def oracle_facts(self) -> dict[str, Facts]:
-        """By the worlds' names."""
+        """The oracle's facts by the names of the worlds."""
         profiles = self.profiles
-        return {name: _facts(self.setting, profiles, each) for name, each in self.named.items()}
+        return {name: _facts(self.setting, profiles, world) for name, world in self.named.items()}
 
     def _everywhere(self, thresholds: Iterable[Threshold]) -> Iterator[Threshold]:
         for rule in thresholds:
@@ -61,24 +62,24 @@ class Batch:
                 yield replace(rule, host=rule.host and f"{rule.host}.{name}")
 
     def _by_name(self) -> list[tuple[str, World]]:
-        return [(f"w{place:03}", each) for place, each in enumerate(self.worlds)]
+        return [(f"w{number:03}", world) for number, world in enumerate(self.worlds)]
 
 
 def drawn_batch(seed: int, number: int, size: int) -> Batch:
-    """One of the batches of a seed; the last of a few settings, as the first are the plainest."""
-    own = 10_000 * seed + number
-    setting = drawn(all_settings(), 3, own)[-1]
-    return Batch(setting, drawn(worlds(setting), size, own))
+    """A batch of a seed; its setting is the last of three, because the first ones are simple."""
+    own_seed = 10_000 * seed + number
+    setting = drawn(all_settings(), 3, own_seed)[-1]
+    return Batch(setting, drawn(worlds(setting), size, own_seed))
 
 
 def named(world: World, name: str) -> World:
-    """The world with names that no other one has: sites and groups `w001-A`, hosts `h1.w001`."""
+    """The world with names of its own: sites and groups such as `w001-A`, hosts `h1.w001`."""
     of_sites, of_hosts = ("site", "group_name"), ("host", "monitoring_host")
 
     def renamed(row: Row) -> Row:
         changes: dict[str, Any] = {
-            **{each: f"{name}-{old}" for each in of_sites if (old := getattr(row, each, ""))},
-            **{each: f"{old}.{name}" for each in of_hosts if (old := getattr(row, each, ""))},
+            **{field: f"{name}-{old}" for field in of_sites if (old := getattr(row, field, ""))},
+            **{field: f"{old}.{name}" for field in of_hosts if (old := getattr(row, field, ""))},
         }
         return replace(row, **changes)
 
@@ -92,12 +93,12 @@ def named(world: World, name: str) -> World:
     )
 
 
-def told(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, str], ...]:
-    """Seconds after the first midnight of the report."""
+def spans(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, str], ...]:
+    """The timeline as (start, end, status), in seconds after the report's first midnight."""
     second = timedelta(seconds=1)
     return tuple(
-        ((each.start - start) // second, (each.end - start) // second, each.status)
-        for each in timeline
+        ((segment.start - start) // second, (segment.end - start) // second, segment.status)
+        for segment in timeline
     )
 
 
@@ -117,7 +118,7 @@ def _of_a_day(report: DayReport, name: str, start: datetime) -> Facts:
     of = (name, str(report.day))
     for level in LEVELS:
         for key, timeline in report.timelines(level).items():
-            facts["timeline", level, *of, *key] = told(timeline, start)
+            facts["timeline", level, *of, *key] = spans(timeline, start)
             facts["trend", level, *of, *key] = trend(timeline)
     for level in FIGURE_LEVELS:
         for key, figures in report.figures(level).items():

@@ -1,4 +1,4 @@
-"""Batches of random worlds, judged; of a wrong world as little as is wrong is told."""
+"""Compares Spark with the oracle on batches of random worlds, and reduces a world that differs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ROWS = ("results", "downtimes", "exclusions", "site_groups", "endpoints")
 
 @dataclass(frozen=True)
 class Checker:
-    """Compares what Spark and the oracle say of a batch."""
+    """Compares the facts of Spark and the oracle for a batch."""
 
     spark: SparkSession
     databases: Databases
 
     def check(self, seed: int, number: int, size: int) -> None:
-        """One batch of a seed, in an arrangement of its own, on either database by turns.
+        """Compare one batch of a seed; its number chooses the arrangement and the database.
 
         Raises:
-            AssertionError: tells a wrong world, made as small as it goes.
+            AssertionError: Spark and the oracle differ; it shows one such world, reduced.
         """
         batch = drawn_batch(seed, number, size)
         arrangement = Arrangement(
@@ -41,22 +41,23 @@ class Checker:
         )
         dialect = DIALECTS[number % 2]
 
-        def wrong(worlds: Sequence[World]) -> list[bool]:
-            judged = replace(batch, worlds=worlds)
-            oracle, spark = judged.oracle_facts(), self.facts(judged, arrangement, dialect)
+        def differs(worlds: Sequence[World]) -> list[bool]:
+            of_worlds = replace(batch, worlds=worlds)
+            oracle, spark = of_worlds.oracle_facts(), self.facts(of_worlds, arrangement, dialect)
             return [oracle[name] != spark[name] for name in oracle]
 
-        found = [
+        different = [
             world
-            for world, is_wrong in zip(batch.worlds, wrong(batch.worlds), strict=True)
-            if is_wrong
+            for world, is_different in zip(batch.worlds, differs(batch.worlds), strict=True)
+            if is_different
         ]
-        if found:
-            small = replace(batch, worlds=[smallest(found[0], wrong)])
-            answers = self.facts(small, arrangement, dialect)
+        if different:
+            reduced = replace(batch, worlds=[smallest(different[0], differs)])
+            facts = self.facts(reduced, arrangement, dialect)
             head = f"seed {seed}, batch {number} of {size}, {dialect}, {arrangement}"
             raise AssertionError(
-                f"{head}: {len(found)} worlds are wrong, one of them:\n{told(small, answers)}"
+                f"{head}: {len(different)} worlds differ, one of them, reduced:\n"
+                f"{differences(reduced, facts)}"
             )
 
     def facts(self, batch: Batch, arrangement: Arrangement, dialect: str) -> dict[str, Facts]:
@@ -64,21 +65,30 @@ class Checker:
             return spark_facts(self.spark, engine, batch, arrangement, self.databases.directory)
 
 
-def smallest(world: World, wrong: Callable[[Sequence[World]], Sequence[bool]]) -> World:
-    """The world without the rows that it is wrong without; all attempts of a round are one batch.
+def smallest(world: World, differs: Callable[[Sequence[World]], Sequence[bool]]) -> World:
+    """The world without the rows that the difference does not need.
 
-    As it was, if it is only wrong in the company it had.
+    All attempts of a round are one batch. The world is returned unchanged if it only differs
+    together with the other worlds of its batch.
     """
+
+    def rows(attempt: World) -> int:
+        return sum(len(getattr(attempt, name)) for name in ROWS)
+
     while True:
         attempts = list(_smaller(world))
-        found = [each for each, is_wrong in zip(attempts, wrong(attempts), strict=True) if is_wrong]
-        if not found:
+        different = [
+            attempt
+            for attempt, is_different in zip(attempts, differs(attempts), strict=True)
+            if is_different
+        ]
+        if not different:
             return world
-        world = min(found, key=lambda each: sum(len(getattr(each, name)) for name in ROWS))
+        world = min(different, key=rows)
 
 
 def _smaller(world: World) -> Iterator[World]:
-    """Without some rows of a kind: all of them, a half, a quarter, one."""
+    """The world without some rows of one kind: all of them, a half, a quarter, or one."""
     for name in ROWS:
         rows = getattr(world, name)
         for size in sorted({len(rows), len(rows) // 2, len(rows) // 4, 1} - {0}, reverse=True):
@@ -86,17 +96,17 @@ def _smaller(world: World) -> Iterator[World]:
                 yield replace(world, **{name: rows[:at] + rows[at + size :]})
 
 
-def told(batch: Batch, spark: dict[str, Facts]) -> str:
-    """The inputs of the batch's first world, and where the answers differ."""
+def differences(batch: Batch, spark: dict[str, Facts]) -> str:
+    """The inputs of the batch's first world, and the facts that differ."""
     [(name, world), *_] = batch.named.items()
     oracle = batch.oracle_facts()[name]
-    answers = sorted(
+    different = sorted(
         fact for fact in {*oracle, *spark[name]} if oracle.get(fact) != spark[name].get(fact)
     )
     lines = [*map(to_toml, batch.profiles), f"run at {wire_time(batch.setting.until)}"]
     lines += [_row(row) for row in batch.setting.exclusions]
     lines += [_row(row) for kind in ROWS for row in getattr(world, kind)]
-    for fact in answers[:12]:
+    for fact in different[:12]:
         lines += [
             " ".join(fact),
             f"    oracle {oracle.get(fact)}",
@@ -106,11 +116,11 @@ def told(batch: Batch, spark: dict[str, Facts]) -> str:
 
 
 def _row(row: object) -> str:
-    """What is in the row but for what is empty."""
+    """The row with its values that are not empty."""
     values = {field.name: getattr(row, field.name) for field in fields(row)}
-    given = {
+    present = {
         name: wire_time(value) if isinstance(value, datetime) else value
         for name, value in values.items()
         if value not in ("", None)
     }
-    return f"{type(row).__name__}({', '.join(f'{name}={value}' for name, value in given.items())})"
+    return f"{type(row).__name__}({', '.join(f'{key}={value}' for key, value in present.items())})"

@@ -1,4 +1,4 @@
-"""Empty databases of both dialects, quickly, one after the other."""
+"""Empty databases of both dialects, each made quickly from the one before."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ DIALECTS = ("sqlite", "postgresql")
 
 
 class Databases:
-    """Makes the schema once per dialect: a SQLite file to copy, and a database to empty.
+    """Creates the schema once per dialect: a SQLite file to copy, and a database to empty.
 
-    `directory` is for files, `postgres_url` an empty database.
+    Args:
+        directory: for files.
+        postgres_url: an empty database.
     """
 
     def __init__(self, directory: Path, postgres_url: str) -> None:
@@ -46,5 +48,5 @@ class Databases:
             yield engine
         finally:
             engine.dispose()
-            for left in self.directory.glob("worlds.db*"):
-                left.unlink()
+            for path in self.directory.glob("worlds.db*"):
+                path.unlink()

@@ -1,11 +1,11 @@
-"""The figures and timelines of a report once more, in DuckDB: the rules as SQL over Parquet files.
+"""A second implementation of figures and timelines in DuckDB: the rules as SQL over Parquet files.
 
-    python -m tests.duckdb_report DIRECTORY 2026-11-07 [LAST_DAY]
+    python -m tests.oracle.duckdb_report DIRECTORY 2026-11-07 [LAST_DAY]
 
-DIRECTORY has profile.toml and a Parquet file for each of INPUTS; figure.parquet and
-timeline.parquet, of all days and levels, are put beside them. A second implementation, written
-from the rules alone (`rule N` is that of the availability document): results of the profile's VO,
-status as sent, with no monitoring host excluded; neither groups of groups nor own operations.
+DIRECTORY contains profile.toml and a Parquet file for each of INPUTS; figure.parquet and
+timeline.parquet, of all days and levels, are written there. It is written only from the rules
+(`rule N` is that of the availability document), for results of the profile's VO with their status
+as sent; excluded monitoring hosts, groups of sites and own operations are not supported.
 """
 
 from __future__ import annotations

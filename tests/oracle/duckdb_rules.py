@@ -2,7 +2,7 @@
 
 A parent counts its children by state. Each state has a digit of a large number, in the order of
 the parent's operation, and a child that changes adds its new digit and takes off the old one. Then
-the highest digit that isn't zero is the parent's state, and a running sum is its timeline.
+the highest digit that is not zero is the parent's state, and a running sum gives its timeline.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ KEYS = {
     "function": ("site", "function"),
     "site": ("site",),
 }
-# What a level says while something overrides its children (rules 7 and 8).
+# The status of a thing while something overrides its children (rules 7 and 8).
 OVERRIDES = {"metric": "EXCLUDED", "endpoint": "DOWNTIME", "site": "UNKNOWN"}
 _DIGIT_BITS = 20  # six digits of up to a million children
 
 _HIGHEST = " ".join(
-    f"WHEN present >= {1 << _DIGIT_BITS * place} THEN status_order(operation)[{place + 1}]"
-    for place in reversed(range(len(STATUSES)))
+    f"WHEN present >= {1 << _DIGIT_BITS * digit} THEN status_order(operation)[{digit + 1}]"
+    for digit in reversed(range(len(STATUSES)))
 )
 # Rule 10, for both operations: the digit of a status, and the status of the highest digit.
 _MACROS = f"""
@@ -71,7 +71,7 @@ CREATE TABLE exclusion_of_{level} AS
 SELECT *, row_number() OVER () AS number FROM exclusion WHERE kind = '{kind}'
 """
 
-# Rule 2: what is expected, of the newest row that is valid at midnight.
+# Rule 2: the expected endpoints; of the rows that are valid at midnight the newest governs.
 _EXPECTED = """
 CREATE TABLE endpoint AS
 WITH governing AS (
@@ -95,7 +95,7 @@ FROM endpoint AS e JOIN profile_metric AS p USING (service_flavour);
 """
 
 # Rules 3 and 4: results of the day, the last one of the day before, MISSING before all of them.
-# `packed` orders by second, then by harm: of two at one second the worse is later.
+# `packed` orders by second, then by severity: of two results at one second the worse is later.
 _READ = f"""
 CREATE TABLE reading AS
 WITH coded AS (
@@ -119,8 +119,8 @@ UNION ALL
 SELECT instance, (start - {DAY_S} - 1) * 8 + {STATUSES.index("MISSING")} FROM instance;
 """
 
-# Rule 5, too. A row is a stretch from one result to the next; it becomes the changes in it and at
-# its end: to MISSING where the result grows too old, and to the next result's status.
+# Rule 5, too. A row is a stretch from one result to the next. It gives the changes within it and at
+# its end: to MISSING where the result expires, and to the status of the next result.
 _CHANGES = f"""
 CREATE TABLE stretch AS
 SELECT instance, packed >> 3 AS moment, packed & 7 AS status, next >> 3 AS next_at, next & 7 AS next
@@ -155,7 +155,7 @@ SELECT i.day, i.start, i.stop, {", ".join(f"i.{name}" for name in KEYS["metric"]
 FROM change AS c JOIN instance AS i USING (instance);
 """
 
-# Rules 8 to 10. A parent's events at one second are one; `override` counts what covers it.
+# Rules 8 to 10. Events of a parent at one second are merged; `override` counts its covers.
 _FOLD = """
 CREATE TABLE {level}_status AS
 WITH moved AS (
@@ -259,7 +259,7 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
     """The profile file as tables: metrics with validity, and the operation of each parent."""
     unknown = {"operations", "thresholds", "fqan"} & set(profile)
     if unknown:
-        raise ValueError(f"not in this implementation: {', '.join(sorted(unknown))}")
+        raise ValueError(f"not supported here: {', '.join(sorted(unknown))}")
     flavours, functions = profile["flavours"], profile.get("functions")
     if not functions:  # every flavour is a function of its own name
         functions = {name: {"flavours": [name]} for name in flavours}
@@ -304,14 +304,14 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         yield (_EXCLUSIONS.format(kind=kind, level=level),)
 
 
-def _table(name: str, columns: str, rows: Sequence[Sequence[object]]) -> Statement:
+def _table(table: str, columns: str, rows: Sequence[Sequence[object]]) -> Statement:
     names = [column.split()[0] for column in columns.split(", ")]
     values = {
-        column: list(found) for column, found in zip(names, zip(*rows, strict=True), strict=True)
+        column: list(cells) for column, cells in zip(names, zip(*rows, strict=True), strict=True)
     }
     types = dict(column.split() for column in columns.split(", "))
-    unnested = ", ".join(f"unnest(CAST(${each} AS {types[each]}[])) AS {each}" for each in names)
-    return f"CREATE TABLE {name} AS SELECT {unnested}", values
+    unnested = ", ".join(f"unnest(CAST(${name} AS {types[name]}[])) AS {name}" for name in names)
+    return f"CREATE TABLE {table} AS SELECT {unnested}", values
 
 
 def _parent(level: str, child: str, by: str) -> Iterator[Statement]:

@@ -1,7 +1,7 @@
-"""Availability by brute force: one state for each second of the day, then count.
+"""Availability by brute force: one state for each second of the day, then counting.
 
-Written from the rules alone (`rule N` is that of the availability document), without the jobs it
-judges, and without a thought for speed beyond what `bytes` gives: what it says must be obvious.
+Written only from the rules (`rule N` is that of the availability document) and independent of the
+jobs that it checks. It is meant to be obviously right; it is only as fast as `bytes` make it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tests.worlds.model import (
 )
 
 DAY_S = 86_400
-# Rule 10. EXCLUDED is in neither: every fold skips it.
+# Rule 10. EXCLUDED is in neither order: every fold skips it.
 AND = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 OR = ("MISSING", "DOWNTIME", "UNKNOWN", "CRITICAL", "WARNING", "OK")
 STATUSES = (*AND, "EXCLUDED")
 UP = ("OK", "WARNING")
 NOT_KNOWN = ("UNKNOWN", "MISSING", "EXCLUDED")
-# A state is one bit of a byte, EXCLUDED is none: those of several children add up to a set.
-CODE = {**{status: 1 << place for place, status in enumerate(AND)}, "EXCLUDED": 0}
+# A state is one bit of a byte, EXCLUDED none, so that the states of several children form a set.
+CODE = {**{status: 1 << bit for bit, status in enumerate(AND)}, "EXCLUDED": 0}
 STATUS_OF = {code: status for status, code in CODE.items()}
 
 States = bytes
@@ -49,7 +49,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds per status, and what rule 11 makes of them."""
+    """Seconds per status, and the percentages of rule 11."""
 
     seconds: Mapping[str, int]
 
@@ -76,7 +76,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """Rule 13: the weighted mean of the sites that have a value, and how many those are."""
+    """Rule 13: the weighted mean of the sites that have a value, and their number."""
 
     availability: Decimal | None
     reliability: Decimal | None
@@ -86,7 +86,7 @@ class GroupFigures:
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of one status; times as in the report, the end of the day is the next midnight."""
+    """A stretch of one status; the last one of a day ends at the next midnight."""
 
     start: datetime
     end: datetime
@@ -95,7 +95,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Trend:
-    """Rule 14: how often the state changed on a day, when first and when last."""
+    """Rule 14: the number of changes on a day, and the times of the first and the last."""
 
     changes: int
     first_change: datetime | None
@@ -115,7 +115,7 @@ class DayReport:
     groups: Mapping[tuple[str, str], GroupFigures]
 
     def figures(self, level: str) -> dict[Key, Figures]:
-        """By the level's name: metrics, endpoints, services, functions or sites."""
+        """The figures of a level: metrics, endpoints, services, functions or sites."""
         states: Mapping[Key, States] = getattr(self, level)
         return {key: figures_of(value) for key, value in states.items()}
 
@@ -127,15 +127,16 @@ class DayReport:
 def day_report(
     world: World, profile: Profile, day: date, until: datetime | None = None
 ) -> DayReport:
-    """What a report on `world` must say about one day; `until` ends a day that is still open."""
+    """The expected report on one day of the world; `until` ends a day that is still open."""
     seconds = DAY_S if until is None else second_of(until, day)
-    found = counting_results(world, profile)
+    results_of = counting_results(world, profile)
     expected = _expected_endpoints(world.endpoints, profile, day)
     metrics: dict[Key, States] = {}
     for site, flavour, host in expected:
         for metric in profile.flavours[flavour].metrics:
-            results = found.get((host, flavour, metric), ())
-            states = _metric_states(results, _validity(profile, metric), day)
+            results = results_of.get((host, flavour, metric), ())
+            validity_s = profile.validity_of.get(metric, profile.validity_s)
+            states = _metric_states(results, validity_s, day)
             key = (site, flavour, host, metric)
             metrics[key] = _with_exclusions(states, key, world.exclusions, day)[:seconds]
     in_force = _downtimes_in_force(world.downtimes, profile)
@@ -163,34 +164,34 @@ def day_report(
 def period(figures: Iterable[Figures]) -> Figures:
     """Rule 12: sum the seconds, then divide."""
     total = dict.fromkeys(STATUSES, 0)
-    for one in figures:
-        for status, seconds in one.seconds.items():
+    for day in figures:
+        for status, seconds in day.seconds.items():
             total[status] += seconds
     return Figures(total)
 
 
 def ranked(order: Sequence[str]) -> Table:
-    """Rule 10: of two statuses the later in the order."""
+    """Rule 10: of two statuses the one that is later in the order."""
     return tuple((a, b, max(a, b, key=order.index)) for a in order for b in order)
 
 
 def fold(operation: Table, children: Sequence[States]) -> States:
-    """Rules 7 and 10, second by second: the operation answers the set of the children's states."""
+    """Rules 7 and 10, second by second: the operation folds the set of the children's states."""
     present = 0
     for states in children:
         present |= int.from_bytes(states)
-    return present.to_bytes(len(children[0])).translate(_answers(operation))
+    return present.to_bytes(len(children[0])).translate(_translation(operation))
 
 
 @cache
-def _answers(operation: Table) -> bytes:
-    """The code of the result for each set of codes; of none at all it is EXCLUDED."""
-    result = {(a, b): r for one, other, r in operation for a, b in ((one, other), (other, one))}
-    answers = bytearray(256)
+def _translation(operation: Table) -> bytes:
+    """The code of the folded status for each set of codes; for the empty set EXCLUDED."""
+    folded = {pair: result for a, b, result in operation for pair in ((a, b), (b, a))}
+    code_of = bytearray(256)
     for present in range(1, 1 << len(AND)):
         children = [status for status in AND if CODE[status] & present]
-        answers[present] = CODE[reduce(lambda a, b: result[a, b], children)]
-    return bytes(answers)
+        code_of[present] = CODE[reduce(lambda a, b: folded[a, b], children)]
+    return bytes(code_of)
 
 
 def figures_of(states: States) -> Figures:
@@ -201,14 +202,14 @@ def figures_of(states: States) -> Figures:
 
 
 def segments(states: States, day: date) -> tuple[Segment, ...]:
-    """Neighbours of one status merged."""
-    found = []
-    at = midnight(day)
+    """The timeline of the states: one segment for each run of equal states."""
+    timeline = []
+    start = midnight(day)
     for status, length in _runs(states):
-        end = at + timedelta(seconds=length)
-        found.append(Segment(at, end, status))
-        at = end
-    return tuple(found)
+        end = start + timedelta(seconds=length)
+        timeline.append(Segment(start, end, status))
+        start = end
+    return tuple(timeline)
 
 
 def trend(timeline: Sequence[Segment]) -> Trend:
@@ -220,18 +221,18 @@ _RUN = re.compile(b"|".join(re.escape(bytes([code])) + b"+" for code in STATUS_O
 
 
 def _runs(states: States) -> Iterator[tuple[str, int]]:
-    """(status, seconds) as long as it stays the same."""
+    """(status, seconds) of each run of equal states."""
     for run in _RUN.finditer(states):
         yield STATUS_OF[states[run.start()]], run.end() - run.start()
 
 
 def second_of(moment: datetime, day: date) -> int:
-    """The second of the day: below 0 before it, from 86 400 on after it."""
+    """The second of the day: negative before the day, 86 400 or more after it."""
     return int((moment - midnight(day)).total_seconds())
 
 
 def rounded(value: Fraction | None) -> Decimal | None:
-    """Half up, five decimals."""
+    """The value with five decimals, rounded half up."""
     if value is None:
         return None
     exact = Decimal(value.numerator) / Decimal(value.denominator)
@@ -239,7 +240,7 @@ def rounded(value: Fraction | None) -> Decimal | None:
 
 
 def _expected_endpoints(endpoints: Iterable[Endpoint], profile: Profile, day: date) -> list[Key]:
-    """Rule 2, with the topology of the day's first moment; of several rows the latest governs."""
+    """Rule 2, with the topology of the day's midnight; of several rows the latest governs."""
     moment = midnight(day)
     governing: dict[Key, Endpoint] = {}
     for row in sorted(endpoints, key=lambda row: row.valid_from):
@@ -258,40 +259,40 @@ def _expected_endpoints(endpoints: Iterable[Endpoint], profile: Profile, day: da
 
 
 def counting_results(world: World, profile: Profile) -> dict[Key, list[tuple[datetime, str]]]:
-    """Of each (host, flavour, metric): when it was measured and what is then its status."""
-    found: dict[Key, list[tuple[datetime, str]]] = {}
-    for result in _kept(world.results):
+    """Times and judged statuses of the results that count, by (host, flavour, metric)."""
+    results_of: dict[Key, list[tuple[datetime, str]]] = {}
+    for result in _stored(world.results):
         if (
             profile.vo in (None, result.vo)
             and profile.fqan in (None, result.fqan)
             and not _is_dropped(result, world.exclusions)
         ):
             key = (result.host, result.flavour, result.metric)
-            found.setdefault(key, []).append((result.measured_at, judged(result, profile)))
-    return found
+            results_of.setdefault(key, []).append((result.measured_at, judged(result, profile)))
+    return results_of
 
 
-def _kept(results: Iterable[Result]) -> list[Result]:
-    """Of two copies of one run of a probe the database keeps the worse, whole."""
-    kept: dict[tuple[object, ...], Result] = {}
-    for each in sorted(results, key=lambda result: AND.index(result.status)):
-        run = (each.host, each.flavour, each.metric, each.vo, each.fqan, each.gathered_at)
-        kept[*run, each.measured_at] = each
-    return list(kept.values())
+def _stored(results: Iterable[Result]) -> list[Result]:
+    """The results without repeats: of two of one probe run the database keeps the worse."""
+    stored: dict[tuple[object, ...], Result] = {}
+    for result in sorted(results, key=lambda result: AND.index(result.status)):
+        probe = (result.host, result.flavour, result.metric, result.vo, result.fqan)
+        stored[*probe, result.gathered_at, result.measured_at] = result
+    return list(stored.values())
 
 
 def judged(result: Result, profile: Profile) -> str:
-    """Rule 6: of the rules that name a label of the result the most specific speaks for it."""
+    """Rule 6: the status by the most specific threshold for each label, or as it was sent."""
     values = performance_values(result.performance_data)
-    speaking: dict[str, Threshold] = {}
+    rule_of: dict[str, Threshold] = {}
     for rule in sorted(profile.thresholds, key=lambda rule: (rule.host != "", rule.flavour != "")):
         if (
             rule.metric == result.metric
             and rule.host in ("", result.host)
             and rule.flavour in ("", result.flavour)
         ):
-            speaking[rule.label] = rule
-    rules = [(rule, values[label]) for label, rule in speaking.items() if label in values]
+            rule_of[rule.label] = rule
+    rules = [(rule, values[label]) for label, rule in rule_of.items() if label in values]
     if any(rule.critical and is_outside(rule.critical, value) for rule, value in rules):
         return "CRITICAL"
     if any(rule.warning and is_outside(rule.warning, value) for rule, value in rules):
@@ -301,8 +302,8 @@ def judged(result: Result, profile: Profile) -> str:
 
 def performance_values(performance_data: str) -> dict[str, Fraction]:
     """The numbers by label, without units: `time=2.5s;;; 'free space'=10%`."""
-    found = re.findall(r"(?:'([^']+)'|(\S+?))=([-+]?[0-9.]+)\S*", performance_data)
-    return {quoted or plain: Fraction(number) for quoted, plain, number in found}
+    values = re.findall(r"(?:'([^']+)'|(\S+?))=([-+]?[0-9.]+)\S*", performance_data)
+    return {quoted or plain: Fraction(number) for quoted, plain, number in values}
 
 
 def is_outside(limits: str, value: Fraction) -> bool:
@@ -315,22 +316,22 @@ def is_outside(limits: str, value: Fraction) -> bool:
 
 
 def _is_dropped(result: Result, exclusions: Iterable[Exclusion]) -> bool:
-    """Rule 7: what an excluded monitoring host measured does not exist; both ends included."""
+    """Rule 7: results of an excluded monitoring host do not count, those at both ends included."""
     return any(
-        each.kind == "monitoring-host"
-        and each.monitoring_host == result.monitoring_host
-        and each.start <= result.measured_at <= each.end
-        for each in exclusions
+        exclusion.kind == "monitoring-host"
+        and exclusion.monitoring_host == result.monitoring_host
+        and exclusion.start <= result.measured_at <= exclusion.end
+        for exclusion in exclusions
     )
 
 
 def _metric_states(
     results: Iterable[tuple[datetime, str]], validity_s: int | None, day: date
 ) -> States:
-    """Rules 3, 4 and 5: each result paints over all later seconds, the worse of a moment last."""
+    """Rules 3, 4 and 5: each result paints all later seconds; of one second the worse is last."""
     states = bytearray([CODE["MISSING"]]) * DAY_S
-    found = [(second_of(measured_at, day), CODE[status]) for measured_at, status in results]
-    for second, code in sorted(found):
+    coded = [(second_of(measured_at, day), CODE[status]) for measured_at, status in results]
+    for second, code in sorted(coded):
         if second >= -DAY_S:
             _paint(states, second, DAY_S, code)
             if validity_s is not None:
@@ -338,12 +339,8 @@ def _metric_states(
     return bytes(states)
 
 
-def _validity(profile: Profile, metric: str) -> int | None:
-    return profile.validity_of.get(metric, profile.validity_s)
-
-
 def _paint(states: bytearray, first: int, last: int, code: int) -> None:
-    """The seconds [first, last), as far as they are in the day, get the code."""
+    """Set the seconds [first, last), as far as they are in the day, to the code."""
     first, last = (min(max(second, 0), len(states)) for second in (first, last))
     states[first:last] = bytes([code]) * (last - first)
 
@@ -353,32 +350,29 @@ def _with_exclusions(
 ) -> States:
     """Rule 7: a metric (site, flavour, host, metric) is EXCLUDED, a group (site,) UNKNOWN."""
     painted = bytearray(states)
-    for each in exclusions:
-        if each.kind == "group" and key == (each.site,):
+    for exclusion in exclusions:
+        selectors = (exclusion.site, exclusion.flavour, exclusion.host, exclusion.metric)
+        if exclusion.kind == "group" and key == (exclusion.site,):
             code = CODE["UNKNOWN"]
-        elif each.kind == "metric" and len(key) == 4 and _matches(_selectors(each), key):
+        elif exclusion.kind == "metric" and len(key) == 4 and _matches(selectors, key):
             code = CODE["EXCLUDED"]
         else:
             continue
-        _paint(painted, second_of(each.start, day), second_of(each.end, day), code)
+        _paint(painted, second_of(exclusion.start, day), second_of(exclusion.end, day), code)
     return bytes(painted)
 
 
-def _selectors(exclusion: Exclusion) -> Key:
-    return (exclusion.site, exclusion.flavour, exclusion.host, exclusion.metric)
-
-
 def _matches(selectors: Key, key: Key) -> bool:
-    """An absent selector ('') means any."""
-    return all(wanted in ("", name) for wanted, name in zip(selectors, key, strict=True))
+    """Whether every selector matches; an empty one matches any name."""
+    return all(selector in ("", name) for selector, name in zip(selectors, key, strict=True))
 
 
 def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list[Downtime]:
-    """Rule 8: the newest announcement of each, if it is of a kind that counts."""
+    """Rule 8: the newest announcement of each downtime, if it is of a kind that counts."""
     newest: dict[tuple[object, ...], Downtime] = {}
-    for each in sorted(downtimes, key=lambda downtime: downtime.announced_at):
-        name = each.downtime_id or each.start  # without an id its start tells it from others
-        newest[name, each.site, each.host, each.flavour] = each
+    for downtime in sorted(downtimes, key=lambda downtime: downtime.announced_at):
+        identity = downtime.downtime_id or downtime.start  # without an id the start identifies it
+        newest[identity, downtime.site, downtime.host, downtime.flavour] = downtime
     return [
         downtime
         for downtime in newest.values()
@@ -390,20 +384,21 @@ def _with_downtimes(
     states: States, downtimes: Iterable[Downtime], endpoint: Key, day: date
 ) -> States:
     painted = bytearray(states)
-    for each in downtimes:
-        if _matches((each.site, each.flavour, each.host), endpoint):
-            _paint(painted, second_of(each.start, day), second_of(each.end, day), CODE["DOWNTIME"])
+    for downtime in downtimes:
+        if _matches((downtime.site, downtime.flavour, downtime.host), endpoint):
+            start, end = second_of(downtime.start, day), second_of(downtime.end, day)
+            _paint(painted, start, end, CODE["DOWNTIME"])
     return bytes(painted)
 
 
 Folding = Callable[[str, Sequence[States]], States]
-"""The operation's name and the children."""
+"""Folds the states of children, by the name of an operation."""
 
 
 def _services(
     endpoints: Mapping[Key, States], profile: Profile, folded: Folding
 ) -> dict[Key, States]:
-    """Rule 9: a flavour of a site."""
+    """Rule 9: a service is a flavour of a site, folded from its endpoints."""
     keys = sorted({key[:2] for key in endpoints})
     return {
         key: folded(profile.flavours[key[1]].endpoints_operation, _children(endpoints, key))
@@ -414,7 +409,7 @@ def _services(
 def _functions(
     services: Mapping[Key, States], profile: Profile, folded: Folding
 ) -> dict[Key, States]:
-    """Rule 9: without functions in the profile, every flavour is one of its own name."""
+    """Rule 9: without functions in the profile, every flavour is a function of its own name."""
     if not profile.functions:
         return dict(services)
     functions: dict[Key, States] = {}

@@ -1,4 +1,4 @@
-"""The same worlds through a database and Spark: the one place here that calls the job."""
+"""The facts of a batch by way of a database and Spark: the only module here that runs the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
-from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, told
+from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, spans
 from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.worlds.model import Exclusion, World, midnight
 from tests.worlds.profile_file import to_toml
@@ -49,7 +49,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What must not change any figure: order and copies of the input, and how it is cut up."""
+    """Order and copies of the input, and how it is sliced, none of which may change a figure."""
 
     shuffled: int = 0
     copies: float = 0.2
@@ -61,13 +61,13 @@ class Arrangement:
 def spark_facts(
     spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
 ) -> dict[str, Facts]:
-    """What the report says of each world; the database is an empty one."""
+    """Spark's facts by the names of the worlds, computed in an empty database."""
     fill(engine, batch, arrangement)
     run(spark, engine, batch, arrangement, directory)
     facts: dict[str, Facts] = {name: {} for name in batch.named}
     for fact, value in stored_facts(engine, batch.setting.first_day):
         name = _WORLD.search(" ".join(fact))
-        assert name, f"of no world: {fact}"
+        assert name, f"not of a world: {fact}"
         facts[name.group()][fact] = value
     return facts
 
@@ -75,7 +75,7 @@ def spark_facts(
 def run(
     spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
 ) -> None:
-    """The reports on all days of the setting, at its time."""
+    """Compute the reports of all days of the setting, at its time."""
     path = directory / "profile.toml"
     profiles = []
     for profile in batch.profiles:
@@ -98,38 +98,38 @@ def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
     for part in (messages[:half], messages[half:]):
         loaded = load(engine, catalogue, part, now)
         assert not loaded.dead_letters
-    exclusions = [each for world in batch.named.values() for each in world.exclusions]
+    exclusions = [exclusion for world in batch.named.values() for exclusion in world.exclusions]
     insert_exclusions(engine, [*exclusions, *batch.setting.exclusions])
 
 
 def insert_exclusions(engine: Engine, exclusions: Sequence[Exclusion]) -> None:
-    """As somebody's decisions that are in force."""
+    """Insert the exclusions as decisions that are in force."""
     columns = "kind, monitoring_host, metric_name, site, service_flavour, host_name"
-    places = ":" + columns.replace(", ", ", :")
+    marks = ":" + columns.replace(", ", ", :")
     statement = text(
         f"INSERT INTO exclusion ({columns}, start_time, end_time, reason, who, added_at)"
-        f" VALUES ({places}, :start, :end, 'drawn', 'chance', :start)"
+        f" VALUES ({marks}, :start, :end, 'drawn', 'chance', :start)"
     )
     is_sqlite = engine.dialect.name == "sqlite"
     with writing(engine) as connection:
-        for each in exclusions:
-            edges = {"start": each.start, "end": each.end}
+        for exclusion in exclusions:
+            edges = {"start": exclusion.start, "end": exclusion.end}
             times = (
                 {name: int(at.timestamp()) for name, at in edges.items()} if is_sqlite else edges
             )
             names = {
-                "kind": each.kind,
-                "monitoring_host": each.monitoring_host,
-                "metric_name": each.metric,
-                "site": each.site,
-                "service_flavour": each.flavour,
-                "host_name": each.host,
+                "kind": exclusion.kind,
+                "monitoring_host": exclusion.monitoring_host,
+                "metric_name": exclusion.metric,
+                "site": exclusion.site,
+                "service_flavour": exclusion.flavour,
+                "host_name": exclusion.host,
             }
             connection.execute(statement, {**names, **times})
 
 
 def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Everything the views say."""
+    """All facts in the report views."""
     start = midnight(first_day)
     timelines: dict[tuple[str, ...], list[Segment]] = {}
     for row in _rows(engine, "status_timeline"):
@@ -137,7 +137,7 @@ def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, .
         segment = Segment(_time(row["start_time"]), _time(row["end_time"]), row["status"])
         timelines.setdefault(fact, []).append(segment)
     for fact, segments in timelines.items():
-        yield fact, told(sorted(segments, key=lambda segment: segment.start), start)
+        yield fact, spans(sorted(segments, key=lambda segment: segment.start), start)
     for level in FIGURE_LEVELS:
         for row in _rows(engine, f"{level[:-1]}_availability"):
             seconds = {status: int(row[f"{status.lower()}_s"]) for status in STATUSES}
@@ -156,10 +156,10 @@ def _messages(
     worlds: Sequence[World], arrangement: Arrangement, chance: random.Random
 ) -> Iterator[Message]:
     records = {
-        "serviceEndpoint": [endpoint_record(each) for world in worlds for each in world.endpoints],
-        "siteGroup": [site_group_record(each) for world in worlds for each in world.site_groups],
-        "downtime": [downtime_record(each) for world in worlds for each in world.downtimes],
-        "metricOutput": [result_record(each) for world in worlds for each in world.results],
+        "serviceEndpoint": [endpoint_record(row) for world in worlds for row in world.endpoints],
+        "siteGroup": [site_group_record(row) for world in worlds for row in world.site_groups],
+        "downtime": [downtime_record(row) for world in worlds for row in world.downtimes],
+        "metricOutput": [result_record(row) for world in worlds for row in world.results],
     }
     for name, rows in records.items():
         rows += chance.sample(rows, int(len(rows) * arrangement.copies))
@@ -171,7 +171,7 @@ def _messages(
 
 @contextmanager
 def _cut(spark: SparkSession, arrangement: Arrangement) -> Iterator[None]:
-    """So many partitions of a shuffle and slices of a reading, with or without generated code."""
+    """Set the number of partitions and slices, and whether Spark generates code, for the block."""
     settings = {
         PARTITIONS: str(arrangement.partitions),
         **({} if arrangement.compiled else _NO_CODE),

@@ -1,7 +1,7 @@
-"""Random small worlds, drawn to meet at edges: midnights, ties, expiries, touching intervals.
+"""Random small worlds with many edge cases: midnights, ties, expiries, touching intervals.
 
-All moments of a world are a handful that it draws first, so that its results, downtimes,
-exclusions and topology start and end at one second, or one second beside, as often as not.
+A world draws a handful of times first and uses only these, so that results, downtimes, exclusions
+and topology often start and end at the same second, or one second apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.worlds.model import Downtime, Endpoint, Exclusion, Result, SiteGroup,
 
 LONG_AGO = midnight(date(2022, 1, 1))
 MOMENTS = 6
-"""How many moments a world has, besides those that are one second off."""
+"""The number of times that a world uses, without those one second before or after them."""
 HOSTS = (HOST, "h2")
 SITE, ANY_HOST = st.sampled_from(("A", "A", "B")), st.sampled_from(HOSTS)
 PERFORMANCE_DATA = (
@@ -46,8 +46,8 @@ Row = TypeVar("Row", Endpoint, SiteGroup, Downtime, Result, Exclusion)
 
 
 def drawn(strategy: st.SearchStrategy[Value], count: int, number: int) -> list[Value]:
-    """`count` values; the same number gives the same ones."""
-    found: list[Value] = []
+    """`count` values of the strategy; the same `number` gives the same values."""
+    values: list[Value] = []
 
     @seed(number)
     @settings(
@@ -59,10 +59,10 @@ def drawn(strategy: st.SearchStrategy[Value], count: int, number: int) -> list[V
     )
     @given(strategy)
     def keep(value: Value) -> None:
-        found.append(value)
+        values.append(value)
 
     keep()
-    return found
+    return values
 
 
 def worlds(setting: Setting) -> st.SearchStrategy[World]:
@@ -89,11 +89,11 @@ def _world(
     results: Iterable[Result],
     exclusions: Iterable[Exclusion],
 ) -> World:
-    """What was drawn, at the world's moments; of rows that the database takes for one, one."""
+    """The drawn rows at the world's times, without rows that are one for the database."""
 
     def placed(rows: Iterable[Row], *key: str) -> tuple[Row, ...]:
-        found = [_placed(row, moments) for row in rows]
-        return tuple({tuple(getattr(row, name) for name in key): row for row in found}.values())
+        at_times = [_placed(row, moments) for row in rows]
+        return tuple({tuple(getattr(row, name) for name in key): row for row in at_times}.values())
 
     return World(
         first_day=setting.first_day,
@@ -104,32 +104,32 @@ def _world(
         results=placed(
             results,
             *("host", "flavour", "metric", "vo", "fqan", "gathered_at", "measured_at"),
-            "status",  # the worse of two is kept, whatever came first; of two alike the first
+            "status",  # the worse of two is stored, in any order; of two equal ones the first
         ),
         exclusions=tuple(
-            each
-            for each in placed(exclusions, "kind", "site", "host", "start")
-            if each.start < each.end
+            exclusion
+            for exclusion in placed(exclusions, "kind", "site", "host", "start")
+            if exclusion.start < exclusion.end
         ),
     )
 
 
-# Times are drawn as numbers of the world's moments: as days of a month that no world has.
+# Times are drawn as indexes of the world's times, encoded as days of a month that no world uses.
 _MONTH = datetime(1970, 1, 1, 12, tzinfo=UTC)
-_PLACES = [
+_ALL_TIMES = [
     _MONTH + timedelta(days=number, seconds=beside)
     for beside in (0, 0, 0, -1, 1)
     for number in range(MOMENTS)
 ]
-_PLACE = st.sampled_from(_PLACES)
-_SOMETIMES_FROM = st.one_of(*[st.just(LONG_AGO)] * 3, _PLACE)
-_SOMETIMES_TO = st.one_of(*[st.none()] * 3, _PLACE)
+_ANY_TIME = st.sampled_from(_ALL_TIMES)
+_SOMETIMES_FROM = st.one_of(*[st.just(LONG_AGO)] * 3, _ANY_TIME)
+_SOMETIMES_TO = st.one_of(*[st.none()] * 3, _ANY_TIME)
 
 
 def _placed(row: Row, moments: Sequence[datetime]) -> Row:
-    """The row with its times; of two the earlier is the start."""
+    """The row at the world's times; the earlier of two is the start."""
     times = {
-        field.name: _place(value, moments)
+        field.name: _time(value, moments)
         for field in fields(row)
         if isinstance(value := getattr(row, field.name), datetime)
     }
@@ -140,7 +140,7 @@ def _placed(row: Row, moments: Sequence[datetime]) -> Row:
     return replace(row, **changes)
 
 
-def _place(value: datetime, moments: Sequence[datetime]) -> datetime:
+def _time(value: datetime, moments: Sequence[datetime]) -> datetime:
     if value >= LONG_AGO:
         return value
     number = value.day - 1
@@ -155,14 +155,14 @@ _SITE_GROUP = st.builds(
     valid_to=_SOMETIMES_TO,
     weight=st.sampled_from((None, 0, 1, 7)),
 )
-# Of a site, a host, a flavour of either; one announcement may prolong or cancel another.
+# Of a site, a host, or a flavour of either; an announcement may prolong or cancel another one.
 _DOWNTIME = st.builds(
     lambda of, kind, **more: Downtime(
         site=of[0], host=of[1], flavour=of[2], classification=kind[0], severity=kind[1], **more
     ),
     downtime_id=st.sampled_from(("D", "E", "")),
-    start=_PLACE,
-    end=_PLACE,
+    start=_ANY_TIME,
+    end=_ANY_TIME,
     announced_at=st.sampled_from([LONG_AGO + timedelta(days=day) for day in range(5)]),
     of=st.sampled_from(
         [
@@ -173,8 +173,8 @@ _DOWNTIME = st.builds(
     ),
     kind=st.sampled_from(KINDS),
 )
-# Of one world alone: each names its monitoring host, its site or its host.
-_TIMES = {"start": _PLACE, "end": _PLACE}
+# Each names a monitoring host, site or host, so that it applies to only one world of a batch.
+_TIMES = {"start": _ANY_TIME, "end": _ANY_TIME}
 _METRIC = {
     "kind": st.just("metric"),
     "metric": st.sampled_from(METRICS),
@@ -213,17 +213,17 @@ def _endpoints(setting: Setting) -> st.SearchStrategy[list[Endpoint]]:
     return _seldom_few(st.lists(endpoint, min_size=3, max_size=8))
 
 
-# What one probe told, three times: one choice each, as choices are what drawing costs.
+# Three results of one probe, with one choice for each property: the cost of drawing is choices.
 _THREE = 3
 _STATUSES = st.sampled_from(
     list(product(("OK", "OK", "CRITICAL", "WARNING", "UNKNOWN"), repeat=_THREE))
 )
-_THREE_PLACES = st.sampled_from(list(product(_PLACES[2 * MOMENTS :], repeat=_THREE)))
+_THREE_TIMES = st.sampled_from(list(product(_ALL_TIMES[2 * MOMENTS :], repeat=_THREE)))
 _VALUES = st.sampled_from(list(product(PERFORMANCE_DATA, repeat=_THREE)))
 
 
 def _results(setting: Setting) -> st.SearchStrategy[list[Result]]:
-    """Mostly of what the first profile expects."""
+    """Results, most of them of metrics that the first profile expects."""
     profile = setting.profiles[0]
     expected = [
         (flavour, metric, host)
@@ -242,40 +242,40 @@ def _results(setting: Setting) -> st.SearchStrategy[list[Result]]:
             list(product(vos, fqans, (("wn1", "m1"), ("wn1", "m2"), ("wn2", "m1"), ("wn2", "m2"))))
         ),
         _STATUSES,
-        _THREE_PLACES,
+        _THREE_TIMES,
         _VALUES,
     )
-    results = st.lists(series, min_size=6, max_size=14).map(lambda found: list(chain(*found)))
+    results = st.lists(series, min_size=6, max_size=14).map(lambda drawn: list(chain(*drawn)))
     return _seldom_few(results)
 
 
 def _seldom_few(rows: st.SearchStrategy[list[Value]]) -> st.SearchStrategy[list[Value]]:
-    """All of them, but in a world of ten one or none."""
-    kept = st.sampled_from((*[None] * 8, 1, 0))
-    return st.builds(lambda found, number: found[:number], rows, kept)
+    """All rows, but at most one in a fifth of the worlds."""
+    limit = st.sampled_from((*[None] * 8, 1, 0))
+    return st.builds(lambda drawn, at_most: drawn[:at_most], rows, limit)
 
 
 def _series(
     instance: tuple[str, str, str],
-    told: tuple[str, str, tuple[str, str]],
+    source: tuple[str, str, tuple[str, str]],
     statuses: Iterable[str],
-    places: Iterable[datetime],
+    times: Iterable[datetime],
     values: Iterable[str],
 ) -> list[Result]:
     flavour, metric, host = instance
-    vo, fqan, (gathered_at, monitoring_host) = told
+    vo, fqan, (gathered_at, monitoring_host) = source
     return [
         Result(
             host,
             flavour,
             metric,
             status,
-            place,
+            time,
             vo,
             fqan,
             gathered_at=gathered_at,
             monitoring_host=monitoring_host,
             performance_data=value,
         )
-        for status, place, value in zip(statuses, places, values, strict=True)
+        for status, time, value in zip(statuses, times, values, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Random reports: days, profile and the time of the run, which the worlds of a batch share."""
+"""Random settings: days, profiles and time of a run, shared by the worlds of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle.oracle import AND, DAY_S, Table
 from tests.worlds.model import Exclusion, Flavour, Function, Profile, Threshold, midnight
 
 DAYS = 3
-# Leap days, a February without one, year ends, and where clocks are changed in Europe.
+# Leap days, a February without one, ends of years, and changes of clocks in Europe.
 FIRST_DAYS = (
     date(2024, 2, 28),
     date(2028, 2, 28),
@@ -33,7 +33,7 @@ RANGES = ("", "10", "10:", "~:10", "10:20", "@10:20", "-1:1")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the worlds of one run have in common: a report for each profile; `until` is its time."""
+    """The days, profiles, time of the run (`until`) and exclusions that all its worlds share."""
 
     first_day: date
     profiles: tuple[Profile, ...]
@@ -46,8 +46,11 @@ class Setting:
 
     @property
     def moments(self) -> list[datetime]:
-        """Where something may happen: midnights, quarters of days, so that a result expires at
-        midnight, the time of the run, and one moment that is none of these."""
+        """The times at which something may happen.
+
+        They are midnights, quarters of days, times from which a result expires at midnight, the
+        time of the run, and one other.
+        """
         start, end = (midnight(self.first_day) + timedelta(days=at) for at in (-1, DAYS + 1))
         edges = [start + timedelta(hours=6 * at) for at in range(4 * (DAYS + 2) + 1)]
         midnights = [midnight(day) for day in self.days]
@@ -115,19 +118,19 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """Statuses as a tree: two of them make the nearest that both descend from."""
+    """An operation from a random tree of statuses: two fold into their nearest common ancestor."""
     order = draw(st.permutations(AND))
     parents = {
-        status: draw(st.sampled_from(order[: place + 1])) for place, status in enumerate(order[1:])
+        status: draw(st.sampled_from(order[: depth + 1])) for depth, status in enumerate(order[1:])
     }
 
     def line(status: str) -> list[str]:
         return [status, *(line(parents[status]) if status in parents else [])]
 
     return tuple(
-        (a, b, next(each for each in line(a) if each in line(b)))
-        for place, a in enumerate(order)
-        for b in order[place:]
+        (a, b, next(ancestor for ancestor in line(a) if ancestor in line(b)))
+        for index, a in enumerate(order)
+        for b in order[index:]
     )
 
 

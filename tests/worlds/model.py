@@ -1,4 +1,4 @@
-"""What a world is made of: plain values, times in UTC, intervals half-open."""
+"""The parts of a world: plain values, times in UTC, intervals half-open."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SiteGroup:
 
 @dataclass(frozen=True)
 class Downtime:
-    """An announcement; the newest one of a `downtime_id` (without one: of a start) counts."""
+    """An announced downtime; of several with one `downtime_id`, or start, the newest counts."""
 
     downtime_id: str
     start: datetime
@@ -51,7 +51,7 @@ class Downtime:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A time that shall not count (rule 7); `kind`: monitoring-host, metric or group (a site)."""
+    """A time that does not count (rule 7); `kind`: monitoring-host, metric or group (a site)."""
 
     kind: str
     start: datetime
@@ -65,7 +65,7 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of a probe found."""
+    """The result of one probe run."""
 
     host: str
     flavour: str
@@ -84,7 +84,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Flavour:
-    """Which metrics make an endpoint of this flavour, and how its endpoints fold."""
+    """The metrics of an endpoint of this flavour, and the operation that folds its endpoints."""
 
     metrics: tuple[str, ...]
     endpoints_operation: str = "OR"
@@ -112,9 +112,9 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Profile:
-    """What makes a site available; `to_toml` in `profile_file` writes it as people do.
+    """What makes a site available; `profile_file.to_toml` writes it as a profile file.
 
-    `operations` are own tables: triples (a, b, result). A validity of None is "off".
+    `operations` are the profile's own tables: triples (a, b, result). A validity of None is "off".
     """
 
     name: str
@@ -133,7 +133,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class World:
-    """Everything that happened; `results` stand in the order of their sending."""
+    """Topology, downtimes, exclusions and results of some days; `results` in sending order."""
 
     first_day: date
     days: int

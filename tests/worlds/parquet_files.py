@@ -1,4 +1,4 @@
-"""A world as the Parquet files that tests.duckdb_report reads."""
+"""A world as the Parquet files that tests.oracle.duckdb_report reads."""
 
 from __future__ import annotations
 
@@ -11,64 +11,64 @@ from tests.worlds.profile_file import to_toml
 
 
 def write_world(directory: Path, world: World, profile: Profile) -> None:
-    """Results of the profile's VO, and of each downtime its newest announcement."""
+    """Write the results of the profile's VO, and the newest announcement of each downtime."""
     write_inputs(
         directory,
         to_toml(profile),
         result=[
             {
-                "host_name": each.host,
-                "service_flavour": each.flavour,
-                "metric_name": each.metric,
-                "measured_at": _second(each.measured_at),
-                "status": each.status,
+                "host_name": result.host,
+                "service_flavour": result.flavour,
+                "metric_name": result.metric,
+                "measured_at": _second(result.measured_at),
+                "status": result.status,
             }
-            for each in world.results
-            if profile.vo in (None, each.vo)
+            for result in world.results
+            if profile.vo in (None, result.vo)
         ],
         membership=[
             {
-                "site": each.site,
-                "service_flavour": each.flavour,
-                "host_name": each.host,
-                "vo": each.vo,
-                "production": each.production,
-                "monitored": each.monitored,
-                "valid_from": _second(each.valid_from),
-                "valid_to": None if each.valid_to is None else _second(each.valid_to),
+                "site": endpoint.site,
+                "service_flavour": endpoint.flavour,
+                "host_name": endpoint.host,
+                "vo": endpoint.vo,
+                "production": endpoint.production,
+                "monitored": endpoint.monitored,
+                "valid_from": _second(endpoint.valid_from),
+                "valid_to": None if endpoint.valid_to is None else _second(endpoint.valid_to),
             }
-            for each in world.endpoints
+            for endpoint in world.endpoints
         ],
         downtime=[
             {
-                "site": each.site,
-                "service_flavour": each.flavour,
-                "host_name": each.host,
-                "start": _second(each.start),
-                "stop": _second(each.end),
-                "classification": each.classification,
-                "severity": each.severity,
+                "site": downtime.site,
+                "service_flavour": downtime.flavour,
+                "host_name": downtime.host,
+                "start": _second(downtime.start),
+                "stop": _second(downtime.end),
+                "classification": downtime.classification,
+                "severity": downtime.severity,
             }
-            for each in _newest(world)
+            for downtime in _newest(world)
         ],
         exclusion=[
             {
-                "kind": each.kind,
-                "site": each.site,
-                "service_flavour": each.flavour,
-                "host_name": each.host,
-                "metric_name": each.metric,
-                "start": _second(each.start),
-                "stop": _second(each.end),
+                "kind": exclusion.kind,
+                "site": exclusion.site,
+                "service_flavour": exclusion.flavour,
+                "host_name": exclusion.host,
+                "metric_name": exclusion.metric,
+                "start": _second(exclusion.start),
+                "stop": _second(exclusion.end),
             }
-            for each in world.exclusions
+            for exclusion in world.exclusions
         ],
     )
 
 
 def _newest(world: World) -> list[Downtime]:
-    in_order = sorted(world.downtimes, key=lambda each: each.announced_at)
-    return list({(e.downtime_id, e.site, e.host, e.flavour): e for e in in_order}.values())
+    in_order = sorted(world.downtimes, key=lambda downtime: downtime.announced_at)
+    return list({(d.downtime_id, d.site, d.host, d.flavour): d for d in in_order}.values())
 
 
 def _second(moment: datetime) -> int:

@@ -1,4 +1,4 @@
-"""A profile as the file that people write."""
+"""A profile as a TOML file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The world as it travels: records under their wire keys, packed into batches with stable names.
+"""A world as records with their wire keys, packed into batches with stable names.
 
-A batch is what one message holds, so sending it again under its name repeats the same message.
+A batch is the content of one message: sending it again under its name repeats that message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Batch:
 
 
 def topology_batches(world: World) -> list[Batch]:
-    """Endpoints, groups and downtimes; few enough for one message each."""
+    """Batches of endpoints, groups and downtimes."""
     return [
         *_batches("endpoints", "serviceEndpoint", map(endpoint_record, world.endpoints)),
         *_batches("groups", "siteGroup", map(site_group_record, world.site_groups)),
@@ -38,7 +38,7 @@ def topology_batches(world: World) -> list[Batch]:
 
 
 def result_batches(results: Sequence[Result], prefix: str) -> list[Batch]:
-    """Results in the given order, a fixed number to a message."""
+    """Batches of the results, in the given order."""
     return list(_batches(prefix, "metricOutput", map(result_record, results)))
 
 
@@ -100,7 +100,7 @@ def result_record(result: Result) -> dict[str, str]:
 
 
 def wlcg_text(record: dict[str, str]) -> str:
-    """One record as any foreign writer would write it, without the code under test."""
+    """One record in the wire format, written without the code under test."""
     return "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
 
 

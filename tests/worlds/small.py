@@ -1,12 +1,12 @@
-"""A grid of five sites in two federations, and some days of its life.
+"""A grid of five sites in two federations over some days.
 
-    ASTER-T1     large and good; one compute element flaps on the first day
-    BIRCH-T2     storage breaks for some hours; an unscheduled warning changes nothing
-    CEDAR-T2     its probes send nothing at all
+    ASTER-T1     large and reliable; one compute element flaps on the first day
+    BIRCH-T2     storage fails for some hours; an unscheduled warning changes nothing
+    CEDAR-T2     its probes send nothing
     DAHLIA-HPC   down for a scheduled repair that takes longer than announced
-    ELDER-HPC    a worker node keeps results back; they arrive after newer ones
+    ELDER-HPC    a worker node delays results, which arrive after newer ones
 
-The same seed and first day give the same world, to the byte.
+The same seed and first day give the same world, byte for byte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.worlds.model import (
     World,
     midnight,
 )
-from tests.worlds.words import details, performance_data, summary
+from tests.worlds.probe_texts import details, performance_data, summary
 
 PROFILE = Profile(
     name="critical",
@@ -64,7 +64,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class Episode:
-    """A stretch in which every run of a metric finds the same."""
+    """A stretch in which every run of a metric has the same status."""
 
     start: datetime
     end: datetime
@@ -72,7 +72,7 @@ class Episode:
 
 
 def small_world(seed: int, first_day: date, days: int) -> World:
-    """The world above; its first results are from the evening before the first day."""
+    """The world described above; its results begin on the evening before the first day."""
     chance = random.Random(f"{seed} {first_day}")
     endpoints = tuple(_endpoints(first_day, days))
     return World(
@@ -94,14 +94,14 @@ def _endpoints(first_day: date, days: int) -> Iterator[Endpoint]:
     for site, _, _, _, services in SITES:
         for name, flavour in services:
             yield Endpoint(site, host_of(site, name), flavour, since)
-    # Came on the last day: expected from its midnight on, not before.
+    # New on the last day: expected from its midnight on.
     newcomer = midnight(first_day + timedelta(days=days - 1))
     yield Endpoint("ASTER-T1", host_of("ASTER-T1", "ce03"), "CE", newcomer)
-    # Gone since the first midnight, though its results still come.
+    # Removed at the first midnight, though its results still arrive.
     yield Endpoint("BIRCH-T2", host_of("BIRCH-T2", "ce09"), "CE", since, midnight(first_day))
-    # In the topology, but nobody watches it.
+    # In the topology, but not monitored.
     yield Endpoint("DAHLIA-HPC", host_of("DAHLIA-HPC", "se09"), "SRM", since, monitored="N")
-    # Another VO's service: the profile asks for ops.
+    # A service of another VO: the profile is for ops.
     yield Endpoint("ELDER-HPC", host_of("ELDER-HPC", "se02"), "SRM", since, vo=OTHER_VO)
 
 
@@ -113,7 +113,7 @@ def _site_groups(first_day: date) -> Iterator[SiteGroup]:
 
 
 def _downtimes(first_day: date, days: int) -> Iterator[Downtime]:
-    """Two, one of them announced twice: the second announcement prolongs it."""
+    """Two downtimes, one of them announced again with a later end."""
     repair = midnight(first_day + timedelta(days=days // 2)) + timedelta(hours=7, minutes=30)
     announced = Downtime(
         "DT-1001",
@@ -168,15 +168,13 @@ def _metrics(endpoint: Endpoint) -> Iterator[str]:
 def _episodes(
     chance: random.Random, endpoint: Endpoint, metric: str, first_day: date, days: int
 ) -> list[Episode]:
-    """Later ones win; what none covers is OK."""
+    """The episodes of a metric, of which later ones win; it is OK outside them."""
     episodes = list(_random_episodes(chance, first_day, days))
     if endpoint.host == host_of("ASTER-T1", "ce02") and metric.endswith("JobSubmit"):
         episodes += _flapping(midnight(first_day) + timedelta(hours=9))
     if endpoint.host == host_of("BIRCH-T2", "se01"):
         episodes.append(_storage_outage(first_day, days))
-    if (
-        endpoint.site == "DAHLIA-HPC"
-    ):  # switched off, so its probes fail, a while longer than planned
+    if endpoint.site == "DAHLIA-HPC":  # switched off for longer than planned: its probes fail
         repair = next(iter(_downtimes(first_day, days)))
         episodes.append(Episode(repair.start, repair.end + timedelta(hours=3), "CRITICAL"))
     return episodes
@@ -206,7 +204,7 @@ def _runs(
     first_day: date,
     days: int,
 ) -> Iterator[Result]:
-    """A run each half hour, some seconds early or late, from 22:00 of the evening before."""
+    """A run every half hour, some seconds early or late, from 22:00 on the evening before."""
     end = midnight(first_day + timedelta(days=days))
     at = midnight(first_day) - timedelta(hours=2) + chance.randrange(INTERVAL_S) * SECOND
     while at < end:
@@ -239,7 +237,7 @@ def _status_at(episodes: Sequence[Episode], at: datetime) -> str:
 
 
 def _in_order_of_sending(results: Iterable[Result], chance: random.Random) -> list[Result]:
-    """As measured, but: some late, some moments with two statuses, some of another VO."""
+    """The results in order of time, but for some late ones; with second opinions and another VO."""
     sent: list[tuple[datetime, Result]] = []
     for result in results:
         is_late = result.site == LATE and chance.random() < 0.05
@@ -259,7 +257,7 @@ def _of_another_vo(result: Result, chance: random.Random) -> Result:
 
 
 def _second_opinion(result: Result, chance: random.Random) -> Result:
-    """Another status for the same moment: from the same worker node, or from another one."""
+    """Another status at the same time, from the same worker node or from another one."""
     status = chance.choice(["OK", "WARNING", "CRITICAL"])
     elsewhere = "wn99." + result.gathered_at.partition(".")[2]
     return replace(

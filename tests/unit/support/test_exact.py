@@ -11,7 +11,7 @@ from itertools import combinations
 import pytest
 
 from tests.oracle.batch import Batch, drawn_batch, named
-from tests.oracle.check import smallest, told
+from tests.oracle.check import differences, smallest
 from tests.oracle.oracle import AND, OR, STATUSES
 from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
@@ -192,7 +192,7 @@ def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) 
 
     world = next(each for each in batches[0].worlds if len(each.downtimes) > 1 and wrong([each])[0])
     small = smallest(world, wrong)
-    text = told(replace(batches[0], worlds=[small]), {"w000": {}})
+    text = differences(replace(batches[0], worlds=[small]), {"w000": {}})
 
     assert [len(small.downtimes), len(small.results)] == [1, 1]
     assert not small.endpoints and not small.site_groups and not small.exclusions

@@ -1,4 +1,4 @@
-"""What probes say: summaries, details and performance data as plugins write them."""
+"""The texts of probes: summaries, details and performance data as plugins write them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def summary(chance: random.Random, metric: str, status: str) -> str:
 
 
 def details(chance: random.Random, metric: str, status: str) -> str:
-    """Some lines where there is something to tell, with the odd character."""
+    """Some lines if the status is not OK, at times with unusual characters."""
     if status == "OK":
         return ""
     lines = [
