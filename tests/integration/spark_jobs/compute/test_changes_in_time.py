@@ -54,7 +54,7 @@ LEVELS = ("endpoints", "services", "functions", "sites")
 
 @dataclass(frozen=True)
 class Belonging:
-    """What was announced of one endpoint, and the sites it counts at on each day."""
+    """The announcements of one endpoint, and the sites where it counts on each day."""
 
     name: str
     announced: Sequence[Endpoint]
@@ -63,7 +63,7 @@ class Belonging:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What was announced of one site, and its groups with its weights on each day."""
+    """The announcements of one site, and its groups with their weights on each day."""
 
     name: str
     announced: Sequence[SiteGroup]
@@ -72,7 +72,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Outage:
-    """Downtimes as announced, and the hours they cover on each day of the endpoints they hit."""
+    """Announced downtimes, and the hours that they cover of each endpoint on each day."""
 
     name: str
     announced: Sequence[Downtime]
@@ -95,7 +95,12 @@ def in_group(
 
 
 def downtime(start: int, end: int, announced: int = 0, **changes: str) -> Downtime:
-    """Of one endpoint; start and end in hours of the day, announced in days after LONG_AGO."""
+    """A downtime of one endpoint.
+
+    Args:
+        start, end: hours after the midnight of DAY.
+        announced: days after LONG_AGO.
+    """
     chosen = {"downtime_id": "D", "site": "A", "host": "h1", "flavour": "SRM", **changes}
     return Downtime(
         start=MIDNIGHT + timedelta(hours=start),
@@ -110,12 +115,12 @@ BELONGINGS = [
     Belonging("appears at noon", [at_site(start=NOON)], ["", "", "A"]),
     Belonging("leaves at midnight", [at_site(end=MIDNIGHT)], ["A", "", ""]),
     Belonging("leaves at noon", [at_site(end=NOON)], ["A", "A", ""]),
-    Belonging("is there from noon to noon", [at_site(start=NOON, end=NOON)], ["", "", ""]),
+    Belonging("exists from noon to noon", [at_site(start=NOON, end=NOON)], ["", "", ""]),
     Belonging(
         "leaves for a day", [at_site(end=MIDNIGHT), at_site(start=NEXT_MIDNIGHT)], ["A", "", "A"]
     ),
     Belonging(
-        "leaves by a second copy that has an end", [at_site(), at_site(end=NOON)], ["A", "A", ""]
+        "leaves by a second row that has an end", [at_site(), at_site(end=NOON)], ["A", "A", ""]
     ),
     Belonging(
         "moves at midnight",
@@ -140,12 +145,12 @@ BELONGINGS = [
         ["A", "A", ""],
     ),
     Belonging(
-        "enters production by a row that says nothing of it",
+        "enters production by a row without the flag",
         [at_site(production="N"), at_site(start=MIDNIGHT)],
         ["", "A", "A"],
     ),
     Belonging(
-        "is told of in the wrong order",
+        "is announced in the wrong order",
         [at_site(start=NOON, monitored="N"), at_site(start=MIDNIGHT), at_site(production="N")],
         ["", "A", ""],
     ),
@@ -187,7 +192,7 @@ GROUPINGS = [
         [{"G": 3}, {"G": 1}, {"G": 1}],
     ),
     Grouping(
-        "gets another weight at noon, told in the wrong order",
+        "gets another weight at noon, announced in the wrong order",
         [in_group(start=NOON, weight=9), in_group(weight=3)],
         [{"G": 3}, {"G": 3}, {"G": 9}],
     ),
@@ -211,7 +216,7 @@ OUTAGES = [
     ),
     Outage("cancelled", [downtime(8, 10), downtime(8, 8, 1)], {}),
     Outage(
-        "moved, told in the wrong order",
+        "moved, announced in the wrong order",
         [downtime(32, 35, 1), downtime(8, 10)],
         {"A SRM h1": [0, 0, 3]},
     ),
@@ -228,22 +233,22 @@ OUTAGES = [
     Outage(
         "of a host at all its sites",
         [downtime(-1, 1, site="", flavour="")],
-        {each: [1, 1, 0] for each in ALL_OF_H1},
+        {endpoint: [1, 1, 0] for endpoint in ALL_OF_H1},
     ),
     Outage(
         "of a host at one site",
         [downtime(-1, 1, flavour="")],
-        {each: [1, 1, 0] for each in ("A SRM h1", "A CE h1")},
+        {endpoint: [1, 1, 0] for endpoint in ("A SRM h1", "A CE h1")},
     ),
     Outage(
         "of a whole site",
         [downtime(-1, 1, host="", flavour="")],
-        {each: [1, 1, 0] for each in ALL_OF_A},
+        {endpoint: [1, 1, 0] for endpoint in ALL_OF_A},
     ),
     Outage(
         "of a flavour of a site",
         [downtime(-1, 1, host="")],
-        {each: [1, 1, 0] for each in ("A SRM h1", "A SRM h2")},
+        {endpoint: [1, 1, 0] for endpoint in ("A SRM h1", "A SRM h2")},
     ),
     Outage(
         "from the whole site to one flavour of a host: two announcements",
@@ -259,7 +264,7 @@ OUTAGES = [
 
 
 class Announced:
-    """A database of the cases, and what is in it, as the oracle knows it."""
+    """A database for the cases, with the profile and the report."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
@@ -328,7 +333,7 @@ def cases_world() -> World:
 def _world(
     endpoints: Sequence[Endpoint], groups: Sequence[SiteGroup], downtimes: Sequence[Downtime]
 ) -> World:
-    """With a good result of every endpoint each midnight; the half-good site fails at noon."""
+    """A world in which all endpoints are OK, but for one of site HALF, CRITICAL from noon on."""
     measured = sorted({(row.host, row.flavour) for row in endpoints})
     results = [
         Result(host, flavour, *PROFILE.flavours[flavour].metrics, "OK", midnight(day))
@@ -345,7 +350,7 @@ def _world(
 
 
 def _merged(world: World) -> World:
-    """Of two copies of one row only the one with an end: the oracle hears each row once."""
+    """The world with each row once, that with an end if there is one, as the oracle expects."""
 
     def key(row: Endpoint) -> tuple[object, ...]:
         return row.site, row.host, row.flavour, row.vo, row.valid_from
@@ -363,19 +368,19 @@ def _host(name: str, case: Belonging | Grouping | Outage) -> str:
 def announced(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[Announced]:
-    """All cases, reported."""
-    made = _database(request, tmp_path_factory.mktemp("cases"))
-    made.load(cases_world())
-    made.run(spark, PERIOD)
-    yield made
-    made.engine.dispose()
+    """A database with all cases, and their report."""
+    database = _database(request, tmp_path_factory.mktemp("cases"))
+    database.load(cases_world())
+    database.run(spark, PERIOD)
+    yield database
+    database.engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Announced]:
-    made = _database(request, tmp_path)
-    yield made
-    made.engine.dispose()
+    database = _database(request, tmp_path)
+    yield database
+    database.engine.dispose()
 
 
 def _database(request: pytest.FixtureRequest, directory: Path) -> Announced:
@@ -385,7 +390,7 @@ def _database(request: pytest.FixtureRequest, directory: Path) -> Announced:
 
 
 @pytest.mark.parametrize("case", BELONGINGS, ids=lambda case: case.name)
-def test_an_endpoint_counts_where_it_is_at_the_first_moment_of_the_day(
+def test_an_endpoint_counts_at_its_sites_of_the_first_second_of_the_day(
     announced: Announced, case: Belonging
 ) -> None:
     counted = [
@@ -403,7 +408,7 @@ def test_an_endpoint_counts_where_it_is_at_the_first_moment_of_the_day(
 
 
 @pytest.mark.parametrize("case", GROUPINGS, ids=lambda case: case.name)
-def test_a_site_counts_in_the_groups_it_is_in_at_the_first_moment_of_the_day(
+def test_a_site_counts_in_its_groups_of_the_first_second_of_the_day(
     announced: Announced, case: Grouping
 ) -> None:
     rows = query(
@@ -412,15 +417,15 @@ def test_a_site_counts_in_the_groups_it_is_in_at_the_first_moment_of_the_day(
         site=f"S {case.name}",
     )
 
-    found = [
+    weights = [
         {row["group_name"][0]: row["weight"] for row in rows if str(row["day"]) == str(day)}
         for day in DAYS
     ]
-    assert found == case.weights
+    assert weights == case.weights
 
 
 @pytest.mark.parametrize("case", OUTAGES, ids=lambda case: case.name)
-def test_a_downtime_covers_what_its_newest_announcement_says(
+def test_a_downtime_covers_the_hours_of_its_newest_announcement(
     announced: Announced, case: Outage
 ) -> None:
     hours: dict[str, list[int]] = {}
@@ -434,7 +439,9 @@ def test_a_downtime_covers_what_its_newest_announcement_says(
 
 
 @pytest.mark.parametrize("day", DAYS, ids=str)
-def test_all_figures_of_changing_topology_are_the_oracles(announced: Announced, day: date) -> None:
+def test_all_figures_of_changing_topology_equal_the_oracles(
+    announced: Announced, day: date
+) -> None:
     expected = day_report(_merged(cases_world()), PROFILE, day)
 
     for level in LEVELS:
@@ -442,7 +449,7 @@ def test_all_figures_of_changing_topology_are_the_oracles(announced: Announced, 
     assert announced.report.groups(day) == expected.groups
 
 
-def test_what_changes_after_a_day_was_computed_makes_it_due_and_is_told(
+def test_a_change_after_a_day_was_computed_makes_it_due_and_is_recorded(
     spark: SparkSession, empty: Announced
 ) -> None:
     endpoint, first = Endpoint("A", "h1", "SRM", LONG_AGO), downtime(8, 10)
@@ -459,14 +466,14 @@ def test_what_changes_after_a_day_was_computed_makes_it_due_and_is_told(
     assert (computed, at_rest) == ([0, 2, 0], [])
     assert moved == [DAY, AFTER]
     assert [_downtime_hours(empty, day) for day in DAYS] == [0, 0, 3]
-    told = query(empty.url, "SELECT day, reason FROM report_change WHERE level = 'site'")
-    assert {(str(row["day"]), row["reason"]) for row in told} == {
+    changes = query(empty.url, "SELECT day, reason FROM report_change WHERE level = 'site'")
+    assert {(str(row["day"]), row["reason"]) for row in changes} == {
         (str(day), "downtimes changed") for day in moved
     }
     assert empty.due() == []
 
 
-def test_a_change_makes_due_the_days_it_touches(spark: SparkSession, empty: Announced) -> None:
+def test_a_change_makes_the_days_it_touches_due(spark: SparkSession, empty: Announced) -> None:
     empty.load(_world([Endpoint("A", "h1", "SRM", LONG_AGO)], [], [downtime(32, 35)]))
     empty.run(spark, PERIOD)
 

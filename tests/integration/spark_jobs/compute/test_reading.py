@@ -1,4 +1,4 @@
-"""show, explain and site on one published report of two days; the second is still open."""
+"""show, explain and site for a published report of two days; the second day is still open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Command = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sam.toml whose database has the report."""
+    """A sam.toml whose database contains the report."""
     directory = tmp_path_factory.mktemp("report")
     grid = Grid(f"sqlite:///{directory}/sam.db")
     grid.endpoint("A", "CE", "h1")
@@ -80,54 +80,64 @@ def test_show_adds_seconds_then_divides(report: Command) -> None:
     assert a["missed"] == ["availability", "reliability"]
 
 
-def test_show_lists_who_misses_a_target(report: Command) -> None:
-    told = report("show", *PERIOD)
+def test_show_lists_the_sites_that_miss_a_target(report: Command) -> None:
+    lines = report("show", *PERIOD).splitlines()
 
-    assert "until 2026-11-15T12:00:00Z" in told.splitlines()[0]
-    assert "  A: availability 75.00 is below 80; reliability 81.82 is below 85" in told
-    assert "  SILENT: unknown 100.00 is above 10" in told
-    [silent] = [line for line in told.splitlines() if line.startswith("SILENT")]
+    assert "until 2026-11-15T12:00:00Z" in lines[0]
+    [missed_by_a] = [line for line in lines if line.startswith("  A: ")]
+    assert re.search(r"availability 75\.00 .*80; reliability 81\.82 .*85$", missed_by_a)
+    [missed_by_silent] = [line for line in lines if line.startswith("  SILENT: ")]
+    assert re.search(r"unknown 100\.00 .*10$", missed_by_silent)
+    [silent] = [line for line in lines if line.startswith("SILENT")]
     assert silent.endswith("no data")
 
 
-def test_show_of_groups_says_how_many_sites_had_a_value(report: Command) -> None:
+def test_show_of_groups_counts_the_sites_that_had_a_value(report: Command) -> None:
     [north] = json.loads(report("show", "--level", "group", *PERIOD, "--format", "json"))
 
     assert (north["availability"], north["sites_known"], north["sites_expected"]) == (75.0, 1, 2)
     assert "coverage" in north["missed"]
 
 
-def test_show_of_metrics_comes_from_their_timelines(report: Command) -> None:
+def test_show_of_metrics_adds_up_their_timelines(report: Command) -> None:
     shown = json.loads(report("show", "--level", "metric", "--day", str(DAY), "--json"))
 
     seconds = {row["metric_name"]: row["critical_s"] for row in shown if row["host_name"] == "h1"}
     assert seconds == {"ping": 0, "submit": 6 * 3600}
 
 
-def test_show_as_csv_disarms_formulas(report: Command) -> None:
-    found = list(csv.DictReader(io.StringIO(report("show", *PERIOD, "--format", "csv"))))
+def test_show_as_csv_escapes_formulas(report: Command) -> None:
+    rows = list(csv.DictReader(io.StringIO(report("show", *PERIOD, "--format", "csv"))))
 
-    assert {row["site"] for row in found} == {"A", "SILENT", f"'{ODD_SITE}"}
-
-
-def test_explain_leads_from_a_figure_to_the_messages(report: Command) -> None:
-    told = report("explain", "--day", str(DAY), "--site", "A")
-
-    assert "availability = 100 x (OK 54000 + WARNING 0) / (86400 - not known 0) = 62.50000" in told
-    assert "00:00:00-06:00:00 CRITICAL" in told
-    assert "2026-11-13T22:00:00Z CRITICAL CRITICAL says <submit> (message-22:00)" in told
-    assert "… 2 more" in told
-    assert re.search(r"20:00:00-23:00:00 DOWNTIME\n +downtime SCHEDULED/OUTAGE of h1", told)
-    assert "SCHEDULED/WARNING of h2" in told
+    assert {row["site"] for row in rows} == {"A", "SILENT", f"'{ODD_SITE}"}
 
 
-def test_explain_can_be_asked_for_one_flavour(report: Command) -> None:
-    [told] = json.loads(
+def test_explain_leads_from_a_figure_to_its_messages(report: Command) -> None:
+    explanation = report("explain", "--day", str(DAY), "--site", "A")
+
+    [availability, *_] = re.findall("availability = (.+)", explanation)
+    assert re.findall(r"\d+(?:\.\d+)?", availability) == [
+        "100",
+        "54000",
+        "0",
+        "86400",
+        "0",
+        "62.50000",
+    ]
+    assert "00:00:00-06:00:00 CRITICAL" in explanation
+    assert re.search(r"2026-11-13T22:00:00Z CRITICAL .*\(message-22:00\)", explanation)
+    assert "… 2 more" in explanation
+    assert re.search(r"20:00:00-23:00:00 DOWNTIME\n.*SCHEDULED/OUTAGE of h1", explanation)
+    assert "SCHEDULED/WARNING of h2" in explanation
+
+
+def test_explain_can_be_limited_to_one_flavour(report: Command) -> None:
+    [document] = json.loads(
         report("explain", "--day", str(DAY), "--site", "A", "--flavour", "SRM", "--json")
     )
 
-    endpoints = [thing for thing in told["things"] if thing["level"] == "endpoint"]
-    assert [thing["host_name"] for thing in endpoints] == ["h2"]
+    hosts = [row["host_name"] for row in document["things"] if row["level"] == "endpoint"]
+    assert hosts == ["h2"]
 
 
 def test_explain_of_an_unknown_site_names_the_sites(
@@ -136,14 +146,14 @@ def test_explain_of_an_unknown_site_names_the_sites(
     code = main(["--config", str(config), "explain", "--day", str(DAY), "--site", "B"])
 
     assert code == 64
-    assert "there are =SUM(A1) <b>&/../x, A, SILENT" in capsys.readouterr().err
+    assert f"{ODD_SITE}, A, SILENT" in capsys.readouterr().err
 
 
-def test_a_day_nobody_computed_is_no_error(report: Command) -> None:
+def test_a_day_that_was_not_computed_is_not_an_error(report: Command) -> None:
     assert json.loads(report("show", "--day", "2026-10-01", "--json")) == []
 
 
-def test_the_site_shows_a_day_and_what_made_it(report: Command, tmp_path: Path) -> None:
+def test_the_pages_show_a_day_and_its_causes(report: Command, tmp_path: Path) -> None:
     report("site", *PERIOD, "--out", str(tmp_path))
 
     matrix = (tmp_path / "test/2026-11/index.html").read_text(encoding="utf-8")
@@ -156,11 +166,11 @@ def test_the_site_shows_a_day_and_what_made_it(report: Command, tmp_path: Path) 
 
 
 def test_the_same_figures_give_the_same_pages(report: Command, tmp_path: Path) -> None:
-    for name in ("one", "two"):
+    for name in ("first", "second"):
         report("site", *PERIOD, "--out", str(tmp_path / name))
 
-    one, two = (
+    first, second = (
         {page.relative_to(base): page.read_bytes() for page in base.rglob("*") if page.is_file()}
-        for base in (tmp_path / "one", tmp_path / "two")
+        for base in (tmp_path / "first", tmp_path / "second")
     )
-    assert one == two
+    assert first == second

@@ -56,7 +56,7 @@ def test_duckdb_agrees_with_the_oracle_on_any_world(seed: int, tmp_path: Path) -
     assert read_timeline(tmp_path) == timeline
 
 
-def test_an_open_day_of_duckdb_ends_when_the_oracles_does(tmp_path: Path) -> None:
+def test_duckdb_and_the_oracle_end_an_open_day_at_the_same_second(tmp_path: Path) -> None:
     world, profile = random_world(6)
     until = midnight(world.last_day) + timedelta(hours=11, minutes=59, seconds=59)
 
@@ -66,7 +66,7 @@ def test_an_open_day_of_duckdb_ends_when_the_oracles_does(tmp_path: Path) -> Non
     assert read_timeline(tmp_path) == oracle_rows(world, profile, until)[1]
 
 
-def test_spark_agrees_with_duckdb_and_the_oracle_on_the_demos_world(
+def test_spark_agrees_with_duckdb_and_the_oracle_on_the_world_of_the_demo(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = small.small_world(seed=5, first_day=FIRST, days=DAYS)
@@ -91,7 +91,7 @@ def test_spark_agrees_with_duckdb_and_the_oracle_on_any_world(
 def by_spark(
     spark: SparkSession, directory: Path, world: World, profile: Profile
 ) -> tuple[Rows, Rows]:
-    """Figures and timelines of all days, as they are published."""
+    """Published figures and timelines of all days."""
     grid = Grid(f"sqlite:///{directory}/sam.db")
     load(grid, world)
     insert_exclusions(grid.engine, world.exclusions)
@@ -119,48 +119,49 @@ def by_duckdb(directory: Path, world: World, profile: Profile) -> tuple[Rows, Ro
 
 
 def load(grid: Grid, world: World) -> None:
-    """All records through the class views, in one transaction."""
+    """Insert all records into the class views, in one transaction."""
     with writing(grid.loader) as connection:
         for batch in (*topology_batches(world), *result_batches(world.results, "results")):
             for record in batch.records:
-                places = ", ".join(f":{name}" for name in record)
+                marks = ", ".join(f":{name}" for name in record)
                 connection.execute(
                     text(
-                        f"INSERT INTO {batch.message_class} ({', '.join(record)}) VALUES ({places})"
+                        f"INSERT INTO {batch.message_class} ({', '.join(record)}) VALUES ({marks})"
                     ),
                     record,
                 )
 
 
 def oracle_rows(world: World, profile: Profile, until: datetime | None = None) -> tuple[Rows, Rows]:
-    """As tests.duckdb_report gives them; with `until` of the last day alone."""
+    """Figures and timelines as `tests.oracle.duckdb_report` gives them.
+
+    With `until`, only those of the last day.
+    """
     figures: Rows = set()
     timeline: Rows = set()
     for day in world.all_days if until is None else [world.last_day]:
         report = day_report(world, profile, day, until)
         for level in KEYS:
-            for key, found in report.timelines(f"{level}s").items():
-                segments = [(int(s.start.timestamp()), int(s.end.timestamp())) for s in found]
-                timeline |= {
-                    (level, day, *names(level, key), *segment, each.status)
-                    for segment, each in zip(segments, found, strict=True)
-                }
-            for key, one in report.figures(f"{level}s").items() if level != "metric" else ():
-                seconds = [one.seconds.get(name[:-2].upper(), 0) for name in SECONDS]
+            for key, segments in report.timelines(f"{level}s").items():
+                for segment in segments:
+                    span = int(segment.start.timestamp()), int(segment.end.timestamp())
+                    timeline.add((level, day, *names(level, key), *span, segment.status))
+            for key, figure in report.figures(f"{level}s").items() if level != "metric" else ():
+                seconds = [figure.seconds.get(name[:-2].upper(), 0) for name in SECONDS]
                 shares = [
                     None if percent is None else int(percent * 100_000)
-                    for percent in (one.availability, one.reliability)
+                    for percent in (figure.availability, figure.reliability)
                 ]
                 figures.add((level, day, *names(level, key), *seconds, *shares))
     return figures, timeline
 
 
 def names(level: str, key: Sequence[str]) -> tuple[str, ...]:
-    named = dict(zip(KEYS[level], key, strict=True))
-    return tuple(named.get(name, "") for name in NAMES)
+    name_of = dict(zip(KEYS[level], key, strict=True))
+    return tuple(name_of.get(name, "") for name in NAMES)
 
 
-# A world of whatever may be; moments are few, so that many things happen at one second. -----------
+# A random world with few different times, so that many things happen at the same second. ----------
 
 MOMENTS = (-DAY_S - 1, -DAY_S, -7200, -1, 0, 1, 3600, 3601, 40_000, 43_200, 50_400, 86_399)
 STATUSES = ("OK", "OK", "WARNING", "UNKNOWN", "CRITICAL")
@@ -271,7 +272,7 @@ def _exclusions(
 
 
 def _moments(chance: random.Random) -> tuple[datetime, datetime]:
-    """Two, the earlier first."""
+    """Two different times, the earlier one first."""
     start, end = sorted([_moment(chance), _moment(chance)])
     return (start, end) if start < end else _moments(chance)
 

@@ -50,7 +50,7 @@ def test_a_day_in_downtime_has_availability_zero_and_no_reliability(spark: Spark
 
 
 def _figures_of(spark: SparkSession, lengths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """The figures of a site whose statuses last so many seconds."""
+    """The figures of a site with these statuses, each with its length in seconds."""
     names = ["level", "day", "site", "service_flavour", "host_name", "metric_name", "function"]
     rows, at = [], 0
     for status, seconds in lengths:
@@ -63,5 +63,5 @@ def _figures_of(spark: SparkSession, lengths: Sequence[tuple[str, int]]) -> list
         for name, column in zip([*names, *whole], zip(*rows, strict=True), strict=True)
     ]
     table = spark.createDataFrame(pa.Table.from_arrays(arrays, [*names, *whole]))
-    found: list[dict[str, Any]] = figures(table).toArrow().to_pylist()
-    return found
+    rows_of_figures: list[dict[str, Any]] = figures(table).toArrow().to_pylist()
+    return rows_of_figures

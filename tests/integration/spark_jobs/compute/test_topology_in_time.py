@@ -42,10 +42,10 @@ Import = Callable[..., None]
 
 
 @pytest.fixture
-def take(engine: Engine, tmp_path: Path) -> Import:
-    """Import documents as a snapshot of a time."""
+def import_gocdb(engine: Engine, tmp_path: Path) -> Import:
+    """A function that imports documents as the snapshot of the time `at`."""
 
-    def take(at: str, endpoints: str = "", groups: str = "", downtimes: str = "") -> None:
+    def apply(at: str, endpoints: str = "", groups: str = "", downtimes: str = "") -> None:
         def path(text: str) -> list[Path]:
             return [write(tmp_path / "x.xml", text)]
 
@@ -56,36 +56,39 @@ def take(engine: Engine, tmp_path: Path) -> Import:
         )
         apply_snapshot(engine, exports, GocdbSnapshot(at, NOW, window=WINDOW, force=True))
 
-    return take
+    return apply
 
 
 @pytest.fixture
-def on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectation]:
-    """What reports expect of a day."""
+def expected_on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectation]:
+    """A function that returns what reports expect of a day."""
     file = tmp_path / "profile.toml"
     file.write_text('name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n')
     profile: Profile = read_profile(file)
 
-    def on(day: date) -> DayExpectation:
+    def expectation(day: date) -> DayExpectation:
         period = Period(day, day)
         with reading(engine) as connection:
             topology = memberships(connection, period)
             announced = downtimes(connection, period)
         return expect(day, topology, announced, [], profile, day_start(date(2026, 12, 1)))
 
-    return on
+    return expectation
 
 
-def hosts(on: Callable[[date], DayExpectation]) -> list[list[str]]:
-    return [[each.host_name for each in on(day).endpoints] for day in (BEFORE, DAY, AFTER)]
+def hosts(expected_on: Callable[[date], DayExpectation]) -> list[list[str]]:
+    return [
+        [endpoint.host_name for endpoint in expected_on(day).endpoints]
+        for day in (BEFORE, DAY, AFTER)
+    ]
 
 
-def hours(on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, float]]]:
+def hours(expected_on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, float]]]:
     """The downtimes of the three days, in hours of the day."""
     return [
         [
-            ((each.start - day_start(day)) / HOUR, (each.end - day_start(day)) / HOUR)
-            for each in on(day).covers
+            ((cover.start - day_start(day)) / HOUR, (cover.end - day_start(day)) / HOUR)
+            for cover in expected_on(day).covers
         ]
         for day in (BEFORE, DAY, AFTER)
     ]
@@ -95,44 +98,50 @@ def hours(on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, fl
     ("at", "expected"),
     [(SIX, [["a", "b"], ["a", "b"], ["b", "c"]]), (MIDNIGHT, [["a", "b"], ["b", "c"], ["b", "c"]])],
 )
-def test_endpoints_come_and_go_with_the_next_midnight(
-    take: Import, on: Callable[[date], DayExpectation], at: str, expected: list[list[str]]
+def test_endpoints_appear_and_disappear_at_the_next_midnight(
+    import_gocdb: Import,
+    expected_on: Callable[[date], DayExpectation],
+    at: str,
+    expected: list[list[str]],
 ) -> None:
-    take("2026-11-01T00:00:00Z", endpoints=endpoints_of("ab"))
-    take(at, endpoints=endpoints_of("bc"))
+    import_gocdb("2026-11-01T00:00:00Z", endpoints=endpoints_of("ab"))
+    import_gocdb(at, endpoints=endpoints_of("bc"))
 
-    assert hosts(on) == expected
+    assert hosts(expected_on) == expected
 
 
 @pytest.mark.parametrize("flag", ["production", "monitored"])
 def test_a_flag_counts_from_the_next_midnight(
-    take: Import, on: Callable[[date], DayExpectation], flag: str
+    import_gocdb: Import, expected_on: Callable[[date], DayExpectation], flag: str
 ) -> None:
-    take("2026-11-01T00:00:00Z", endpoints=document(service_endpoint(host="a")))
-    take(SIX, endpoints=document(service_endpoint("a", **{flag: "N"})))
+    import_gocdb("2026-11-01T00:00:00Z", endpoints=document(service_endpoint(host="a")))
+    import_gocdb(SIX, endpoints=document(service_endpoint("a", **{flag: "N"})))
 
-    assert hosts(on) == [["a"], ["a"], []]
+    assert hosts(expected_on) == [["a"], ["a"], []]
 
 
-def test_an_endpoint_that_came_back_is_away_between(
-    take: Import, on: Callable[[date], DayExpectation]
+def test_an_endpoint_that_came_back_was_absent_in_between(
+    import_gocdb: Import, expected_on: Callable[[date], DayExpectation]
 ) -> None:
     for at, names in (("2026-11-01T00:00:00Z", "ab"), (MIDNIGHT, "b"), (EVENING, "ab")):
-        take(at, endpoints=endpoints_of(names))
+        import_gocdb(at, endpoints=endpoints_of(names))
 
-    assert hosts(on) == [["a", "b"], ["b"], ["a", "b"]]
+    assert hosts(expected_on) == [["a", "b"], ["b"], ["a", "b"]]
 
 
-def test_a_site_changes_its_group_with_the_next_midnight(engine: Engine, take: Import) -> None:
-    take("2026-11-01T00:00:00Z", groups=document(listed_site("A", "NGI_SI")))
-    take(SIX, groups=document(listed_site("A", "NGI_CH")))
+def test_a_site_changes_its_group_at_the_next_midnight(
+    engine: Engine, import_gocdb: Import
+) -> None:
+    import_gocdb("2026-11-01T00:00:00Z", groups=document(listed_site("A", "NGI_SI")))
+    import_gocdb(SIX, groups=document(listed_site("A", "NGI_CH")))
 
     with reading(engine) as connection:
-        found = [
-            [each.group_name for each in members(connection, day)] for day in (BEFORE, DAY, AFTER)
+        groups = [
+            [member.group_name for member in members(connection, day)]
+            for day in (BEFORE, DAY, AFTER)
         ]
 
-    assert found == [["NGI_SI"], ["NGI_SI"], ["NGI_CH"]]
+    assert groups == [["NGI_SI"], ["NGI_SI"], ["NGI_CH"]]
 
 
 @pytest.mark.parametrize(
@@ -144,44 +153,44 @@ def test_a_site_changes_its_group_with_the_next_midnight(engine: Engine, take: I
         ([downtime(start=START + DAY_S, end=END)], [[], [(12, 24)], [(0, 12)]]),
     ],
 )
-def test_a_downtime_is_what_gocdb_said_last(
-    take: Import,
-    on: Callable[[date], DayExpectation],
+def test_a_downtime_is_as_in_the_last_snapshot_of_gocdb(
+    import_gocdb: Import,
+    expected_on: Callable[[date], DayExpectation],
     later: list[str],
     expected: list[list[tuple[float, float]]],
 ) -> None:
-    take(
+    import_gocdb(
         "2026-11-01T00:00:00Z",
         endpoints=document(service_endpoint()),
         downtimes=document(downtime(start=START, end=END)),
     )
-    take(SIX, downtimes=document(*later))
+    import_gocdb(SIX, downtimes=document(*later))
 
-    assert hours(on) == expected
+    assert hours(expected_on) == expected
 
 
-def test_a_downtime_by_hand_counts_moved_ended_and_cancelled_in_the_past(
-    engine: Engine, take: Import, on: Callable[[date], DayExpectation]
+def test_an_announced_downtime_can_be_moved_ended_and_cancelled_in_the_past(
+    engine: Engine, import_gocdb: Import, expected_on: Callable[[date], DayExpectation]
 ) -> None:
-    take("2026-11-01T00:00:00Z", endpoints=document(service_endpoint()))
+    import_gocdb("2026-11-01T00:00:00Z", endpoints=document(service_endpoint()))
     now = datetime(2026, 11, 20, tzinfo=UTC)
 
     def add(start: str, end: str) -> None:
         fields = {**downtime_row(), "startTime": start, "endTime": end}
-        told = {key: str(value) for key, value in fields.items() if key in DOWNTIME.keys}
-        announce(engine, announcement(told, now), now)
+        values = {key: str(value) for key, value in fields.items() if key in DOWNTIME.keys}
+        announce(engine, announcement(values, now), now)
 
-    seen = [hours(on)]
+    hours_after = [hours(expected_on)]
     add("2026-11-02T12:00:00Z", "2026-11-04T12:00:00Z")
-    seen.append(hours(on))
+    hours_after.append(hours(expected_on))
     add("2026-11-03T00:00:00Z", "2026-11-04T12:00:00Z")
-    seen.append(hours(on))
+    hours_after.append(hours(expected_on))
     cancel(engine, ["D1"], "2026-11-03T18:00:00Z", "ended (jane)", now)
-    seen.append(hours(on))
+    hours_after.append(hours(expected_on))
     cancel(engine, ["D1"], None, "cancelled (jane)", now)
-    seen.append(hours(on))
+    hours_after.append(hours(expected_on))
 
-    assert seen == [
+    assert hours_after == [
         [[], [], []],
         [[(12, 24)], [(0, 24)], [(0, 12)]],
         [[], [(0, 24)], [(0, 12)]],

@@ -1,4 +1,4 @@
-"""Random small worlds: what Spark says of them is what the oracle says, to the second."""
+"""Random small worlds: Spark's figures and timelines equal the oracle's, to the second."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def checker(
 
 
 @pytest.mark.parametrize("number", range(BATCHES))
-def test_figures_timelines_and_trends_of_random_worlds_are_the_oracles(
+def test_figures_timelines_and_trends_of_random_worlds_equal_the_oracles(
     checker: Checker, number: int
 ) -> None:
-    """Each batch with its own order, copies, partitions and slices, on either database by turns."""
+    """Every batch has its own order, copies, partitions and slices; the databases take turns."""
     checker.check(SEED, number, SIZE)
 
 
-def test_order_copies_cuts_and_the_database_change_nothing(checker: Checker) -> None:
+def test_order_copies_slices_and_the_database_do_not_change_the_facts(checker: Checker) -> None:
     batch = drawn_batch(SEED, BATCHES, 30)
     arranged = [
         Arrangement(shuffled=1, copies=0.0, partitions=1, cores=1),
         Arrangement(shuffled=2, copies=1.0, partitions=5, cores=7),
     ]
 
-    one, other = map(checker.facts, [batch] * 2, arranged, DIALECTS)
+    on_sqlite, on_postgresql = map(checker.facts, [batch] * 2, arranged, DIALECTS)
 
-    assert one == other
+    assert on_sqlite == on_postgresql
 
 
 def test_a_database_with_a_single_result(checker: Checker) -> None:
-    """At the last second of the day before the first: the second day has none at all."""
+    """It is of the last second before the first day, so that the second day has no result."""
     given = drawn_batch(SEED, 0, 1).setting
     profile = Profile("worlds", {"CE": Flavour(("ping",))})
     setting = replace(given, profiles=(profile,), exclusions=())

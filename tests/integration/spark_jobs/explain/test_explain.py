@@ -1,4 +1,4 @@
-"""Every figure is explained: its seconds add up, and what wasn't OK has a cause."""
+"""Explanations are complete: seconds add up, and every time that was not OK has a reason."""
 
 from __future__ import annotations
 
@@ -52,30 +52,30 @@ STATUSES = ("OK", "OK", "WARNING", "UNKNOWN", "CRITICAL")
 
 @pytest.fixture(scope="module")
 def grid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grid:
-    """Two published days, the second still open, of sites with everything that can happen."""
+    """Two published days, the second still open, of sites with every kind of result and cover."""
     directory = tmp_path_factory.mktemp("explain")
-    made = Grid(f"sqlite:///{directory}/sam.db")
+    sites = Grid(f"sqlite:///{directory}/sam.db")
     rng = random.Random(11)
     for site in SITES:
         for flavour, metrics in (("CE", ("ping", "submit")), ("SRM", ("put",))):
             for host in (f"{flavour.lower()}{number}.{site.lower()}" for number in (1, 2)):
-                made.endpoint(site, flavour, host)
+                sites.endpoint(site, flavour, host)
                 for metric in metrics:
-                    _results(rng, made, f"{flavour} {host} {metric}")
-    made.downtime("04:00", "09:00", siteName="A", downtimeId="GOC-1", description="all\nof it")
-    made.downtime("08:00", "12:00", siteName="B", hostName="ce1.b", serviceFlavour="CE")
-    made.downtime("00:00", "23:59", siteName="C", classification="UNSCHEDULED")
-    with writing(made.reporter) as connection:
-        for each in EXCLUSIONS:
-            add(connection, each, NOW)
-    using = profile(
+                    _results(rng, sites, f"{flavour} {host} {metric}")
+    sites.downtime("04:00", "09:00", siteName="A", downtimeId="GOC-1", description="all\nof it")
+    sites.downtime("08:00", "12:00", siteName="B", hostName="ce1.b", serviceFlavour="CE")
+    sites.downtime("00:00", "23:59", siteName="C", classification="UNSCHEDULED")
+    with writing(sites.reporter) as connection:
+        for exclusion in EXCLUSIONS:
+            add(connection, exclusion, NOW)
+    report = profile(
         directory,
         ('validity_s = "off"', 'validity_s = 10800\nfunctions_operation = "OR"'),
         ("[functions.compute]", f"{THRESHOLD}[functions.compute]"),
     )
-    job.run(spark, made.reporter, [using], PERIOD, 0, lambda: NOW, lambda stage: None)
+    job.run(spark, sites.reporter, [report], PERIOD, 0, lambda: NOW, lambda stage: None)
     (directory / "sam.toml").write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
-    return made
+    return sites
 
 
 def _results(rng: random.Random, grid: Grid, instance: str) -> None:
@@ -105,54 +105,61 @@ def days(grid: Grid) -> list[SiteDay]:
         ]
 
 
-def test_the_seconds_of_the_told_segments_are_those_of_the_figures(
-    grid: Grid, days: list[SiteDay]
-) -> None:
+def test_the_explained_segments_add_up_to_the_figures(grid: Grid, days: list[SiteDay]) -> None:
     with reading(grid.reader) as connection:
         stored = {
-            (level, each.day, each.names): each.seconds
+            (level, figure.day, figure.names): figure.seconds
             for level in WITH_FIGURES
-            for each in day_figures(connection, "test", level, PERIOD)
+            for figure in day_figures(connection, "test", level, PERIOD)
         }
 
-    told = {(t.level, each.run.day, t.names): t.seconds for each in days for t in each.things}
+    explained = {
+        (thing.level, site_day.run.day, thing.names): thing.seconds
+        for site_day in days
+        for thing in site_day.things
+    }
 
-    assert told == stored
-    assert len(told) == 2 * 3 * (1 + 2 + 2 + 4)
-    assert {seconds.total for seconds in told.values()} == {DAY_S, NOW - day_start(NEXT)}
+    assert explained == stored
+    assert len(explained) == 2 * 3 * (1 + 2 + 2 + 4)
+    assert {seconds.total for seconds in explained.values()} == {DAY_S, NOW - day_start(NEXT)}
 
 
-def test_whatever_was_not_ok_has_a_cause(days: list[SiteDay]) -> None:
-    seen = set()
-    for thing in (thing for each in days for thing in each.things):
-        not_ok = [each for each in thing.segments if each.status != "OK"]
-        told = [(each.start, each.end, each.status) for each in thing.reasons]
-        assert told == [(each.start, each.end, each.status) for each in not_ok]
+def test_every_segment_that_is_not_ok_has_a_reason(days: list[SiteDay]) -> None:
+    explained = set()
+    for thing in (thing for site_day in days for thing in site_day.things):
+        reasons = [(reason.start, reason.end, reason.status) for reason in thing.reasons]
+        assert reasons == [
+            (segment.start, segment.end, segment.status)
+            for segment in thing.segments
+            if segment.status != "OK"
+        ]
         for reason in thing.reasons:
             assert reason.deciding or reason.downtimes or reason.exclusions
-            seen.add((thing.level, reason.status))
+            explained.add((thing.level, reason.status))
 
     statuses = {"WARNING", "UNKNOWN", "MISSING", "CRITICAL", "DOWNTIME", "EXCLUDED"}
-    assert {(ENDPOINT, status) for status in statuses} <= seen
-    assert {level for level, _ in seen} == set(WITH_FIGURES)
+    assert {(ENDPOINT, status) for status in statuses} <= explained
+    assert {level for level, _ in explained} == set(WITH_FIGURES)
 
 
-def test_whatever_a_metric_said_is_told_by_its_results(days: list[SiteDay]) -> None:
+def test_the_evidence_of_every_metric_makes_its_segment(days: list[SiteDay]) -> None:
     kinds = set()
     for site_day in days:
         for thing in site_day.of_level(ENDPOINT):
-            for evidence in (found for reason in thing.reasons for found in reason.evidence):
-                kinds.add(check(evidence, site_day))
+            for reason in thing.reasons:
+                kinds |= {checked_kind(evidence, site_day) for evidence in reason.evidence}
 
     assert kinds == {"excluded", "expired", "never", "sent", "judged"}
-    assert {each.result.monitoring_host for day in days for each in day.ignored} == {"nagios2"}
+    ignored_hosts = {ignored.result.monitoring_host for day in days for ignored in day.ignored}
+    assert ignored_hosts == {"nagios2"}
 
 
-def check(evidence: Evidence, site_day: SiteDay) -> str:
-    """The evidence makes its segment; of which kind it is."""
+def checked_kind(evidence: Evidence, site_day: SiteDay) -> str:
+    """The kind of the evidence, after a check that it makes its segment."""
     excluded_until = [START + 5 * 3600] if evidence.metric_name == "put" else []
     if evidence.status == "EXCLUDED":
-        assert [each.metric_name for each in evidence.exclusions] == [evidence.metric_name]
+        excluded_metrics = [exclusion.metric_name for exclusion in evidence.exclusions]
+        assert excluded_metrics == [evidence.metric_name]
         return "excluded"
     if evidence.status == "MISSING":
         if evidence.last is None:
@@ -167,33 +174,35 @@ def check(evidence: Evidence, site_day: SiteDay) -> str:
     assert first.measured == evidence.start or (
         evidence.start in (site_day.run.start, *excluded_until) and first.measured < evidence.start
     )
-    assert {each.status for each in evidence.results} == {evidence.status}
-    return "judged" if any(isinstance(each, JudgedResult) for each in evidence.results) else "sent"
+    assert {result.status for result in evidence.results} == {evidence.status}
+    is_judged = any(isinstance(result, JudgedResult) for result in evidence.results)
+    return "judged" if is_judged else "sent"
 
 
-def test_it_is_all_told_in_words(days: list[SiteDay]) -> None:
-    text = "\n".join(as_text(each, Selection(each.site)) for each in days)
+def test_the_text_shows_downtimes_exclusions_thresholds_and_missing_results(
+    days: list[SiteDay],
+) -> None:
+    text = "\n".join(as_text(site_day, Selection(site_day.site)) for site_day in days)
 
-    assert "downtime GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z" in text
-    assert ": all of it (counts)" in text
+    assert re.search("GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z.*: all of it", text)
     assert "UNSCHEDULED/OUTAGE of C" in text
-    assert "was valid for 3 h: MISSING since" in text
-    assert "because function compute is" in text
-    assert "exclusion 1 of monitoring host nagios2, 2026-11-14T10:00:00Z to" in text
-    assert "measured by nagios2 (exclusion 1)" in text
-    assert "exclusion 2 of metric put at B," in text
-    assert "by ada: agreed upon" in text
+    assert re.search("3 h: MISSING since", text)
+    assert "function compute is" in text
+    assert re.search("exclusion 1 .*nagios2, 2026-11-14T10:00:00Z", text)
+    assert "nagios2 (exclusion 1)" in text
+    assert re.search("exclusion 2 .*metric put at B", text)
+    assert "ada: agreed upon" in text
     assert re.search(r"00:00 UNKNOWN\n    exclusion 3 of site C,", text)
-    assert re.search(r"time=\d+s triggers the threshold critical 60 of submit\)", text)
+    assert re.search(r"time=\d+s .*critical 60 of submit", text)
     assert "until 2026-11-15T15:00:00Z: A" in text
 
 
-def test_the_causes_hold_every_failure_once(days: list[SiteDay]) -> None:
+def test_every_cause_has_text_time_and_endpoints(days: list[SiteDay]) -> None:
     for site_day in days:
         for cause in causes(site_day.failures):
             assert cause.first <= cause.last < site_day.run.end
-            said = f"{cause.status} says <{cause.metric_name}>"
-            assert cause.text in (said, "no result") or cause.text.startswith("threshold on time:")
+            summary = f"{cause.status} says <{cause.metric_name}>"
+            assert cause.text in (summary, "no result") or "threshold on time:" in cause.text
             assert 1 <= cause.endpoints <= 2
 
 
@@ -212,7 +221,7 @@ def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_
                 shown += 1
             else:
                 assert cause_list.title[1:] not in of_day
-        assert ("triggers the threshold" in of_day) == any(
+        assert ("the threshold" in of_day) == any(
             cause.example.threshold
             for cause_list in causes_by_effect(site_day.failures)
             for cause in cause_list.causes[:20]
@@ -221,100 +230,98 @@ def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_
 
 
 @pytest.mark.parametrize("form", [[], ["--group"], ["--ticket"]])
-def test_the_command_answers_in_words_and_as_json(
+def test_the_command_prints_text_and_json(
     grid: Grid, capsys: pytest.CaptureFixture[str], form: list[str]
 ) -> None:
     config = Path(str(grid.reader.get_execution_options()["sam_file"])).with_name("sam.toml")
     command = ["--config", str(config), "explain", "--day", str(DAY), "--site", "A", *form]
 
     assert main(command) == 0
-    words = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     [document] = json.loads(capsys.readouterr().out)
 
-    assert "A" in words.splitlines()[0]
+    assert "A" in text.splitlines()[0]
     assert (document["report"], document["site"], document["day"]) == ("test", "A", str(DAY))
     if form == ["--ticket"]:
-        assert "\n".join(document["lines"]) + "\n" == words
+        assert "\n".join(document["lines"]) + "\n" == text
         assert len(document["lines"]) <= 40
     if form == ["--group"]:
-        found = [*document["causes"], *document["causes_without_effect"]]
-        assert len(found) == len(words.splitlines()) - 3  # what it is about, and two titles
+        causes = [*document["causes"], *document["causes_without_effect"]]
+        assert len(causes) == len(text.splitlines()) - 3  # a line for the day, and two titles
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "problem", "names"),
     [
-        (["--site", "a"], "no site a on 2026-11-14: did you mean A?"),
-        (
-            ["--site", "A", "--flavour", "SMR"],
-            "no endpoint SMR at A on 2026-11-14: did you mean SRM?",
-        ),
-        (["--site", "A", "--host", "ce9.a"], "did you mean ce2.a, ce1.a"),
+        (["--site", "a"], "no site a ", "A"),
+        (["--site", "A", "--flavour", "SMR"], "no endpoint SMR at A ", "SRM"),
+        (["--site", "A", "--host", "ce9.a"], "no endpoint ce9.a at A ", "ce2.a, ce1.a"),
     ],
 )
-def test_what_is_not_there_exits_64_naming_near_ones(
-    grid: Grid, capsys: pytest.CaptureFixture[str], asked: list[str], words: str
+def test_an_unknown_site_or_endpoint_exits_64_with_similar_names(
+    grid: Grid, capsys: pytest.CaptureFixture[str], options: list[str], problem: str, names: str
 ) -> None:
     config = Path(str(grid.reader.get_execution_options()["sam_file"])).with_name("sam.toml")
 
-    assert main(["--config", str(config), "explain", "--day", str(DAY), *asked]) == 64
-    assert words in capsys.readouterr().err
+    assert main(["--config", str(config), "explain", "--day", str(DAY), *options]) == 64
+    error = capsys.readouterr().err
+    assert re.search(rf"{problem}.*2026-11-14: .*\b{names}\b", error)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
-    """A database of each kind with few results, one of them of another VO."""
+    """A database of either kind with few results, one of them of another VO."""
     if request.param == "sqlite":
-        made = Grid(f"sqlite:///{tmp_path}/sam.db")
+        grid = Grid(f"sqlite:///{tmp_path}/sam.db")
     else:
-        made = Grid(fresh_database(request.getfixturevalue("postgres")))
-    made.result("CE h1 ping", "23:59", "OK", day=DAY - timedelta(days=2))
-    made.result("CE h1 ping", "00:00", "OK", day=BEFORE)
-    made.result("CE h1 ping", "12:00", "CRITICAL")
-    made.result("CE h1 unknown", "12:00", "CRITICAL")
-    made.result("CE h1 ping", "12:00", "CRITICAL", vo="other")
-    made.result("SRM h2 put", "12:00", "CRITICAL")
-    made.result("SRM h3 put", "12:00", "CRITICAL")
-    made.result("CE h1 ping", "00:00", "OK", day=NEXT)
-    made.result("CE h1 ping", "11:00", "WARNING")
-    yield made
-    made.dispose()
+        grid = Grid(fresh_database(request.getfixturevalue("postgres")))
+    grid.result("CE h1 ping", "23:59", "OK", day=DAY - timedelta(days=2))
+    grid.result("CE h1 ping", "00:00", "OK", day=BEFORE)
+    grid.result("CE h1 ping", "12:00", "CRITICAL")
+    grid.result("CE h1 unknown", "12:00", "CRITICAL")
+    grid.result("CE h1 ping", "12:00", "CRITICAL", vo="other")
+    grid.result("SRM h2 put", "12:00", "CRITICAL")
+    grid.result("SRM h3 put", "12:00", "CRITICAL")
+    grid.result("CE h1 ping", "00:00", "OK", day=NEXT)
+    grid.result("CE h1 ping", "11:00", "WARNING")
+    yield grid
+    grid.dispose()
 
 
 PING, PUT = ("CE", "h1", "ping"), ("SRM", "h2", "put")
 
 
-def a_run(using: Profile, day: date = DAY) -> Run:
-    return Run(1, day, "", None, 0, {}, 0, "", "", "", using, 2**62, (), ())
+def a_run(report: Profile, day: date = DAY) -> Run:
+    return Run(1, day, "", None, 0, {}, 0, "", "", "", report, 2**62, (), ())
 
 
-def test_the_results_are_those_the_run_has_read(results_grid: Grid, tmp_path: Path) -> None:
+def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_path: Path) -> None:
     run = a_run(profile(tmp_path))
     with reading(results_grid.reader) as connection:
         newest = connection.scalar(text("SELECT max(result_id) FROM report_result"))
-        found = read_results(connection, [run], [PING, PUT, ("CE", "nowhere", "ping")])
+        read = read_results(connection, [run], [PING, PUT, ("CE", "nowhere", "ping")])
         before = replace(run, newest_result=newest - 1)
         earlier = read_results(connection, [before], [PING, PUT])
         newest_two = read_results(connection, [run], [PING, PUT], with_ok=False, at_most=2)
 
         assert read_results(connection, [run], []) == {}
-    told = {
-        instance: [(each.measured - day_start(DAY), each.status) for each in results]
-        for instance, results in found.items()
+    times_and_statuses = {
+        instance: [(result.measured - day_start(DAY), result.status) for result in results]
+        for instance, results in read.items()
     }
-    assert told == {
+    assert times_and_statuses == {
         PING: [(-DAY_S, "OK"), (11 * 3600, "WARNING"), (12 * 3600, "CRITICAL")],
         PUT: [(12 * 3600, "CRITICAL")],
     }
-    assert found[PING][2].summary == "CRITICAL says <ping>"
-    assert found[PING][2].message_id == "message-12:00"
-    assert [each.status for each in earlier[PING]] == ["OK", "CRITICAL"]
-    assert newest_two == {PING: found[PING][2:], PUT: found[PUT]}
+    assert read[PING][2].summary == "CRITICAL says <ping>"
+    assert read[PING][2].message_id == "message-12:00"
+    assert [result.status for result in earlier[PING]] == ["OK", "CRITICAL"]
+    assert newest_two == {PING: read[PING][2:], PUT: read[PUT]}
 
 
-def test_the_results_are_found_by_instance_and_time(results_grid: Grid) -> None:
-    """Not by reading the day: its index on the time would give all sites' results."""
+def test_results_are_looked_up_by_instance_and_time(results_grid: Grid) -> None:
+    """Not by the index on the time, which would give the results of all sites."""
     is_sqlite = results_grid.engine.dialect.name == "sqlite"
     window = (
         "measured_at_s >= 1 AND measured_at_s < 2"
@@ -335,4 +342,5 @@ def test_the_results_are_found_by_instance_and_time(results_grid: Grid) -> None:
     if is_sqlite:
         assert "(instance_id=? AND measured_at>? AND measured_at<?)" in plan
     else:
-        assert "((instance_id = ANY ('{1,2}'::integer[])) AND (measured_at >=" in plan
+        assert "(instance_id = ANY ('{1,2}'::integer[]))" in plan
+        assert re.search(r"Index Cond: .*measured_at >=", plan)

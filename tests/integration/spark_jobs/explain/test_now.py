@@ -1,8 +1,9 @@
-"""`sam-report now` tells the newest statuses and what is silent, to a reader, without Spark."""
+"""`sam-report now` shows the newest statuses and silent metrics to a reader, without Spark."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -37,15 +38,15 @@ Command = Callable[..., str]
 def grid(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grid]:
-    """Sites of which something was measured long ago, lately, or never."""
+    """Sites with results from long ago, from now, and none at all."""
     if request.param == "sqlite":
-        made = Grid(f"sqlite:///{tmp_path_factory.mktemp('now')}/sam.db")
+        sites = Grid(f"sqlite:///{tmp_path_factory.mktemp('now')}/sam.db")
     else:
-        made = Grid(fresh_database(request.getfixturevalue("postgres")))
-    made.endpoint("SITE-A", "CE", "ce1")
-    made.endpoint("SITE-A", "SRM", "srm1")
-    made.endpoint("SITE-B", "SRM", "srm2")
-    made.endpoint("CLOSED", "CE", "ce9", validTo="2026-02-01T00:00:00Z")
+        sites = Grid(fresh_database(request.getfixturevalue("postgres")))
+    sites.endpoint("SITE-A", "CE", "ce1")
+    sites.endpoint("SITE-A", "SRM", "srm1")
+    sites.endpoint("SITE-B", "SRM", "srm2")
+    sites.endpoint("CLOSED", "CE", "ce9", validTo="2026-02-01T00:00:00Z")
     for instance, minutes, status in (
         ("CE ce1 ping", 300, "OK"),
         ("CE ce1 ping", 10, "CRITICAL"),
@@ -55,17 +56,17 @@ def grid(
         ("SRM elsewhere put", 5, "UNKNOWN"),
     ):
         at = NOW - timedelta(minutes=minutes)
-        made.result(instance, f"{at:%H:%M}", status, day=at.date())
+        sites.result(instance, f"{at:%H:%M}", status, day=at.date())
     at = NOW - timedelta(minutes=1)
-    made.result("SRM srm1 put", f"{at:%H:%M}", "OK", vo="physics", day=at.date())
-    fold_all(made.loader)
-    yield made
-    made.dispose()
+    sites.result("SRM srm1 put", f"{at:%H:%M}", "OK", vo="physics", day=at.date())
+    fold_all(sites.loader)
+    yield sites
+    sites.dispose()
 
 
 @pytest.fixture
 def config(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configuration of somebody who may only read."""
+    """The configuration of a user who may only read."""
     monkeypatch.setattr(time, "time", NOW.timestamp)
     (tmp_path / "hour.toml").write_text(PROFILE.format(name="hour", validity=3600))
     (tmp_path / "off.toml").write_text(PROFILE.format(name="off", validity='"off"'))
@@ -91,48 +92,54 @@ def now(config: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return command
 
 
-def test_a_site_tells_everything_the_worst_first(now: Command) -> None:
-    told = json.loads(now("--site", "SITE-A", "--json"))
+def test_a_site_shows_all_its_metrics_worst_first(now: Command) -> None:
+    document = json.loads(now("--site", "SITE-A", "--json"))
 
-    assert [(each["metric_name"], each["status"]) for each in told["statuses"]] == [
+    assert [(metric["metric_name"], metric["status"]) for metric in document["statuses"]] == [
         ("ping", "CRITICAL"),
         ("extra", "WARNING"),
         ("submit", "OK"),
         ("put", "OK"),
     ]
-    assert (told["critical"], told["warning"], told["ok"], told["silent"]) == (1, 1, 2, 2)
+    counts = [document[name] for name in ("critical", "warning", "ok", "silent")]
+    assert counts == [1, 1, 2, 2]
     at = (NOW - timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:00Z")
-    assert told["statuses"][0]["since"] == told["statuses"][0]["measured_at"] == at
-    assert told["statuses"][0]["summary"] == "CRITICAL says <ping>"
+    worst = document["statuses"][0]
+    assert worst["since"] == worst["measured_at"] == at
+    assert worst["summary"] == "CRITICAL says <ping>"
 
 
-def test_silent_is_what_is_expected_and_not_heard_of_for_too_long(now: Command) -> None:
-    told = json.loads(now("--site", "SITE-A", "--format", "json"))
+def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: Command) -> None:
+    document = json.loads(now("--site", "SITE-A", "--format", "json"))
 
-    # Another VO's result at srm1 is none for these profiles.
+    # The result of another VO at srm1 does not count for these profiles.
     assert [
-        (each["metric_name"], each["reports"], each["measured_at"] is None)
-        for each in told["silent_instances"]
+        (metric["metric_name"], metric["reports"], metric["measured_at"] is None)
+        for metric in document["silent_instances"]
     ] == [("submit", ["hour"], False), ("put", ["hour", "off"], True)]
-    text = now("--site", "SITE-A")
-    assert "SITE-A, now: 1 CRITICAL, 1 WARNING, 2 OK, 2 silent" in text
-    assert "  CE ce1 submit: last OK 1 h 30 min ago (expected by hour)" in text
-    assert "  SRM srm1 put: no result yet (expected by hour, off)" in text
+    lines = now("--site", "SITE-A").splitlines()
+    assert lines[0].startswith("SITE-A")
+    assert lines[0].endswith("1 CRITICAL, 1 WARNING, 2 OK, 2 silent")
+    [submit] = [line for line in lines if line.startswith("  CE ce1 submit: ")]
+    assert "last OK 1 h 30 min ago" in submit
+    assert "by hour)" in submit
+    [put] = [line for line in lines if line.startswith("  SRM srm1 put: ")]
+    assert "no result" in put
+    assert "by hour, off)" in put
 
 
-def test_silence_without_validity_is_more_than_two_days(now: Command) -> None:
-    told = json.loads(now("--site", "SITE-B", "--report", "off", "--json"))
+def test_without_validity_a_metric_is_silent_after_two_days(now: Command) -> None:
+    document = json.loads(now("--site", "SITE-B", "--report", "off", "--json"))
 
-    assert [each["reports"] for each in told["silent_instances"]] == [["off"]]
-    assert "SRM srm2 put: last OK 3 d ago (expected by off)" in now(
-        "--site", "SITE-B", "--report", "off"
-    )
+    assert [metric["reports"] for metric in document["silent_instances"]] == [["off"]]
+    text = now("--site", "SITE-B", "--report", "off")
+    assert "SRM srm2 put: last OK 3 d ago" in text
 
 
-def test_all_sites_are_counted_the_worst_first(now: Command) -> None:
-    told = json.loads(now("--json"))
+def test_all_sites_are_listed_with_counts_worst_first(now: Command) -> None:
+    rows = json.loads(now("--json"))
 
-    assert [(each["site"], each["critical"], each["silent"]) for each in told] == [
+    assert [(row["site"], row["critical"], row["silent"]) for row in rows] == [
         ("SITE-A", 1, 2),
         ("SITE-B", 0, 1),
         ("", 0, 0),
@@ -148,11 +155,11 @@ def test_all_sites_are_counted_the_worst_first(now: Command) -> None:
     assert "(no site)" in now()
 
 
-def test_the_profiles_are_those_of_the_newest_published_days_if_none_is_configured(
+def test_without_configured_profiles_those_of_the_newest_published_days_apply(
     grid: Grid, now: Command, config: Path
 ) -> None:
     config.write_text(config.read_text().partition("[report]")[0])
-    assert "no profile in [report] of sam.toml, and nothing is published" in now("--site", "SITE-A")
+    assert "no profile in [report]" in now("--site", "SITE-A")
     with writing(grid.engine) as connection:
         for day, metric in (("2026-01-01", "gone"), ("2026-01-02", "new")):
             flavours = {"CE": {"metrics": [metric]}}
@@ -165,9 +172,9 @@ def test_the_profiles_are_those_of_the_newest_published_days_if_none_is_configur
                 {"day": day, "profile": json.dumps(profile)},
             )
 
-    told = json.loads(now("--site", "SITE-A", "--json"))
+    document = json.loads(now("--site", "SITE-A", "--json"))
 
-    assert [each["metric_name"] for each in told["silent_instances"]] == ["new"]
+    assert [metric["metric_name"] for metric in document["silent_instances"]] == ["new"]
 
 
 def _moment(engine: Engine) -> str:
@@ -175,25 +182,32 @@ def _moment(engine: Engine) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "problem", "names"),
     [
-        (["--site", "SIET-A"], "no site SIET-A: did you mean SITE-A, SITE-B?"),
-        (["--site", "x"], "no site x: there are CLOSED, SITE-A, SITE-B"),
-        (["--report", "hours"], "no report hours: did you mean hour?"),
+        (["--site", "SIET-A"], "no site SIET-A", "SITE-A, SITE-B"),
+        (["--site", "x"], "no site x", "CLOSED, SITE-A, SITE-B"),
+        (["--report", "hours"], "no report hours", "hour"),
     ],
 )
-def test_an_unknown_name_exits_64_naming_near_ones(
-    config: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+def test_an_unknown_name_exits_64_with_similar_names(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    problem: str,
+    names: str,
 ) -> None:
     assert main(["--config", str(config), "now", *arguments]) == 64
-    assert words in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert re.search(rf"{problem}: .*\b{names}\b", error)
 
 
 def test_a_site_that_was_closed_is_empty_but_known(now: Command) -> None:
-    assert now("--site", "CLOSED") == "CLOSED, now: no results yet\n"
+    [line] = now("--site", "CLOSED").splitlines()
+    assert line.startswith("CLOSED")
+    assert "no results" in line
 
 
-def test_nothing_slow_is_imported_for_it() -> None:
+def test_no_slow_package_is_imported() -> None:
     script = (
         "import sys; from sam_pipeline.spark_jobs.cli import main\n"
         "try: main(['now', '--help'])\n"
@@ -202,20 +216,20 @@ def test_nothing_slow_is_imported_for_it() -> None:
         "sys.exit(f'imported: {slow}' if slow else 0)"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("grid", ["postgresql"], indirect=True)
-def test_a_site_is_found_by_its_hosts_and_not_among_all(grid: Grid) -> None:
-    # SQLite looks at all 100 000 in a tenth of a second; PostgreSQL takes three times as long.
+def test_the_statuses_of_a_site_are_looked_up_by_its_hosts(grid: Grid) -> None:
+    # SQLite scans all 100 000 in a tenth of a second; PostgreSQL takes three times as long.
     with reading(grid.reader) as connection:
         connection.execute(text("SET LOCAL enable_seqscan = off"))
         plan = connection.scalars(
             text("EXPLAIN SELECT status FROM current_status WHERE host_name IN ('ce1', 'ce2')")
         ).all()
 
-    told = "\n".join(plan)
-    assert "Index Cond: (name = ANY (" in told
-    assert "Index Cond: (endpoint_id = e.endpoint_id)" in told
+    conditions = [line.partition("Index Cond: ")[2] for line in plan if "Index Cond: " in line]
+    assert any(condition.startswith("(name = ANY (") for condition in conditions)
+    assert "(endpoint_id = e.endpoint_id)" in conditions

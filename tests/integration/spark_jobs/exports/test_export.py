@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -49,8 +50,8 @@ SILENT: Timeline = {"00:00": "MISSING"}
 
 
 @dataclass(frozen=True)
-class Place:
-    """A database with published days, and a command line for its reader."""
+class PublishedDays:
+    """A database with published days, and the command line of a reader."""
 
     engine: Engine
     url: str
@@ -60,26 +61,27 @@ class Place:
     capsys: pytest.CaptureFixture[str]
 
     def publish(self, day: date, until: int | None = None, **endpoints: Timeline) -> None:
-        named = {name.replace("_", " "): timeline for name, timeline in endpoints.items()}
-        publish(self.engine, self.report, day, named, NORTH, until)
+        timelines = {name.replace("_", " "): timeline for name, timeline in endpoints.items()}
+        publish(self.engine, self.report, day, timelines, NORTH, until)
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        code = main([*words, "--config", str(self.config)])
-        told = self.capsys.readouterr()
-        return code, told.out, told.err
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of the command."""
+        code = main([*arguments, "--config", str(self.config)])
+        captured = self.capsys.readouterr()
+        return code, captured.out, captured.err
 
-    def export(self, style: str, *words: str) -> list[Path]:
-        """The files written, relative to the directory."""
-        period = words or ("--from", f"{DAY}", "--to", f"{NEXT}")
+    def export(self, style: str, *arguments: str) -> list[Path]:
+        """Export both days or the given period; the files written, relative to `out`."""
+        period = arguments or ("--from", f"{DAY}", "--to", f"{NEXT}")
         code, out, _ = self.run(
             "export", "--format", style, "--out", str(self.out), "--json", *period
         )
         assert code == 0
-        return [Path(each["path"]).relative_to(self.out) for each in json.loads(out)]
+        return [Path(file["path"]).relative_to(self.out) for file in json.loads(out)]
 
-    def show(self, *words: str) -> Any:
+    def show(self) -> Any:
         period = ("--from", f"{DAY}", "--to", f"{NEXT}")
-        code, out, _ = self.run("show", "--json", *words, *period)
+        code, out, _ = self.run("show", "--json", *period)
         assert code == 0
         return json.loads(out)
 
@@ -88,8 +90,8 @@ class Place:
 
 
 @pytest.fixture
-def place(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
-    """Two days of the report "test" on either database, read as the role of readers."""
+def published(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> PublishedDays:
+    """Two days of the report "test" in either database, read with the role sam_reader."""
     url = f"sqlite:///{tmp_path}/sam.db"
     if engine.dialect.name == "postgresql":
         url = as_role(engine.url.render_as_string(hide_password=False), "reader")
@@ -97,8 +99,8 @@ def place(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.fixture
-def small_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
-    """The same for what has nothing to do with the database."""
+def sqlite_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[PublishedDays]:
+    """Two days in SQLite, for tests that do not depend on the database."""
     url = f"sqlite:///{tmp_path}/sam.db"
     engine = make_engine(url, create=True)
     upgrade(engine)
@@ -108,13 +110,13 @@ def small_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[
 
 def with_two_days(
     engine: Engine, url: str, directory: Path, capsys: pytest.CaptureFixture[str]
-) -> Place:
+) -> PublishedDays:
     config = directory / "sam.toml"
     config.write_text(f'[database]\nurl = "{url}"\n')
-    found = Place(engine, url, config, profile(directory), directory / "out", capsys)
-    found.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)
-    found.publish(NEXT, A_CE_h1=GOOD, A_SRM_h2=GOOD, B_CE_h3=BAD)
-    return found
+    days = PublishedDays(engine, url, config, profile(directory), directory / "out", capsys)
+    days.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)
+    days.publish(NEXT, A_CE_h1=GOOD, A_SRM_h2=GOOD, B_CE_h3=BAD)
+    return days
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -122,12 +124,12 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
-def test_parquet_is_partitioned_by_report_and_day_with_types(place: Place) -> None:
-    written = place.export("parquet")
+def test_parquet_is_partitioned_by_report_and_day_with_types(published: PublishedDays) -> None:
+    written = published.export("parquet")
 
     assert {path.parts[0] for path in written} == VIEWS
     assert Path(f"site_availability/report=test/day={DAY}/part-0.parquet") in written
-    sites = ds.dataset(place.out / "site_availability", partitioning="hive").to_table()
+    sites = ds.dataset(published.out / "site_availability", partitioning="hive").to_table()
     assert sites.schema.field("availability").type == pa.decimal128(8, 5)
     assert sites.schema.field("ok_s").type == pa.int32()
     assert sites.schema.field("until").type == pa.timestamp("us", "UTC")
@@ -136,60 +138,62 @@ def test_parquet_is_partitioned_by_report_and_day_with_types(place: Place) -> No
     assert (bad["availability"], bad["reliability"]) == (Decimal("50.00000"), Decimal("66.66667"))
     assert (bad["ok_s"], bad["downtime_s"], bad["report"]) == (21_600, 21_600, "test")
     assert (rows[str(DAY), "B"]["availability"], rows[str(DAY), "B"]["missing_s"]) == (None, 86_400)
-    timeline = ds.dataset(place.out / "status_timeline", partitioning="hive").to_table().to_pylist()
+    timeline = (
+        ds.dataset(published.out / "status_timeline", partitioning="hive").to_table().to_pylist()
+    )
     assert len(timeline) == 2 * (5 * 4 + 4 + 5)
-    [part] = place.out.glob(f"status_timeline/*/day={DAY}/*")
+    [part] = published.out.glob(f"status_timeline/*/day={DAY}/*")
     assert pq.ParquetFile(part).num_row_groups == 1  # not a group for each row
-    trend = ds.dataset(place.out / "status_trend", partitioning="hive").to_table().to_pylist()
+    trend = ds.dataset(published.out / "status_trend", partitioning="hive").to_table().to_pylist()
     [site] = [r for r in trend if (r["level"], r["site"], r["day"]) == ("site", "A", str(DAY))]
     assert (site["changes"], site["warning_s"]) == (3, 21_600)
     assert site["first_change"] == datetime(2026, 11, 14, 6, tzinfo=UTC)
     assert site["last_change"] == datetime(2026, 11, 14, 18, tzinfo=UTC)
 
 
-def test_spark_reads_the_parquet_of_a_report_whose_name_needs_care(
-    small_place: Place, spark: SparkSession, tmp_path: Path
+def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
+    sqlite_days: PublishedDays, spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "own").mkdir()
-    named = profile(tmp_path / "own", ('name = "test"', 'name = "../WLCG critical=ü%"'))
-    publish(small_place.engine, named, DAY, {"A CE h1": BAD})
+    odd_report = profile(tmp_path / "own", ('name = "test"', 'name = "../WLCG critical=ü%"'))
+    publish(sqlite_days.engine, odd_report, DAY, {"A CE h1": BAD})
 
-    small_place.export("parquet")
+    sqlite_days.export("parquet")
 
-    assert all(path.parent == small_place.out for path in small_place.out.iterdir())
-    read = spark.read.parquet(str(small_place.out / "site_availability"))
-    [row] = read.where(read.report == named.name).collect()
+    assert all(path.parent == sqlite_days.out for path in sqlite_days.out.iterdir())
+    read = spark.read.parquet(str(sqlite_days.out / "site_availability"))
+    [row] = read.where(read.report == odd_report.name).collect()
     assert (row.day, row.site, row.critical_s) == (DAY, "A", 21_600)
     assert row.availability == Decimal("50.00000")
-    segments = spark.read.parquet(str(small_place.out / "status_timeline"))
+    segments = spark.read.parquet(str(sqlite_days.out / "status_timeline"))
     assert segments.where("level = 'site' AND site = 'A'").count() == 4 + 4 + 1
     assert dict(segments.dtypes)["start_time"] == "timestamp"
 
 
 @pytest.mark.parametrize("style", ["parquet", "csv", "json", "argo", "openmetrics"])
-def test_the_same_figures_give_the_same_bytes(place: Place, style: str) -> None:
-    place.export(style)
-    before = contents(place.out)
-    place.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)  # by another run
+def test_the_same_figures_give_the_same_bytes(published: PublishedDays, style: str) -> None:
+    published.export(style)
+    before = contents(published.out)
+    published.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)  # by another run
 
-    place.export(style)
+    published.export(style)
 
-    assert before and contents(place.out) == before
+    assert before and contents(published.out) == before
 
 
-def test_csv_has_a_file_per_day_and_view_and_no_formulas(small_place: Place) -> None:
-    publish(small_place.engine, small_place.report, DAY, {"=A1+2 CE h1": BAD}, NORTH)
+def test_csv_has_a_file_per_day_and_view_and_no_formulas(sqlite_days: PublishedDays) -> None:
+    publish(sqlite_days.engine, sqlite_days.report, DAY, {"=A1+2 CE h1": BAD}, NORTH)
 
-    written = small_place.export("csv", "--day", f"{DAY}")
+    written = sqlite_days.export("csv", "--day", f"{DAY}")
 
     assert set(written) == {Path(f"test/{DAY}/{view}.csv") for view in VIEWS}
-    with (small_place.out / f"test/{DAY}/site_availability.csv").open(newline="") as file:
+    with (sqlite_days.out / f"test/{DAY}/site_availability.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
     assert (row["report"], row["day"], row["site"]) == ("test", f"{DAY}", "'=A1+2")
     assert (row["availability"], row["ok_s"], row["until"]) == ("50.00000", "21600", "")
-    with (small_place.out / f"test/{DAY}/status_timeline.csv").open(newline="") as file:
-        segments = [each for each in csv.DictReader(file) if each["level"] == "site"]
-    assert [each["start_time"][11:] for each in segments] == [
+    with (sqlite_days.out / f"test/{DAY}/status_timeline.csv").open(newline="") as file:
+        segments = [segment for segment in csv.DictReader(file) if segment["level"] == "site"]
+    assert [segment["start_time"][11:] for segment in segments] == [
         "00:00:00Z",
         "06:00:00Z",
         "12:00:00Z",
@@ -197,42 +201,44 @@ def test_csv_has_a_file_per_day_and_view_and_no_formulas(small_place: Place) -> 
     ]
 
 
-def test_json_tells_null_where_there_is_no_figure_and_until_of_an_open_day(place: Place) -> None:
-    place.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
+def test_json_has_null_without_a_figure_and_until_for_an_open_day(published: PublishedDays) -> None:
+    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
 
-    place.export("json")
+    published.export("json")
 
-    rows = place.json("test", f"{DAY}", "site_availability.json")
+    rows = published.json("test", f"{DAY}", "site_availability.json")
     assert [(row["site"], row["availability"]) for row in rows] == [("A", 50.0), ("B", None)]
     for view in VIEWS:
-        rows = place.json("test", f"{NEXT}", f"{view}.json")
+        rows = published.json("test", f"{NEXT}", f"{view}.json")
         assert {row["until"] for row in rows} == {f"{NEXT}T07:00:00Z"}
 
 
-def test_all_is_read_as_it_was_at_one_moment(place: Place) -> None:
-    with reading_at_once(make_engine(place.url)) as connection:
+def test_an_export_reads_one_snapshot_of_the_database(published: PublishedDays) -> None:
+    with reading_at_once(make_engine(published.url)) as connection:
         before = list(totals(connection, "test", "site", Period(DAY, NEXT)))
-        place.publish(DAY, A_CE_h1=SILENT)
+        published.publish(DAY, A_CE_h1=SILENT)
 
         assert list(totals(connection, "test", "site", Period(DAY, NEXT))) == before
 
 
-def test_a_row_that_a_later_run_no_longer_has_is_gone_from_the_files(small_place: Place) -> None:
-    small_place.export("json")
-    publish(small_place.engine, small_place.report, DAY, {})
+def test_a_row_that_a_later_run_no_longer_has_is_removed_from_the_files(
+    sqlite_days: PublishedDays,
+) -> None:
+    sqlite_days.export("json")
+    publish(sqlite_days.engine, sqlite_days.report, DAY, {})
 
-    small_place.export("json")
+    sqlite_days.export("json")
 
-    assert small_place.json("test", f"{DAY}", "site_availability.json") == []
-    assert len(small_place.json("test", f"{NEXT}", "site_availability.json")) == 2
+    assert sqlite_days.json("test", f"{DAY}", "site_availability.json") == []
+    assert len(sqlite_days.json("test", f"{NEXT}", "site_availability.json")) == 2
 
 
-def test_openmetrics_add_up_to_what_show_tells(place: Place) -> None:
-    place.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD, B_CE_h3={"00:00": "OK"})
+def test_openmetrics_add_up_to_the_seconds_of_show(published: PublishedDays) -> None:
+    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD, B_CE_h3={"00:00": "OK"})
 
-    [path] = place.export("openmetrics")
+    [path] = published.export("openmetrics")
 
-    text = (place.out / path).read_text()
+    text = (published.out / path).read_text()
     [family] = text_string_to_metric_families(text)
     assert (family.name, family.type, family.unit) == ("sam_status_seconds", "gauge", "seconds")
     sums: dict[tuple[str, str], float] = {}
@@ -241,7 +247,7 @@ def test_openmetrics_add_up_to_what_show_tells(place: Place) -> None:
         sums[key] = sums.get(key, 0) + sample.value
     assert sums == {
         (row["site"], name.removesuffix("_s").upper()): row[name]
-        for row in place.show()
+        for row in published.show()
         for name in row
         if name.endswith("_s")
     }
@@ -249,20 +255,22 @@ def test_openmetrics_add_up_to_what_show_tells(place: Place) -> None:
     assert stamps == {day_start(NEXT) - 1, day_start(NEXT) + 7 * 3600 - 1}
 
 
-def test_openmetrics_of_an_open_day_come_with_a_warning(small_place: Place) -> None:
-    small_place.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD)
-    words = ["export", "--format", "openmetrics", "--out", str(small_place.out)]
+def test_openmetrics_of_an_open_day_give_a_warning(sqlite_days: PublishedDays) -> None:
+    sqlite_days.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD)
+    command = ["export", "--format", "openmetrics", "--out", str(sqlite_days.out)]
 
-    code, _, err = small_place.run(*words, "--from", f"{DAY}", "--to", f"{NEXT}")
+    code, _, err = sqlite_days.run(*command, "--from", f"{DAY}", "--to", f"{NEXT}")
 
     assert code == 0
-    assert f"{NEXT} ends at {NEXT}T07:00:00Z" in err
+    assert f"{NEXT}T07:00:00Z" in err
 
 
-def test_argo_a_r_of_a_day_in_its_names_and_texts(place: Place) -> None:
-    place.export("argo")
+def test_argo_availability_and_reliability_of_a_day_have_its_names_and_texts(
+    published: PublishedDays,
+) -> None:
+    published.export("argo")
 
-    [group] = place.json("test", f"{DAY}", "results-sites.json")["results"]
+    [group] = published.json("test", f"{DAY}", "results-sites.json")["results"]
     assert (group["name"], group["type"]) == ("NORTH", "federation")
     assert group["endpoints"] == [
         {
@@ -294,43 +302,43 @@ def test_argo_a_r_of_a_day_in_its_names_and_texts(place: Place) -> None:
             ],
         },
     ]
-    [group] = place.json("test", f"{DAY}", "results-groups.json")["results"]
+    [group] = published.json("test", f"{DAY}", "results-groups.json")["results"]
     assert group["results"] == [
         {"timestamp": f"{DAY}", "availability": "50", "reliability": "66.66667"}
     ]
-    first, second = place.json("test", f"{DAY}", "results-endpoints.json")["results"]
+    first, second = published.json("test", f"{DAY}", "results-endpoints.json")["results"]
     assert [flavour["name"] for flavour in first["serviceflavors"]] == ["CE", "SRM"]
     [endpoint] = second["serviceflavors"][0]["endpoints"]
     assert (endpoint["name"], endpoint["type"]) == ("h3", "endpoint")
-    [service, _] = place.json("test", f"{DAY}", "results-services.json")["results"][0][
+    [service, _] = published.json("test", f"{DAY}", "results-services.json")["results"][0][
         "serviceflavors"
     ]
     assert (service["type"], service["results"][0]["availability"]) == ("service", "50")
 
 
 def test_argo_groups_without_a_figure_are_nan_and_ungrouped_sites_have_a_group(
-    place: Place,
+    published: PublishedDays,
 ) -> None:
-    publish(place.engine, place.report, DAY, {"B CE h3": SILENT, "C CE h4": GOOD}, NORTH)
+    publish(published.engine, published.report, DAY, {"B CE h3": SILENT, "C CE h4": GOOD}, NORTH)
 
-    place.export("argo", "--day", f"{DAY}")
+    published.export("argo", "--day", f"{DAY}")
 
-    [group] = place.json("test", f"{DAY}", "results-groups.json")["results"]
+    [group] = published.json("test", f"{DAY}", "results-groups.json")["results"]
     assert group["results"][0]["availability"] == "nan"
-    groups = place.json("test", f"{DAY}", "results-sites.json")["results"]
-    assert [(each["type"], each["name"]) for each in groups] == [
+    groups = published.json("test", f"{DAY}", "results-sites.json")["results"]
+    assert [(group["type"], group["name"]) for group in groups] == [
         ("PROJECT", "test"),
         ("federation", "NORTH"),
     ]
-    assert [each["name"] for each in groups[0]["endpoints"]] == ["C"]
+    assert [site["name"] for site in groups[0]["endpoints"]] == ["C"]
 
 
-def test_argo_timelines_end_with_the_row_of_the_days_end(place: Place) -> None:
-    place.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
+def test_argo_timelines_end_with_a_row_for_the_end_of_the_day(published: PublishedDays) -> None:
+    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
 
-    place.export("argo")
+    published.export("argo")
 
-    groups = place.json("test", f"{DAY}", "status-metrics.json")["groups"]
+    groups = published.json("test", f"{DAY}", "status-metrics.json")["groups"]
     [endpoint] = groups[0]["services"][0]["endpoints"]
     assert (groups[0]["type"], groups[0]["services"][0]["type"]) == ("SITES", "service")
     assert endpoint == {
@@ -348,19 +356,19 @@ def test_argo_timelines_end_with_the_row_of_the_days_end(place: Place) -> None:
             }
         ],
     }
-    [site] = place.json("test", f"{NEXT}", "status-sites.json")["groups"]
+    [site] = published.json("test", f"{NEXT}", "status-sites.json")["groups"]
     assert site["statuses"][-1] == {"timestamp": f"{NEXT}T07:00:00Z", "value": "OK"}
 
 
-def test_argo_months_are_written_when_the_period_covers_them(place: Place) -> None:
+def test_argo_months_are_written_when_the_period_covers_them(published: PublishedDays) -> None:
     month = date(2026, 11, 1), date(2026, 11, 30)
-    publish(place.engine, place.report, date(2026, 10, 31), {"A CE h1": SILENT})
-    publish(place.engine, place.report, date(2026, 10, 30), {"A CE h1": GOOD})
+    publish(published.engine, published.report, date(2026, 10, 31), {"A CE h1": SILENT})
+    publish(published.engine, published.report, date(2026, 10, 30), {"A CE h1": GOOD})
 
-    written = place.export("argo", "--month", "2026-10")
+    written = published.export("argo", "--month", "2026-10")
 
     assert Path("test/2026-10/results-sites.json") in written
-    [group] = place.json("test", "2026-10", "results-sites.json")["results"]
+    [group] = published.json("test", "2026-10", "results-sites.json")["results"]
     [figure] = group["endpoints"][0]["results"]
     assert figure == {
         "timestamp": "2026-10",
@@ -370,58 +378,60 @@ def test_argo_months_are_written_when_the_period_covers_them(place: Place) -> No
         "uptime": "0.5",
         "downtime": "0",
     }
-    assert not any(f"test/{month[0]:%Y-%m}/" in str(path) for path in place.export("argo"))
+    assert not any(f"test/{month[0]:%Y-%m}/" in str(path) for path in published.export("argo"))
 
 
-def test_days_that_were_never_computed_are_told(small_place: Place) -> None:
-    words = ["export", "--format", "csv", "--out", str(small_place.out)]
+def test_days_that_were_never_computed_are_reported(sqlite_days: PublishedDays) -> None:
+    command = ["export", "--format", "csv", "--out", str(sqlite_days.out)]
 
-    code, out, err = small_place.run(*words, "--from", "2026-11-13", "--to", f"{DAY}")
+    code, out, err = sqlite_days.run(*command, "--from", "2026-11-13", "--to", f"{DAY}")
 
-    assert (code, out) == (0, f"test: 7 files with {rows_of_day()} rows below {small_place.out}\n")
-    assert "test: not computed, so not exported: 2026-11-13" in err
-    code, out, err = small_place.run(*words, "--day", "2026-11-01", "--json")
+    assert code == 0
+    assert re.fullmatch(rf"test: 7 files .*{rows_of_day()} rows .*{sqlite_days.out}\n", out)
+    assert re.search("test: not computed.* 2026-11-13", err)
+    code, out, err = sqlite_days.run(*command, "--day", "2026-11-01", "--json")
     assert (code, json.loads(out)) == (0, [])
     assert "nothing is published for 2026-11-01" in err
 
 
 def rows_of_day() -> int:
-    things = 2 + 3 + 3 + 3  # sites, functions, services, endpoints
+    figures = 2 + 3 + 3 + 3  # sites, functions, services, endpoints
     metrics = 3
     segments = 5 * 4 + 4 * 1 + 5 * 1
-    return things + 1 + segments + things + metrics
+    return figures + 1 + segments + figures + metrics
 
 
 @pytest.mark.parametrize("style", ["parquet", "json"])
-def test_a_full_disk_leaves_the_old_files_whole(small_place: Place, style: str) -> None:
-    with small_disk(small_place.out, "size=512k"):
-        small_place.export(style, "--day", f"{NEXT}")
-        before = contents(small_place.out)
-        (small_place.out / "ballast").write_bytes(bytes(room_in(small_place.out)))
+def test_a_full_disk_leaves_the_old_files_whole(sqlite_days: PublishedDays, style: str) -> None:
+    with small_disk(sqlite_days.out, "size=512k"):
+        sqlite_days.export(style, "--day", f"{NEXT}")
+        before = contents(sqlite_days.out)
+        (sqlite_days.out / "ballast").write_bytes(bytes(room_in(sqlite_days.out)))
 
-        code, out, err = small_place.run(
-            *("export", "--format", style, "--out", str(small_place.out), "--day", f"{NEXT}")
+        code, out, err = sqlite_days.run(
+            *("export", "--format", style, "--out", str(sqlite_days.out), "--day", f"{NEXT}")
         )
 
         assert (code, out) == (74, "")
-        assert "No space left on device; existing files are unchanged: make room" in err
-        (small_place.out / "ballast").unlink()
-        assert contents(small_place.out) == before
+        assert "No space left on device" in err
+        assert "existing files are unchanged" in err
+        (sqlite_days.out / "ballast").unlink()
+        assert contents(sqlite_days.out) == before
 
 
 def room_in(directory: Path) -> int:
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
 
 
 @pytest.mark.parametrize("style", ["parquet", "argo", "openmetrics"])
-def test_a_directory_that_is_a_file_is_told(small_place: Place, style: str) -> None:
-    small_place.out.write_text("mine")
+def test_an_output_path_that_is_a_file_is_reported(sqlite_days: PublishedDays, style: str) -> None:
+    sqlite_days.out.write_text("mine")
 
-    code, out, err = small_place.run(
-        *("export", "--format", style, "--out", str(small_place.out), "--day", f"{DAY}")
+    code, out, err = sqlite_days.run(
+        *("export", "--format", style, "--out", str(sqlite_days.out), "--day", f"{DAY}")
     )
 
     assert (code, out) == (73, "")
-    assert f"{small_place.out}" in err and "existing files are unchanged" in err
-    assert small_place.out.read_text() == "mine"
+    assert f"{sqlite_days.out}" in err and "existing files are unchanged" in err
+    assert sqlite_days.out.read_text() == "mine"

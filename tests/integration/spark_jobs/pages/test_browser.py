@@ -1,4 +1,4 @@
-"""The HTML site in Chromium: offline, without scripts, for everyone, on paper, and quick."""
+"""The pages in Chromium: offline, without scripts, accessible, printable and fast."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_axe_finds_nothing_in_light_and_dark(page: Page, out: Path, name: str) -> None:
+def test_axe_finds_no_violation_in_light_and_dark(page: Page, out: Path, name: str) -> None:
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto((out / name).as_uri())
@@ -71,19 +71,19 @@ def test_axe_finds_nothing_in_light_and_dark(page: Page, out: Path, name: str) -
 
     for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        found = page.evaluate(f"axe.run({rules})")
-        told = [
-            (each["id"], node["html"], node["failureSummary"])
-            for each in found["violations"]
-            for node in each["nodes"][:2]
+        results = page.evaluate(f"axe.run({rules})")
+        violations = [
+            (violation["id"], node["html"], node["failureSummary"])
+            for violation in results["violations"]
+            for node in violation["nodes"][:2]
         ]
-        assert told == []
-        assert found["passes"] != []
+        assert violations == []
+        assert results["passes"] != []
     assert requested == [(out / name).as_uri()]
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_table_is_there_without_scripts_on_a_small_screen(
+def test_every_table_is_visible_without_scripts_on_a_small_screen(
     browser: Browser, out: Path, name: str
 ) -> None:
     context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 800})
@@ -117,19 +117,19 @@ def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out
 
     page.wait_for_url("**/*.html#2026-11-*")
     day = page.url.partition("#")[2]
-    said = page.locator(f"[id='{day}'] .causes .said").first
-    assert "no answer" in said.inner_text()
-    assert said.is_visible()
+    summary = page.locator(f"[id='{day}'] .causes .said").first
+    assert "no answer" in summary.inner_text()
+    assert summary.is_visible()
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_pages_print(page: Page, out: Path, name: str) -> None:
+def test_pages_can_be_printed(page: Page, out: Path, name: str) -> None:
     page.goto((out / name).as_uri())
 
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 
 
-def test_large_pages_are_drawn_soon(browser: Browser, tmp_path: Path) -> None:
+def test_large_pages_are_drawn_within_the_bound(browser: Browser, tmp_path: Path) -> None:
     for large in write_large_pages(tmp_path, tmp_path):
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         clock = page.context.new_cdp_session(page)
@@ -139,6 +139,6 @@ def test_large_pages_are_drawn_soon(browser: Browser, tmp_path: Path) -> None:
         page.evaluate(DRAWN)
 
         metrics = clock.send("Performance.getMetrics")["metrics"]
-        [took] = [each["value"] for each in metrics if each["name"] == "TaskDuration"]
-        assert 0 < took < DRAWN_WITHIN_S
+        [task_s] = [metric["value"] for metric in metrics if metric["name"] == "TaskDuration"]
+        assert 0 < task_s < DRAWN_WITHIN_S
         page.context.close()

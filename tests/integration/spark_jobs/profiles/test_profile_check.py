@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -25,11 +26,11 @@ WEEK = Period(DAY - timedelta(days=6), DAY)
 def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
     """An empty database of each kind."""
     if request.param == "sqlite":
-        made = Grid(f"sqlite:///{tmp_path}/sam.db")
+        grid = Grid(f"sqlite:///{tmp_path}/sam.db")
     else:
-        made = Grid(request.getfixturevalue("postgres_url"))
-    yield made
-    made.dispose()
+        grid = Grid(request.getfixturevalue("postgres_url"))
+    yield grid
+    grid.dispose()
 
 
 def measure(grid: Grid, instance: str, *times: str, vo: str = "ops", day: date = DAY) -> None:
@@ -54,7 +55,7 @@ def hourly(minute: int = 0) -> list[str]:
     return [f"{hour:02}:{minute:02}" for hour in range(24)]
 
 
-def test_metrics_are_told_with_their_p99_interval(grid: Grid, tmp_path: Path) -> None:
+def test_metrics_are_observed_with_their_p99_interval(grid: Grid, tmp_path: Path) -> None:
     grid.endpoint("SITE-A", "CE", "ce01.example.org")
     measure(grid, "CE ce01.example.org ping", *hourly())
     measure(grid, "CE ce02.example.org ping", "00:00", "00:01")  # in no topology
@@ -62,44 +63,46 @@ def test_metrics_are_told_with_their_p99_interval(grid: Grid, tmp_path: Path) ->
     measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=6))
     measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=7))
     measure(grid, "CE ce01.example.org submit", "09:30", vo="other")
-    wanted = profile(tmp_path, ('"off"', "7200"))
+    checked_profile = profile(tmp_path, ('"off"', "7200"))
 
     with reading(grid.reporter) as connection:
         assert newest_days(connection, 7, DAY) == WEEK
-        found = observe(connection, wanted, WEEK, DAY)
+        observed = observe(connection, checked_profile, WEEK, DAY)
 
-    assert found == [
+    assert observed == [
         Observed("ping", 2, 1, 23, 3600, 7200),
         Observed("submit", 1, 1, 3, 6 * 86_400 - 7200, 7200),
         Observed("put", 0, 0, 0, None, 7200),
     ]
-    assert found[0].proposed_validity_s == 10_800
+    assert observed[0].proposed_validity_s == 10_800
 
 
-def test_a_profile_that_does_not_fit_the_results_gets_warnings(grid: Grid, tmp_path: Path) -> None:
+def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
     grid.endpoint("SITE-A", "CE", "ce01.example.org")
     measure(grid, "CE ce01.example.org ping", *hourly())
     measure(grid, "CE ce01.example.org submit", "02:00", day=DAY - timedelta(days=7))
     measure(grid, "SRM ce01.example.org ping", "02:00")
-    wanted = profile(tmp_path, ('"off"', "3599"), ('["SRM"]', '["CE"]'))
+    odd_profile = profile(tmp_path, ('"off"', "3599"), ('["SRM"]', '["CE"]'))
 
     with reading(grid.reporter) as connection:
-        checked = check(connection, wanted, 7, DAY)
-        assert never_seen(connection, wanted) == ["put of SRM"]
+        checked = check(connection, odd_profile, 7, DAY)
+        assert never_seen(connection, odd_profile) == ["put of SRM"]
 
     stems = [
-        "flavour SRM belongs to no function",
-        f"flavour SRM has no endpoint in the topology of {DAY}",
+        "flavour SRM has no function",
+        "flavour SRM has no endpoint",
         "put of SRM was never seen",
-        "ping: its validity of 3599 s is below its p99 interval of 3600 s",
-        f"submit has no result in {WEEK}",
+        "ping: its validity of 3599 s is below",
+        "submit has no result",
     ]
-    found = [w[: len(stem)] for w, stem in zip(checked.warnings, stems, strict=True)]
-    assert found == stems
+    facts = ["", str(DAY), "", "3600 s", str(WEEK)]
+    for warning, stem, fact in zip(checked.warnings, stems, facts, strict=True):
+        assert warning.startswith(stem)
+        assert fact in warning
 
 
 def test_without_results_there_are_no_days(grid: Grid, tmp_path: Path) -> None:
-    grid.downtime("10:00", "11:00", siteName="SITE-A")  # notes its day, too
+    grid.downtime("10:00", "11:00", siteName="SITE-A")  # this marks its day as changed
 
     with reading(grid.reporter) as connection:
         assert newest_days(connection, 7, DAY) is None
@@ -111,7 +114,7 @@ def test_without_results_there_are_no_days(grid: Grid, tmp_path: Path) -> None:
         ]
 
 
-def test_the_command_lists_each_metric(
+def test_the_command_lists_every_metric(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Grid(f"sqlite:///{tmp_path}/sam.db")
@@ -127,15 +130,17 @@ def test_the_command_lists_each_metric(
     assert main(["profile", "check", str(tmp_path / "profile.toml"), "--json"]) == 0
     [document] = json.loads(capsys.readouterr().out)
 
-    lines = out.splitlines()
-    assert lines[0].startswith(f"{tmp_path}/profile.toml: OK, report test: 2 flavours, 3 metrics")
-    assert lines[1].startswith(f"results of {DAY}, ")
-    assert lines[2:4] == [
-        "metric  instances  asked  intervals  p99 interval  validity  proposed",
-        "------  ---------  -----  ---------  ------------  --------  --------",
+    summary, title, header, _, ping, *_ = out.splitlines()
+    assert summary.startswith(f"{tmp_path}/profile.toml: OK, report test: ")
+    assert re.findall(r"\d+ \w+", summary.rpartition(": ")[2]) == [
+        "2 flavours",
+        "3 metrics",
+        "2 functions",
     ]
-    assert lines[4].split() == ["ping", "2", "2", "46", "3600", "off", "10800"]
-    assert "warning: put of SRM was never seen" in out
+    assert f"{DAY}" in title and "50 instances" in title
+    assert header.split()[:2] == ["metric", "instances"]
+    assert ping.split() == ["ping", "2", "2", "46", "3600", "off", "10800"]
+    assert "warning: put of SRM" in out
     assert document["observed"][0] == {
         "metric_name": "ping",
         "instances": 2,

@@ -30,7 +30,7 @@ def november(*numbers: int) -> list[date]:
 
 
 def changed(engine: Engine, number: int, change_no: int | None = None) -> None:
-    """As loaders (no number) and runs (a number) leave a day behind."""
+    """Mark a day as loaders do (without a number) or as runs do (with one)."""
     _write(engine, "changed_day", day=f"2026-11-{number:02}", change_no=change_no)
 
 
@@ -76,7 +76,7 @@ def due(engine: Engine, report: str = "test") -> list[date]:
         return due_days(connection, report, TODAY)
 
 
-def test_without_results_nothing_is_due(engine: Engine) -> None:
+def test_without_results_no_day_is_due(engine: Engine) -> None:
     assert due(engine) == []
 
 
@@ -87,14 +87,14 @@ def test_every_closed_day_since_the_first_result_is_due_once(engine: Engine) -> 
     assert due(engine) == november(16, 17, 19)
 
 
-def test_the_open_day_and_those_to_come_are_not_due(engine: Engine) -> None:
+def test_the_open_day_and_future_days_are_not_due(engine: Engine) -> None:
     changed(engine, 20)
     changed(engine, 21)
 
     assert due(engine) == []
 
 
-def test_a_day_that_changed_after_its_run_looked_is_due(engine: Engine) -> None:
+def test_a_day_that_changed_after_its_run_had_read_it_is_due(engine: Engine) -> None:
     for number, change_no in ((16, 1), (17, 2), (18, 3), (19, None)):
         changed(engine, number, change_no)
         published(engine, number, change_no=2)
@@ -102,7 +102,7 @@ def test_a_day_that_changed_after_its_run_looked_is_due(engine: Engine) -> None:
     assert due(engine) == november(18, 19)
 
 
-def test_a_day_published_while_it_was_open_is_due_when_it_is_closed(engine: Engine) -> None:
+def test_a_day_published_while_open_is_due_once_it_is_over(engine: Engine) -> None:
     changed(engine, 19, change_no=1)
     published(engine, 19, was_open=True)
 
@@ -146,12 +146,12 @@ def test_a_day_that_changes_again_is_due_again(engine: Engine) -> None:
     with writing(engine) as connection:
         connection.execute(text("UPDATE changed_day SET change_no = NULL"))
     before = due(engine)
-    taken(engine)  # no row holds the last number any more: it must not be given twice
+    taken(engine)  # no row has the last number any more: it must not be used twice
 
     assert (before, due(engine)) == (november(19), november(19))
 
 
-def test_what_changes_while_a_run_reads_stays_due(engine: Engine) -> None:
+def test_a_day_that_changes_while_a_run_reads_stays_due(engine: Engine) -> None:
     changed(engine, 18)
     published(engine, 19, change_no=0)
     number = taken(engine)
@@ -164,7 +164,7 @@ def test_what_changes_while_a_run_reads_stays_due(engine: Engine) -> None:
     assert due(engine) == november(18)
 
 
-def test_days_that_follow_one_another_are_one_task(engine: Engine, tmp_path: Path) -> None:
+def test_consecutive_days_are_one_task(engine: Engine, tmp_path: Path) -> None:
     changed(engine, 14, change_no=1)
     published(engine, 16)
     published(engine, 19)
@@ -182,16 +182,16 @@ def test_days_that_follow_one_another_are_one_task(engine: Engine, tmp_path: Pat
 
 def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_path: Path) -> None:
     frozen_before(engine, 10)
-    report, asked = profile(tmp_path), Period(*november(8, 12))
+    report, requested = profile(tmp_path), Period(*november(8, 12))
 
     with reading(engine) as connection:
         assert horizon(connection) == date(2026, 11, 10)
-        with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: frozen, .* --force"):
-            requested_reports(connection, [report], asked, force=False)
-        assert requested_reports(connection, [report], asked, force=True) == [
-            DueReport(report, asked)
+        with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: .*--force"):
+            requested_reports(connection, [report], requested, force=False)
+        assert requested_reports(connection, [report], requested, force=True) == [
+            DueReport(report, requested)
         ]
-        kept = Period(*november(10, 12))
-        assert requested_reports(connection, [report], kept, force=False) == [
-            DueReport(report, kept)
+        unfrozen = Period(*november(10, 12))
+        assert requested_reports(connection, [report], unfrozen, force=False) == [
+            DueReport(report, unfrozen)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ with run_lock(make_engine(sys.argv[1]), sys.argv[2:], print):
 
 @contextmanager
 def started(engine: Engine, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, as the reporter; killed if it still runs when the block ends."""
+    """A Python process of the reporter; killed if it still runs when the block ends."""
     process = subprocess.Popen(
         [sys.executable, *command],
         env={**os.environ, "SAM_DATABASE_URL": url_of(engine)},
@@ -49,7 +50,7 @@ def started(engine: Engine, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def holding(engine: Engine, *reports: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process at these reports."""
+    """A process that holds the lock of the reports while the block runs."""
     with started(engine, "-c", HOLD, url_of(engine), *reports) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -58,7 +59,7 @@ def holding(engine: Engine, *reports: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def running(engine: Engine, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """`sam-report run` where nothing is due, so that it ends without Spark."""
+    """`sam-report run`, which ends without Spark because no day is due."""
     path = directory / "test.toml"
     path.write_text(PROFILE)
     with started(
@@ -67,21 +68,22 @@ def running(engine: Engine, directory: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_a_second_run_waits_for_the_first_and_says_so_once(engine: Engine, tmp_path: Path) -> None:
+def test_a_second_run_waits_for_the_first_and_reports_it_once(
+    engine: Engine, tmp_path: Path
+) -> None:
     with holding(engine, "test") as first, running(engine, tmp_path) as second:
         assert second.stderr is not None
-        told = second.stderr.readline()
+        message = second.stderr.readline()
         waits = second.poll() is None
         first.communicate("", timeout=TIMEOUT_S)
         out, more = second.communicate(timeout=TIMEOUT_S)
 
     assert waits
-    assert "report test: another run is under way (process " in told
-    assert ", since 20" in told
+    assert re.search(r"report test: another run .*process \d+, since 20", message)
     assert (second.returncode, out, more) == (0, "test: nothing is due\n", "")
 
 
-def test_the_lock_of_a_killed_run_is_free(engine: Engine, tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_run_is_released(engine: Engine, tmp_path: Path) -> None:
     with holding(engine, "test") as first, running(engine, tmp_path) as second:
         assert second.stderr is not None
         second.stderr.readline()
@@ -92,26 +94,26 @@ def test_the_lock_of_a_killed_run_is_free(engine: Engine, tmp_path: Path) -> Non
 
 
 def test_on_postgresql_other_reports_do_not_wait(shared_postgres_url: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     engine = make_engine(shared_postgres_url)
-    with run_lock(engine, ["one", "two"], told.append):
-        with run_lock(engine, ["three"], told.append), run_lock(engine, [], told.append):
+    with run_lock(engine, ["one", "two"], messages.append):
+        with run_lock(engine, ["three"], messages.append), run_lock(engine, [], messages.append):
             pass
         with holding(engine, "four"):
             pass
     engine.dispose()
 
-    assert told == []
+    assert messages == []
 
 
 def test_a_lock_ends_with_its_block(engine: Engine) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        with run_lock(engine, ["b", "a", "b"], told.append):
+        with run_lock(engine, ["b", "a", "b"], messages.append):
             pass
-    with pytest.raises(KeyError), run_lock(engine, ["a"], told.append):
+    with pytest.raises(KeyError), run_lock(engine, ["a"], messages.append):
         raise KeyError
-    with run_lock(engine, ["a"], told.append):
+    with run_lock(engine, ["a"], messages.append):
         pass
 
-    assert told == []
+    assert messages == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -33,12 +34,12 @@ CHANGED = {"results_digest": "late results"}
 
 @pytest.fixture
 def seal(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`sam-report seal …`, as the reporter."""
+    """`sam-report seal …`, run as the reporter; returns the exit code."""
     monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
 
-    def command(*words: str) -> int:
+    def command(*arguments: str) -> int:
         try:
-            return sam_pipeline.spark_jobs.cli.main(["seal", *words])
+            return sam_pipeline.spark_jobs.cli.main(["seal", *arguments])
         except SystemExit as usage:
             return int(str(usage.code))
 
@@ -51,7 +52,7 @@ def report(tmp_path: Path) -> Profile:
 
 
 def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
-    """The whole month is published; as rows, for a run of each day takes its time."""
+    """Publish the whole month by inserting rows, since a run for each day would take long."""
     lite = engine.dialect.name == "sqlite"
     with writing(engine) as connection:
         for day in month_of(FIRST).days():
@@ -76,13 +77,13 @@ def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
 
 
 def months_figures(engine: Engine) -> list[tuple[object, ...]]:
-    """What everybody sees of the month."""
+    """The figures of the month as readers see them."""
     return query(engine, "SELECT * FROM site_availability ORDER BY day")
 
 
 def states(engine: Engine, *run_ids: int) -> list[str]:
-    found = dict(map(tuple, query(engine, "SELECT run_id, state FROM report_run")))
-    return [found[run_id] for run_id in run_ids]
+    state_of = dict(map(tuple, query(engine, "SELECT run_id, state FROM report_run")))
+    return [state_of[run_id] for run_id in run_ids]
 
 
 def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
@@ -93,24 +94,24 @@ def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
     before = months_figures(engine)
     assert seal(*SEAL) == OK
 
-    new, done = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+    new, result = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
 
-    assert done == Published(changes=0, sealed_days=1, candidates=1)
+    assert result == Published(changes=0, sealed_days=1, candidates=1)
     assert months_figures(engine) == before
     assert states(engine, old, new) == ["published", "candidate"]
     [(day, run_id)] = query(engine, "SELECT day, run_id FROM report_candidate")
     assert (as_day(day), run_id) == (FIRST, new)
-    [(names, was, would, reason)] = query(
+    [(names, sealed, candidate_figure, reason)] = query(
         engine, f"SELECT names, old, new, reason FROM report_change WHERE run_id = {new}"
     )
     assert (json.loads(names), reason) == ({"site": "A"}, "results changed")
-    assert (json.loads(was)["ok_s"], json.loads(would)["ok_s"]) == (80_000, 70_000)
+    assert (json.loads(sealed)["ok_s"], json.loads(candidate_figure)["ok_s"]) == (80_000, 70_000)
     with acting_as("reader", engine) as reader, reading(reader) as connection:
         assert [run.run_id for run in published_runs(connection, "test", Period(FIRST, FIRST))] == [
             old
         ]
-        [one] = candidates(connection, None, month_of(FIRST))
-        assert (one.figures, one.reasons) == (1, ["results changed"])
+        [candidate] = candidates(connection, None, month_of(FIRST))
+        assert (candidate.figures, candidate.reasons) == (1, ["results changed"])
 
 
 def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report: Profile) -> None:
@@ -120,11 +121,11 @@ def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report
     older, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
 
     newer, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=60_000)
-    computed(engine, report, day_facts(date(2025, 11, 1)))  # which sweeps
+    computed(engine, report, day_facts(date(2025, 11, 1)))  # removes the older candidate
 
     assert states(engine, sealed, older, newer) == ["published", "superseded", "candidate"]
-    kept = query(engine, "SELECT run_id FROM site_figure ORDER BY run_id")
-    assert [row[0] for row in kept][:2] == [sealed, newer]
+    run_ids = query(engine, "SELECT run_id FROM site_figure ORDER BY run_id")
+    assert [row[0] for row in run_ids][:2] == [sealed, newer]
 
 
 def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: Profile) -> None:
@@ -158,16 +159,16 @@ def test_another_seal_publishes_the_candidates_at_once(
 
     assert seal("--month", MONTH, "--who", "Joe") == OK
 
-    line = capsys.readouterr().out
-    assert line == (
-        f"test {MONTH}: sealed by Joe, candidates of 2 days published: 2 figures changed\n"
-    )
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"test {MONTH}: sealed by Joe")
+    assert re.findall(r"\d+ \w+", line.partition("Joe")[2]) == ["2 days", "2 figures"]
     assert states(engine, *old, *new) == ["superseded"] * 2 + ["published"] * 2
-    assert query(engine, "SELECT ok_s FROM site_availability ORDER BY day") == [(2,), (2,)]
+    published = query(engine, "SELECT ok_s FROM site_availability ORDER BY day")
+    assert published == [(2,), (2,)]
     assert query(engine, "SELECT * FROM report_candidate") == []
     assert query(engine, "SELECT report, month, who FROM report_seal") == [("test", MONTH, "Joe")]
-    newest, done = computed(engine, report, day_facts(FIRST), ok_s=3)
-    assert done == Published(sealed_days=1, candidates=1)
+    newest, result = computed(engine, report, day_facts(FIRST), ok_s=3)
+    assert result == Published(sealed_days=1, candidates=1)
     assert states(engine, newest) == ["candidate"]
 
 
@@ -181,12 +182,12 @@ def test_other_months_and_reports_are_not_sealed(
 
     november, _ = computed(engine, report, day_facts(date(2025, 11, 1)))
     september, _ = computed(engine, report, day_facts(date(2025, 9, 30)))
-    others, _ = computed(engine, other, day_facts(FIRST))
+    of_other_report, _ = computed(engine, other, day_facts(FIRST))
 
-    assert states(engine, november, september, others) == ["published"] * 3
+    assert states(engine, november, september, of_other_report) == ["published"] * 3
 
 
-def test_the_seals_tell_what_waits_for_the_next_ones(
+def test_the_list_of_seals_shows_the_waiting_candidates(
     engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
 ) -> None:
     month_computed(engine, but=(FIRST, SECOND))
@@ -204,7 +205,8 @@ def test_the_seals_tell_what_waits_for_the_next_ones(
     assert sam_pipeline.spark_jobs.cli.main(["show", "--month", MONTH]) == OK
     shown = capsys.readouterr()
 
-    assert "candidate days  figures changed" in header
+    assert "candidate days" in header
+    assert "figures changed" in header
     assert line.startswith(f"test    {MONTH}  Jane Doe  20")
     assert line.split()[-4:] == ["2", "1", "results", "changed"]
     assert listed.pop("sealed_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -217,7 +219,8 @@ def test_the_seals_tell_what_waits_for_the_next_ones(
             {"day": str(SECOND), "figures_changed": 0, "reasons": []},
         ],
     }
-    assert "test: sealed; since then 1 figure of 1 day would change" in shown.err
+    [warning] = [line for line in shown.err.splitlines() if "test: sealed" in line]
+    assert re.findall(r"(\d+) (?:figure|day)", warning) == ["1", "1"]
     assert "A" in shown.out
 
 
@@ -230,10 +233,10 @@ def test_a_month_with_holes_is_not_sealed(
 
     refused = seal(*SEAL)
 
-    words = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert refused == USAGE
-    assert f"test: {FIRST} never computed" in words
-    assert f"test: {SECOND} computed while still open" in words
+    assert f"test: {FIRST} never computed" in error
+    assert f"test: {SECOND} computed while" in error
     assert query(engine, "SELECT * FROM report_seal") == []
 
 
@@ -242,16 +245,16 @@ def test_a_month_must_be_over_and_known(
 ) -> None:
     month_computed(engine)
     this_month = f"{datetime.now(UTC):%Y-%m}"
-    for arguments, words in (
+    for arguments, problem in (
         (("--month", this_month, "--who", "J"), f"{this_month} is not over"),
-        (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01 to 2024-02-29"),
-        (("--month", MONTH, "--who", "J", "--report", "x"), "no report x; existing reports: test"),
+        (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01"),
+        (("--month", MONTH, "--who", "J", "--report", "x"), "no report x"),
         (("--month", MONTH), "--who NAME"),
         (("--month", MONTH, "--who", " "), "--who NAME"),
         (("--month", "10-2025", "--who", "J"), "is not a month"),
         (("--list", "--who", "J"), "--who goes with --month"),
-        ((), "one of the arguments --month --list is required"),
+        ((), "--month --list is required"),
     ):
         assert seal(*arguments) == USAGE, arguments
-        assert words in capsys.readouterr().err
+        assert problem in capsys.readouterr().err
     assert query(engine, "SELECT * FROM report_seal") == []
