@@ -1,4 +1,4 @@
-"""The demo, twice: what a newcomer sees first must work, and work again."""
+"""The demo, run twice, as newcomers see it first."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TABLE = re.compile(r"^(\d{4}-\d\d-\d\d) to \d{4}-\d\d-\d\d:\n\n((?:   .*\n)+)", 
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """What the first and the second run print."""
+    """The output of the first and of the second run."""
     directory = tmp_path_factory.mktemp("demo")
     return run_demo(directory), run_demo(directory)
 
 
-def test_the_demo_shows_the_figures_of_the_oracle(outputs: tuple[str, str]) -> None:
+def test_the_figures_of_the_demo_equal_the_oracles(outputs: tuple[str, str]) -> None:
     first_day, table = printed_table(outputs[0])
 
     assert table == oracles_table(first_day)
@@ -49,23 +49,23 @@ def test_the_one_dead_letter_and_the_page_are_named(outputs: tuple[str, str]) ->
 
 
 def run_demo(directory: Path) -> str:
-    place = Workplace(directory, broker="", database="")
-    done = subprocess.run(
+    workplace = Workplace(directory, broker="", database="")
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.demo"],
         cwd=directory,
-        env={**place.clean_environment(), "PYTHONPATH": str(ROOT)},
+        env={**workplace.clean_environment(), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout
+    return completed.stdout
 
 
 def printed_table(output: str) -> tuple[date, list[str]]:
-    """The first of the seven days, and the lines of the table at the end."""
+    """The first of the seven days, and the lines of the last table."""
     match = TABLE.search(output)
     assert match, output
     return date.fromisoformat(match[1]), [line.strip() for line in match[2].splitlines()]
@@ -76,7 +76,7 @@ def oracles_table(first_day: date) -> list[str]:
     days = [day_report(world, PROFILE, day).figures("sites") for day in world.all_days]
     sites = {site: period([day[(site,)] for day in days]) for (site,) in days[0]}
     rows = [
-        {"site": site, "availability": one.availability, "reliability": one.reliability}
-        for site, one in sites.items()
+        {"site": site, "availability": week.availability, "reliability": week.reliability}
+        for site, week in sites.items()
     ]
     return [line.strip() for line in figures_table(rows)]

@@ -1,4 +1,4 @@
-"""The distribution as pip installs it: beside others, and with all that it needs of its own."""
+"""The distribution installed by pip: beside other packages, and without any dependency."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Our wheel, built from a copy of what is under version control."""
+    """Our wheel, built from a copy of the files under version control."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     tracked = subprocess.run(
         ["git", "ls-files", "-z", ".names", "pyproject.toml", "README.md", "LICENSE", *ROOMS],
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def installed(venv: Path, *packages: str) -> str:
-    """The Python of a new environment with these packages, installed one after the other."""
+    """The Python of a new environment in which the packages were installed one after the other."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = str(venv / "bin" / "python")
     for package in packages:
@@ -41,13 +41,13 @@ def installed(venv: Path, *packages: str) -> str:
 
 
 def output_of(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.mark.parametrize("schema_is_first", [True, False])
-def test_the_library_schema_and_our_room_schema_are_both_importable(
+def test_the_library_schema_and_our_package_schema_are_both_importable(
     tmp_path: Path, wheel: str, schema_is_first: bool
 ) -> None:
     packages = ["schema", wheel] if schema_is_first else [wheel, "schema"]
@@ -60,7 +60,7 @@ def test_the_library_schema_and_our_room_schema_are_both_importable(
     assert output_of(python, "-c", script) == "1\n"
 
 
-def test_the_wheel_holds_the_five_rooms_and_nothing_else(tmp_path: Path, wheel: str) -> None:
+def test_the_wheel_contains_only_the_five_packages(tmp_path: Path, wheel: str) -> None:
     listing = output_of(sys.executable, "-m", "zipfile", "--list", wheel)
 
     files = [line.split()[0] for line in listing.splitlines()[1:]]
@@ -71,7 +71,7 @@ def test_the_wheel_holds_the_five_rooms_and_nothing_else(tmp_path: Path, wheel: 
     assert in_the_wheel == set(tracked.splitlines())
 
 
-def test_a_bare_install_publishes(tmp_path: Path, wheel: str) -> None:
+def test_an_install_without_dependencies_publishes(tmp_path: Path, wheel: str) -> None:
     python = installed(tmp_path / "venv", wheel)
     program = str(Path(python).with_name("sam-publish"))
 

@@ -15,16 +15,16 @@ MAKE = [line for block in README.texts("") for line in block.splitlines() if lin
 
 
 def test_every_command_of_the_tour_succeeds(tmp_path: Path) -> None:
-    place = Workplace(tmp_path, broker="", database="")
+    workplace = Workplace(tmp_path, broker="", database="")
 
-    done = shell(place, *README.texts("sh"))
+    answer = shell(workplace, *README.texts("sh"))
 
-    assert done.code == 0, str(done)
+    assert answer.code == 0, str(answer)
     assert (tmp_path / "pages" / "index.html").exists()
 
 
 @pytest.mark.parametrize("line", MAKE)
 def test_make_knows_every_target(line: str) -> None:
-    done = subprocess.run(["sh", "-c", f"{line.partition('#')[0]} --dry-run"], cwd=ROOT)
+    completed = subprocess.run(["sh", "-c", f"{line.partition('#')[0]} --dry-run"], cwd=ROOT)
 
-    assert done.returncode == 0
+    assert completed.returncode == 0

@@ -1,6 +1,6 @@
-"""The road on each pair of broker and database: the same input gives the oracle's figures.
+"""Every pair of broker and database gives the oracle's figures for the same input.
 
-Each road is taken once, by the installed commands; the tests look at what it left behind.
+Each road is taken once, by the installed commands; the tests check the database afterwards.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ LEVELS = ("metrics", *FIGURE_LEVELS)
 
 @dataclass(frozen=True)
 class Road:
-    """Where it was taken, and what the consumer and the report said."""
+    """The workplace of a road, and the output of the consumer and the report."""
 
-    place: Workplace
+    workplace: Workplace
     drained: Answer
     reported: Answer
 
     @property
     def stored(self) -> StoredReport:
-        return StoredReport(self.place.database, PROFILE.name)
+        return StoredReport(self.workplace.database, PROFILE.name)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def expected(world: World) -> list[DayReport]:
-    """From the day without data on; the one after it has the results of its last hours."""
+    """The oracle's reports from the day without data on; the next day has results at its end."""
     days = [DAY_WITHOUT_DATA, DAY_WITHOUT_DATA + timedelta(days=1), *world.all_days]
     return [day_report(world, PROFILE, day) for day in days]
 
@@ -63,23 +63,23 @@ def expected(world: World) -> list[DayReport]:
 def road(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, world: World
 ) -> Road:
-    place = _workplace(request, tmp_path_factory.mktemp("road"))
-    place.succeed("sam-db", "upgrade")
-    place.succeed("sam-consume", "run", "--drain")  # subscribes
-    _publish(place, world)
-    profile = place.write("critical.toml", to_toml(PROFILE))
+    workplace = _workplace(request, tmp_path_factory.mktemp("road"))
+    workplace.succeed("sam-db", "upgrade")
+    workplace.succeed("sam-consume", "run", "--drain")  # subscribes
+    _publish(workplace, world)
+    profile = workplace.write("critical.toml", to_toml(PROFILE))
     return Road(
-        place,
-        drained=place.run("sam-consume", "run", "--drain"),
-        reported=place.run("sam-report", "run", "--profile", profile, *PERIOD),
+        workplace,
+        drained=workplace.run("sam-consume", "run", "--drain"),
+        reported=workplace.run("sam-report", "run", "--profile", profile, *PERIOD),
     )
 
 
-def test_all_is_loaded_and_every_result_is_a_row_once(road: Road, world: World) -> None:
+def test_every_result_is_loaded_exactly_once(road: Road, world: World) -> None:
     rows = [
         tuple(str(value) for value in row.values())
         for row in query(
-            road.place.database,
+            road.workplace.database,
             "SELECT host_name, service_flavour, metric_name, vo, gathered_at, measured_at_s"
             " FROM report_result",
         )
@@ -90,41 +90,43 @@ def test_all_is_loaded_and_every_result_is_a_row_once(road: Road, world: World) 
     assert set(rows) == _natural_keys(world)
 
 
-def test_the_figures_of_all_levels_are_the_oracles(road: Road, expected: list[DayReport]) -> None:
+def test_the_figures_of_all_levels_equal_the_oracles(road: Road, expected: list[DayReport]) -> None:
     assert road.reported.code == 0, str(road.reported)
     for day in expected:
         for level in FIGURE_LEVELS:
             figures = day.figures(level)
             assert road.stored.figures(level, day.day) == figures, level
             assert road.stored.percentages_of(level, day.day) == {
-                key: (one.availability, one.reliability) for key, one in figures.items()
+                key: (figure.availability, figure.reliability) for key, figure in figures.items()
             }, level
         assert road.stored.groups(day.day) == day.groups
 
 
-def test_the_timelines_of_all_levels_are_the_oracles(road: Road, expected: list[DayReport]) -> None:
+def test_the_timelines_of_all_levels_equal_the_oracles(
+    road: Road, expected: list[DayReport]
+) -> None:
     for day in expected:
         for level in LEVELS:
             assert road.stored.timelines(level, day.day) == day.timelines(level), level
 
 
-def test_show_sums_the_seconds_of_a_period_before_it_divides(
+def test_show_adds_up_the_seconds_of_a_period_before_dividing(
     road: Road, expected: list[DayReport]
 ) -> None:
-    shown = road.place.succeed("sam-report", "show", "--level", "site", *PERIOD, "--json").json
+    shown = road.workplace.succeed("sam-report", "show", "--level", "site", *PERIOD, "--json").json
 
     days = [day.figures("sites") for day in expected]
     sums = {site: period([day[(site,)] for day in days]) for (site,) in days[0]}
     assert {row["site"]: _seconds(row) for row in shown} == {
-        site: one.seconds for site, one in sums.items()
+        site: figures.seconds for site, figures in sums.items()
     }
     assert {row["site"]: percentages(row) for row in shown} == {
-        site: (one.availability, one.reliability) for site, one in sums.items()
+        site: (figures.availability, figures.reliability) for site, figures in sums.items()
     }
 
 
-def test_a_day_without_data_is_a_report_that_says_so(road: Road) -> None:
-    shown = road.place.succeed("sam-report", "show", "--day", str(DAY_WITHOUT_DATA))
+def test_a_day_without_data_is_reported_as_such(road: Road) -> None:
+    shown = road.workplace.succeed("sam-report", "show", "--day", str(DAY_WITHOUT_DATA))
 
     assert f"no data on {DAY_WITHOUT_DATA}" in road.reported.out
     assert shown.out.count("no data") == 5  # sites
@@ -149,26 +151,28 @@ def _workplace(request: pytest.FixtureRequest, directory: Path) -> Workplace:
     ).write_configuration()
 
 
-def _publish(place: Workplace, world: World) -> None:
-    """Everything as messages, each of them twice, as brokers may do."""
+def _publish(workplace: Workplace, world: World) -> None:
+    """Publish the world as messages, each of them twice, as brokers may do."""
     batches = [*topology_batches(world), *result_batches(world.results, "results")]
     for message_class in dict.fromkeys(batch.message_class for batch in batches):
         files = [
-            place.write(f"input/{batch.name}.txt", batch.text())
+            workplace.write(f"input/{batch.name}.txt", batch.text())
             for batch in batches
             if batch.message_class == message_class
         ]
-        _send(place, message_class, files)
+        _send(workplace, message_class, files)
     for _ in range(2):
-        shutil.copytree(place.directory / "week", place.directory / "outbox", dirs_exist_ok=True)
-        place.succeed("sam-publish", "spool", "drain", "--timeout", "60")
-    assert place.spooled("outbox") == 0
+        shutil.copytree(
+            workplace.directory / "week", workplace.directory / "outbox", dirs_exist_ok=True
+        )
+        workplace.succeed("sam-publish", "spool", "drain", "--timeout", "60")
+    assert workplace.spooled("outbox") == 0
 
 
-def _send(place: Workplace, message_class: str, files: Sequence[Path]) -> None:
-    into_week = ["--broker", f"spool://{place.directory / 'week'}"]
+def _send(workplace: Workplace, message_class: str, files: Sequence[Path]) -> None:
+    into_week = ["--broker", f"spool://{workplace.directory / 'week'}"]
     where = ["--class", message_class, "--destination", f"/topic/road.{message_class}"]
-    place.succeed("sam-publish", "send", *into_week, *where, *files)
+    workplace.succeed("sam-publish", "send", *into_week, *where, *files)
 
 
 def _natural_keys(world: World) -> set[tuple[str, ...]]:

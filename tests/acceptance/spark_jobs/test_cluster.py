@@ -40,17 +40,17 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
-    """Two sites with results all over the day, in a PostgreSQL database."""
+def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+    """A workplace whose PostgreSQL database has two sites with results throughout the day."""
     database = fresh_database(request.getfixturevalue("postgres"))
-    place = Workplace(
+    workplace = Workplace(
         tmp_path,
         f"spool://{tmp_path}/queue",
         database,
         environment={"SPARK_LOCAL_IP": HOST},
     )
-    place.write_configuration()
-    place.write("test.toml", PROFILE)
+    workplace.write_configuration()
+    workplace.write("test.toml", PROFILE)
     grid = Grid(database)
     for site in ("A", "B"):
         grid.endpoint(site, "CE", f"ce.{site}")
@@ -62,39 +62,39 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
                 grid.result(metric.format(site), f"{hour:02}:{hour:02}", status)
     grid.downtime("13:00", "14:30", siteName="B")
     grid.dispose()
-    return place
+    return workplace
 
 
-def test_a_cluster_makes_the_report_that_one_machine_makes(
-    place: Workplace, cluster: Cluster
+def test_a_cluster_and_one_machine_compute_the_same_report(
+    workplace: Workplace, cluster: Cluster
 ) -> None:
-    events = place.directory / "events"
+    events = workplace.directory / "events"
     events.mkdir()
 
-    submitted = submit(place, cluster, events)
-    of_submitted = published(place)
-    by_master = run(place, "--master", cluster.url, "--conf", QUICK_EXECUTORS)
-    of_master = published(place)
-    alone = run(place, "--master", "local[2]")
+    submitted = submit(workplace, cluster, events)
+    of_submitted = published(workplace)
+    by_master = run(workplace, "--master", cluster.url, "--conf", QUICK_EXECUTORS)
+    of_master = published(workplace)
+    alone = run(workplace, "--master", "local[2]")
 
-    assert published(place) == of_master == of_submitted
+    assert published(workplace) == of_master == of_submitted
     [first], [second], [third] = submitted, by_master, alone
     assert first["results_read"] == second["results_read"] == third["results_read"] == 144
     assert (second["figures_changed"], third["figures_changed"]) == (0, 0)
     assert of_submitted[0]  # there are figures
     tasks = tasks_of_stages(events)
-    assert {executor for each in tasks for executor in each} == {"0", "1"}, "both workers took part"
-    assert any(set(each) == {"0", "1"} for each in tasks if len(each) > 1), "side by side"
+    assert set().union(*tasks) == {"0", "1"}, "both workers took part"
+    assert any(set(stage) == {"0", "1"} for stage in tasks if len(stage) > 1), "in parallel"
 
 
-def run(place: Workplace, *more: str) -> Any:
-    answer = place.run("sam-report", *RUN, *more, timeout_s=TIMEOUT_S)
+def run(workplace: Workplace, *more: str) -> Any:
+    answer = workplace.run("sam-report", *RUN, *more, timeout_s=TIMEOUT_S)
     assert answer.code == 0, str(answer)
     return answer.json
 
 
-def submit(place: Workplace, cluster: Cluster, events: Path) -> Any:
-    """Run the same program by spark-submit, which writes down what the cluster did."""
+def submit(workplace: Workplace, cluster: Cluster, events: Path) -> Any:
+    """Run the same program with spark-submit, which logs the tasks of the cluster."""
     log = [f"--conf=spark.eventLog.{name}" for name in ("enabled=true", f"dir={events.as_uri()}")]
     settings = [
         *log,
@@ -103,24 +103,27 @@ def submit(place: Workplace, cluster: Cluster, events: Path) -> Any:
         f"--conf={QUICK_EXECUTORS}",
         "--driver-java-options=-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m",
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         [SPARK_SUBMIT, "--master", cluster.url, *settings, ENTRY, *RUN],
-        cwd=place.directory,
-        env={**place.clean_environment(("sam-report", "run")), "PYSPARK_PYTHON": sys.executable},
+        cwd=workplace.directory,
+        env={
+            **workplace.clean_environment(("sam-report", "run")),
+            "PYSPARK_PYTHON": sys.executable,
+        },
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    # What the program says on stderr comes on stdout, too.
-    return json.loads("[" + f"\n{done.stdout}".rpartition("\n[\n")[2])
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    # The stderr of the program is on stdout, too.
+    return json.loads("[" + f"\n{completed.stdout}".rpartition("\n[\n")[2])
 
 
-def published(place: Workplace) -> tuple[set[Any], set[Any]]:
-    engine = make_engine(as_role(place.database, "reader"))
-    found = published_figures(engine, "test"), published_timeline(engine, "test")
+def published(workplace: Workplace) -> tuple[set[Any], set[Any]]:
+    engine = make_engine(as_role(workplace.database, "reader"))
+    figures, timeline = published_figures(engine, "test"), published_timeline(engine, "test")
     engine.dispose()
-    return found
+    return figures, timeline
 
 
 def tasks_of_stages(events: Path) -> list[list[str]]:

@@ -11,39 +11,39 @@ from tests.services.postgres import fresh_database
 from tests.support.commands import Answer, Workplace
 from tests.support.reports.database import PROFILE, Grid
 
-# One moment for all: midnight may pass while the tests run.
+# Fixed once, because midnight may pass while the tests run.
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 FIRST = YESTERDAY - timedelta(days=3)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
     if request.param == "sqlite":
         database = f"sqlite:///{tmp_path}/sam.db"
     else:
         database = fresh_database(request.getfixturevalue("postgres"))
-    place = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
-    place.write_configuration()
-    place.write("test.toml", PROFILE)
-    return place
+    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
+    workplace.write_configuration()
+    workplace.write("test.toml", PROFILE)
+    return workplace
 
 
-def run_due(place: Workplace, *more: str) -> Answer:
-    return place.run("sam-report", "run", "--profile", "test.toml", "--due", *more)
+def run_due(workplace: Workplace, *more: str) -> Answer:
+    return workplace.run("sam-report", "run", "--profile", "test.toml", "--due", *more)
 
 
-def test_a_night_computes_what_is_new_and_what_has_changed(place: Workplace) -> None:
-    grid = Grid(place.database)
+def test_a_nightly_run_computes_new_and_changed_days(workplace: Workplace) -> None:
+    grid = Grid(workplace.database)
     grid.endpoint("A", "SRM", "h1")
     grid.result("SRM h1 put", "00:00", "OK", day=FIRST)
 
-    first_night = run_due(place)
-    idle_night = run_due(place)
+    first_night = run_due(workplace)
+    idle_night = run_due(workplace)
     grid.result("SRM h1 put", "12:00", "CRITICAL", day=FIRST)
     grid.engine.dispose()
     times = ("--start", f"{YESTERDAY}T00:00Z", "--end", f"{YESTERDAY}T12:00Z")
-    place.succeed("sam-report", "exclusion", "add", "--group", "A", *times, "--reason", "x")
-    third_night = run_due(place, "--json")
+    workplace.succeed("sam-report", "exclusion", "add", "--group", "A", *times, "--reason", "x")
+    third_night = run_due(workplace, "--json")
 
     assert first_night.code == 0, str(first_night)
     assert first_night.out.startswith(f"test {FIRST} to {YESTERDAY}: 1 result,")

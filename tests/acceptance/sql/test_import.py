@@ -23,76 +23,78 @@ KILLS = 4
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
     if request.param == "sqlite":
         return embedded(tmp_path)
     server: PostgresServer = request.getfixturevalue("postgres")
-    place = Workplace(
+    workplace = Workplace(
         tmp_path, broker=f"spool://{tmp_path}/spool", database=fresh_database(server)
     ).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    return place
+    workplace.succeed("sam-db", "upgrade")
+    return workplace
 
 
-def test_killed_imports_resume_and_store_every_record_once(place: Workplace) -> None:
+def test_killed_imports_resume_and_store_every_record_once(workplace: Workplace) -> None:
     half = RECORDS // 2
     text = "".join(map(_record, range(half)))
-    place.write("old.txt", text)
-    packed = place.directory / "new.txt.gz"
+    workplace.write("old.txt", text)
+    packed = workplace.directory / "new.txt.gz"
     packed.write_bytes(gzip.compress("".join(map(_record, range(half, RECORDS))).encode()))
     command = ("sam-db", "import", "records", "old.txt", "new.txt.gz", "--json")
 
-    survived = [_kill_while_it_imports(place, command, number) for number in range(KILLS)]
-    last = place.run(*command)
+    survived = [_kill_while_it_imports(workplace, command, number) for number in range(KILLS)]
+    last = workplace.run(*command)
 
     assert last.code == 65, str(last)
     facts = last.json
     assert (facts["records"], facts["rows"]) == (RECORDS, RECORDS - len(BAD))
     assert facts["refused"] == len(BAD)
     assert facts["resumed"] >= survived[-1] - 1000 > 0  # the last batch may have been repeated
-    rows, dead = _rows(place), _dead_letters(place)
+    rows, dead = _rows(workplace), _dead_letters(workplace)
     assert (len(rows), len(dead)) == (RECORDS - len(BAD), len(BAD))
     assert set(rows) == set(range(RECORDS)) - BAD
     assert set(dead) == BAD
 
 
-def test_a_repeated_import_changes_nothing(place: Workplace) -> None:
-    place.write("history.txt", "".join(map(_record, range(1_500))))
-    first = place.run("sam-db", "import", "records", "history.txt", "--json")
+def test_a_repeated_import_changes_nothing(workplace: Workplace) -> None:
+    workplace.write("history.txt", "".join(map(_record, range(1_500))))
+    first = workplace.run("sam-db", "import", "records", "history.txt", "--json")
 
-    again = place.run("sam-db", "import", "records", "history.txt", "--json")
+    repeated = workplace.run("sam-db", "import", "records", "history.txt", "--json")
 
-    assert (first.code, again.code) == (65, 65)
+    assert (first.code, repeated.code) == (65, 65)
     assert first.json["dead_letters"] == {"bad-status": 3}
-    assert again.json["dead_letters"] == {}
-    assert sorted(_rows(place)) == sorted(set(range(1_500)) - BAD)
-    assert sorted(_dead_letters(place)) == [7, 507, 1007]
+    assert repeated.json["dead_letters"] == {}
+    assert sorted(_rows(workplace)) == sorted(set(range(1_500)) - BAD)
+    assert sorted(_dead_letters(workplace)) == [7, 507, 1007]
 
 
 def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
-    place = Workplace(
+    workplace = Workplace(
         tmp_path, broker=f"spool://{tmp_path}/spool", database="postgresql://sam@127.0.0.1:1/sam"
     ).write_configuration()
-    place.write("history.txt", _record(0))
+    workplace.write("history.txt", _record(0))
 
-    answer = place.run("sam-db", "import", "records", "history.txt")
+    answer = workplace.run("sam-db", "import", "records", "history.txt")
 
     assert answer.code == 69
     assert "127.0.0.1" in answer.err
 
 
-def _kill_while_it_imports(place: Workplace, command: tuple[str, ...], number: int) -> int:
-    """SIGKILL shortly after a commit; the number of records stored then."""
+def _kill_while_it_imports(workplace: Workplace, command: tuple[str, ...], number: int) -> int:
+    """Kill the import shortly after a commit; return the number of stored records."""
     chance = random.Random(number)
-    before = _stored(place)
-    with place.running(*command) as process:
+    before = _stored(workplace)
+    with workplace.running(*command) as process:
         deadline = time.monotonic() + 60
-        while _stored(place) == before and process.poll() is None and time.monotonic() < deadline:
+        while (
+            _stored(workplace) == before and process.poll() is None and time.monotonic() < deadline
+        ):
             time.sleep(0.01)
         time.sleep(chance.random() * 0.2)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    return _stored(place)
+    return _stored(workplace)
 
 
 def _record(number: int) -> str:
@@ -106,19 +108,19 @@ def _record(number: int) -> str:
     )
 
 
-def _stored(place: Workplace) -> int:
+def _stored(workplace: Workplace) -> int:
     statement = (
         "SELECT (SELECT count(*) FROM metricOutput) + (SELECT count(*) FROM dead_letter) AS n"
     )
-    return int(query(place.database, statement)[0]["n"])
+    return int(query(workplace.database, statement)[0]["n"])
 
 
-def _rows(place: Workplace) -> list[int]:
-    rows = query(place.database, "SELECT summaryData AS summary FROM metricOutput")
+def _rows(workplace: Workplace) -> list[int]:
+    rows = query(workplace.database, "SELECT summaryData AS summary FROM metricOutput")
     return [int(row["summary"].removeprefix("number ")) for row in rows]
 
 
-def _dead_letters(place: Workplace) -> list[int]:
-    rows = query(place.database, "SELECT body FROM dead_letter")
+def _dead_letters(workplace: Workplace) -> list[int]:
+    rows = query(workplace.database, "SELECT body FROM dead_letter")
     bodies = [bytes(row["body"]).decode() for row in rows]
     return [int(body.split("summaryData: number ")[1].split("\n")[0]) for body in bodies]
