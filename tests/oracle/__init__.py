@@ -1,1 +1,1 @@
-"""Random worlds: what Spark says of them must be what the oracle says, to the second."""
+"""The oracle, a second implementation, and the comparison of Spark with them on random worlds."""

@@ -1,4 +1,4 @@
-"""Empty databases of both dialects, each made quickly from the one before."""
+"""Provides empty databases of both dialects quickly, one after the other."""
 
 from __future__ import annotations
 

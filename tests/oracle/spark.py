@@ -193,7 +193,7 @@ def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _names(row: Mapping[str, Any], level: str) -> tuple[str, ...]:
-    """The level as the oracle names it, the report, the day, and what names a thing there."""
+    """The level as the oracle names it, the report, the day, and the names of the thing."""
     return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in NAMES[level]))
 
 

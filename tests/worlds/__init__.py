@@ -1,1 +1,1 @@
-"""A small grid made from a seed: sites, endpoints, downtimes, and what their probes sent."""
+"""Worlds made from a seed: sites, endpoints, downtimes, and the results of their probes."""

@@ -153,5 +153,5 @@ class World:
 
 
 def midnight(day: date) -> datetime:
-    """The first moment of a UTC day."""
+    """The midnight at which a UTC day begins."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The same report on a cluster: a standalone master and two workers, PostgreSQL, spark-submit."""
+"""Reports on a cluster: a standalone master with two workers, PostgreSQL, spark-submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sam-report run --due`, night after night, on either database."""
+"""`sam-report run --due` on consecutive nights, on either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sam-db import gocdb` as installed: nightly exports, bad files and kills."""
+"""The command `sam-db import gocdb`: nightly exports, bad files and kills."""
 
 from __future__ import annotations
 

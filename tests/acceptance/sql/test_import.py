@@ -1,4 +1,4 @@
-"""History from files: after kills at any moment every record is stored exactly once."""
+"""Imports of history: after kills at any time every record is stored exactly once."""
 
 from __future__ import annotations
 

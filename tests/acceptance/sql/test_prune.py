@@ -1,4 +1,4 @@
-"""`sam-db prune` and `sam-db partitions` as an operator runs them, also killed and repeated."""
+"""The commands `sam-db prune` and `sam-db partitions`, also killed and repeated."""
 
 from __future__ import annotations
 

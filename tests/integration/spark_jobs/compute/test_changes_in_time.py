@@ -1,7 +1,7 @@
 """Topology, groups and downtimes that change: the day before, the day of the change, the day after.
 
 Every case has sites, hosts and groups of its own in one database; one run of the report computes
-the three days. A case says in plain words what must come of it; the oracle judges all figures.
+the three days. A case states its expected result, and the oracle checks all figures.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
     grid.dispose()
 
 
-def test_a_run_that_a_later_one_overtook_publishes_nothing(
+def test_a_run_does_not_publish_after_a_later_run_has(
     spark: SparkSession, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")

@@ -1,4 +1,4 @@
-"""Three who compute the same: Spark, DuckDB and the oracle that counts seconds."""
+"""Spark, DuckDB and the oracle, which counts seconds, compute the same figures and timelines."""
 
 from __future__ import annotations
 

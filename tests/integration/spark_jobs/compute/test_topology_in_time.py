@@ -61,7 +61,7 @@ def import_gocdb(engine: Engine, tmp_path: Path) -> Import:
 
 @pytest.fixture
 def expected_on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectation]:
-    """A function that returns what reports expect of a day."""
+    """A function that returns the expected endpoints and covers of a day."""
     file = tmp_path / "profile.toml"
     file.write_text('name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n')
     profile: Profile = read_profile(file)

@@ -1,4 +1,4 @@
-"""Exported files say what `sam-report show` says, on both databases, and are replaced whole."""
+"""Exported files have the figures of `sam-report show`, on both databases, and replace old ones."""
 
 from __future__ import annotations
 

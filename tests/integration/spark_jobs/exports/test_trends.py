@@ -1,4 +1,4 @@
-"""`sam-report trends`: what changes most comes first; on both databases, as a reader."""
+"""`sam-report trends` lists the most frequent changes first, to a reader, on both databases."""
 
 from __future__ import annotations
 

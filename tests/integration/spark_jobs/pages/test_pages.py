@@ -1,4 +1,4 @@
-"""The HTML site, from figures that are written straight into the database."""
+"""The pages, from figures that are inserted directly into the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the results say about a profile, on either database."""
+"""A profile is checked against the stored results, on either database."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
         assert fact in warning
 
 
-def test_without_results_there_are_no_days(grid: Grid, tmp_path: Path) -> None:
+def test_without_results_a_profile_has_no_days_to_check(grid: Grid, tmp_path: Path) -> None:
     grid.downtime("10:00", "11:00", siteName="SITE-A")  # this marks its day as changed
 
     with reading(grid.reporter) as connection:

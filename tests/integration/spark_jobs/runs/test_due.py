@@ -1,4 +1,4 @@
-"""Which days are due for a report, and which are asked for in vain."""
+"""The days that are due for a report, and the requests that are refused."""
 
 from __future__ import annotations
 

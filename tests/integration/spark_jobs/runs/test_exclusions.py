@@ -1,4 +1,4 @@
-"""Exclusions by hand: what is stored, which days become due, what is refused."""
+"""`sam-report exclusion`: stored rows, days that become due, and refused options."""
 
 from __future__ import annotations
 

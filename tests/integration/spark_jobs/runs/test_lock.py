@@ -1,4 +1,4 @@
-"""Two runs of a report at once: the second waits, and says for whom."""
+"""Of two concurrent runs of a report the second waits, and logs for which process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed months: what was published stays, what comes later waits beside it (rule 17)."""
+"""Sealed months keep their published figures; later runs become candidates (rule 17)."""
 
 from __future__ import annotations
 

@@ -633,7 +633,7 @@ def test_a_schema_that_belongs_to_a_superuser_is_handed_over(postgres_url: str) 
 
 
 @pytest.mark.parametrize("role", ["loader", "reporter", "reader"])
-def test_a_role_that_may_not_compare_the_schema_is_told_to_use_the_owner(
+def test_a_role_without_the_right_to_compare_is_referred_to_the_owner(
     postgres_url: str, role: str
 ) -> None:
     engine = make_engine(postgres_url)

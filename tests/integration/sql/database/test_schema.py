@@ -1,4 +1,4 @@
-"""The schema itself: versions, comments, and what `check` finds."""
+"""The schema: versions, comments, and differences from its files."""
 
 from __future__ import annotations
 

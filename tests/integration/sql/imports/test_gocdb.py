@@ -51,7 +51,7 @@ def apply_documents(
     force: bool = True,
     dry_run: bool = False,
 ) -> list[GocdbChanges]:
-    """Import the documents as a snapshot of the moment `at`."""
+    """Import the documents as the snapshot of the time `at`."""
     exports = Exports(
         read_endpoints([write(file, endpoints)]) if endpoints else None,
         read_groups([write(file, groups)]) if groups else {},

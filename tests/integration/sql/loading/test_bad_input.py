@@ -174,7 +174,7 @@ def test_a_refused_insert_names_the_column_and_stores_nothing(
 
     assert column in error
     assert counts(engine) == before
-    if engine.dialect.name == "postgresql":  # what SQLite raises can hold no value
+    if engine.dialect.name == "postgresql":  # SQLite's RAISE takes only a constant text
         assert VALUE[row[column]] in error
 
 

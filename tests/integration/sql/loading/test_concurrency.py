@@ -34,7 +34,7 @@ STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 
 
 def shuffled_results(seed: int) -> list[Record]:
-    """The same hosts, metrics and moments for every seed, in another order and status."""
+    """The same hosts, metrics and times for every seed, in another order, with other statuses."""
     rng = random.Random(seed)
     records = [
         metric_result(

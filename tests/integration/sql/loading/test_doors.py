@@ -385,8 +385,8 @@ def empty(engine: Engine) -> None:
             connection.execute(text(f"DELETE FROM {table}"))
 
 
-# No day before the first one with results is due. Loaded first: later it would depend on the moment
-# of a fold which days of topology are due.
+# It is loaded first: days before the first one with results are not due, and otherwise the time of
+# a fold would decide which days are due for changed topology.
 FIRST = {
     **dict.fromkeys(BUILT_IN["metricoutput"].keys),
     "hostName": "first.example.org",

@@ -1,4 +1,4 @@
-"""What a dead letter says of a record that the database refused: class, column, code."""
+"""The error of a record that the database refused names class, column and code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay of dead letters does, alone, in bulk, at once, and by itself."""
+"""Replays of dead letters: single, in bulk, concurrent and automatic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `prune` removes and keeps, and that reports do not change."""
+"""`prune` removes exactly the old rows, and reports do not change."""
 
 from __future__ import annotations
 

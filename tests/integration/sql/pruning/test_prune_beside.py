@@ -1,4 +1,4 @@
-"""`prune` beside loaders and readers: it gives way, and the next prune completes it."""
+"""`prune` gives way to concurrent loaders and readers, and the next prune completes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downtimes entered by hand, in either database."""
+"""Downtimes announced with `sam-db downtime`, in either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class views, as any SQL client sees them."""
+"""The class views as an SQL client sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Newest statuses and changed days are what the stored rows say, in whatever order they came."""
+"""Newest statuses and changed days follow from the stored rows, in any order of arrival."""
 
 from __future__ import annotations
 
