@@ -79,7 +79,7 @@ def test_a_second_run_waits_for_the_first_and_reports_it_once(
         out, more = second.communicate(timeout=TIMEOUT_S)
 
     assert waits
-    assert re.search(r"report test: another run .*process \d+, since 20", message)
+    assert re.search(r"report test: another run .*process \d+ .*, since 20", message)
     assert (second.returncode, out, more) == (0, "test: nothing is due\n", "")
 
 
