@@ -15,11 +15,11 @@ import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.artemis.jms.client.ActiveMQJMSConnectionFactory;
 
 /**
- * The consumer one writes in an afternoon: a durable subscription, a batch, two commits.
+ * A consumer written in an afternoon: a durable subscription, a batch, two commits.
  *
- * <p>{@code JmsToSql activemq|artemis BROKER-URL TOPIC JDBC-URL COLUMNS}. Each line on standard
- * input is a call to empty the subscription; the answer is how many messages there were, and
- * between which two moments (ms since 1970) the first could come and the last was committed.
+ * <p>{@code JmsToSql activemq|artemis BROKER-URL TOPIC JDBC-URL COLUMNS}. For each line on standard
+ * input it empties the subscription and prints the number of messages and two times (ms since
+ * 1970): when the first message could arrive, and when the last one was committed.
  */
 public final class JmsToSql {
     private static final int BATCH = 1000;
