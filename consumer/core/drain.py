@@ -35,9 +35,8 @@ class Drain:
             self._missing_since = None
         elif not was_missing:
             self._missing_since = now
-        if news or (
-            was_missing and not missing
-        ):  # messages of the source reached last may be on their way
+        # Messages of the source that was reached last may be on their way.
+        if news or (was_missing and not missing):
             self._quiet_since = now
         if now - self._quiet_since < SILENCE_S:
             return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
@@ -18,6 +17,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 POLL_S = 0.2
 ROOM_S = 0.5
+"""How often a source that waits for room checks whether to stop."""
 PURGE_S = 60.0
 
 logger = logging.getLogger(__name__)
@@ -29,14 +29,16 @@ class SpoolSource:
     def __init__(self, broker: Broker, consumer: str, state: Path, stamp: Stamp) -> None:
         self.name = self.broker = str(broker)
         self._stamp = stamp
+        self._path = broker.path
         self._queue = DirectoryQueue(broker.path)
-        self._open_claims: Callable[[], Claims] = partial(Claims, state, consumer, broker.path)
+        self._consumer = consumer
+        self._state = state
         self._locked: set[str] = set()
         self._read_once = False
         self._purge_at = 0.0
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        claims = self._open_claims()
+        claims = Claims(self._state, self._consumer, self._path)
         try:
             self._take_back(claims.left_behind(), claims)
             while not stop.is_set():
@@ -64,6 +66,7 @@ class SpoolSource:
         claims.clear()
 
     def _deliver_elements(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+        """Lock and deliver all elements that are not locked yet."""
         if not self._locked:
             claims.clear()
         for name in self._queue.names():
@@ -89,13 +92,13 @@ class SpoolSource:
             inbox.put([Delivery(message, self, name)])
 
     def _purge(self, now: float) -> None:
+        """Every PURGE_S, refresh our locks and remove stale ones."""
         if now < self._purge_at:
             return
         self._purge_at = now + PURGE_S
         try:
-            for name in tuple(
-                self._locked
-            ):  # the database may be away for longer than a lock lives
+            # The database may be away for longer than a lock lives.
+            for name in tuple(self._locked):
                 self._queue.refresh(name)
             self._queue.purge()
         except SpoolError as error:  # this loses nothing, and reading may still work
