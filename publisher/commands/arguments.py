@@ -28,15 +28,15 @@ def add_record_options(parser: argparse.ArgumentParser) -> None:
     """The optional keys of a record."""
     parser.add_argument("--uri", help="URI of the service; its host replaces --host")
     parser.add_argument("--site", metavar="NAME", help="site of the service")
-    parser.add_argument("--vo", metavar="NAME", help="VO on whose behalf the service was tested")
-    parser.add_argument("--fqan", help="VO role used for the test")
+    parser.add_argument("--vo", metavar="NAME", help="VO on whose behalf the probe ran")
+    parser.add_argument("--fqan", help="VO role with which the probe ran")
     parser.add_argument(
-        "--gathered-at", metavar="HOST", help="host that ran the test (default: this host)"
+        "--gathered-at", metavar="HOST", help="host that ran the probe (default: this host)"
     )
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Where to publish, and how long that may take."""
+    """The brokers, and the time limit."""
     group = parser.add_argument_group("broker options")
     group.add_argument(
         "--broker",
@@ -57,7 +57,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_message_options(parser: argparse.ArgumentParser) -> None:
-    """What the messages look like, and what happens if no broker takes them."""
+    """The form of the messages, and the fallback if no broker takes them."""
     group = parser.add_argument_group("message options")
     group.add_argument(
         "--class",

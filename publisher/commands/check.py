@@ -54,8 +54,8 @@ def handle(args: argparse.Namespace) -> int:
         ConfigError: all problems.
     """
     config, findings = examine_config(args.config, flags_of(args))
-    problems = [*findings.problems, *_problems(config, findings)]
-    notes = list(_notes(config, findings))
+    problems = [*findings.problems, *find_problems(config, findings)]
+    notes = list(find_likely_mistakes(config, findings))
     trips = list(round_trips(config)) if args.connect else []
     problems += [f"{findings.origin('brokers')}: {trip.problem}" for trip in trips if trip.problem]
     secrets = config.has_secrets()
@@ -80,7 +80,7 @@ def handle(args: argparse.Namespace) -> int:
     return OK
 
 
-def _problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
+def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     """Problems that the check of a single key does not find."""
     brokers = config.broker_list
     if not brokers and "brokers" not in findings.bad:
@@ -117,7 +117,7 @@ def _problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
         yield f"{findings.origin('spool')}: {reason}"
 
 
-def _notes(config: PublisherConfig, findings: Findings) -> Iterator[str]:
+def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     """Settings that work, but are likely to be mistakes."""
     scratch = config.scratch_of_spool()
     if scratch:
@@ -128,7 +128,7 @@ def _notes(config: PublisherConfig, findings: Findings) -> Iterator[str]:
             continue
         try:
             user, secret = config.login(broker)
-        except BrokerUnavailable:  # reported by `_problems`
+        except BrokerUnavailable:  # reported by `find_problems`
             continue
         if user and not secret:
             yield f"{broker}: user {user} has no password (password_file, SAM_PUBLISHER_PASSWORD)"

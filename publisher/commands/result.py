@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument("--metric", required=True, metavar="NAME", help="name of the metric")
     parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
-    parser.add_argument("--host", required=True, help="host of the tested service")
+    parser.add_argument("--host", required=True, help="host of the service")
     parser.add_argument("--flavour", required=True, help="flavour of the service, such as CE")
     parser.add_argument("--summary", metavar="TEXT", help="the result in one line")
     parser.add_argument(
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--performance-data", metavar="TEXT", help="such as `load1=0.4;9;12 load5=0.3`"
     )
     add_record_options(parser)
-    parser.add_argument("--timestamp", metavar="TIME", help="time of the test (default: now)")
+    parser.add_argument("--timestamp", metavar="TIME", help="time of the result (default: now)")
     add_broker_options(parser)
     add_message_options(parser)
 

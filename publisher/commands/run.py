@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", metavar="NAME", help="name of the metric (default: org.nagios.PLUGIN)"
     )
-    parser.add_argument("--host", help="host of the tested service (default: this host)")
+    parser.add_argument("--host", help="host of the service (default: this host)")
     parser.add_argument("--flavour", default="Host", help="flavour of the service (default: Host)")
     add_record_options(parser)
     parser.add_argument(
@@ -102,7 +102,7 @@ def handle(args: argparse.Namespace) -> int:
 
 
 def pass_on(chunk: bytes) -> None:
-    """Write a chunk of the plugin's output to ours, unless nobody reads it (any more)."""
+    """Write a chunk of the plugin's output to ours; give up if nobody reads it."""
     output = sys.stdout.fileno()
     writable = select.poll()
     writable.register(output, select.POLLOUT)

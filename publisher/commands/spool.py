@@ -70,7 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add_action("status", "show the size and the limits of the spool")
     list_action = add_action("list", "list the elements, oldest first")
-    list_action.add_argument("--limit", type=whole_number(), metavar="N", help="list at most N")
+    list_action.add_argument(
+        "--limit", type=whole_number(), metavar="N", help="list at most N elements"
+    )
     show_action = add_action("show", "print headers and body of elements")
     show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
     add_action("verify", "read every element and report problems; change nothing")

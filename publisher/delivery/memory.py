@@ -1,4 +1,4 @@
-"""What short-lived processes remember of brokers: which address worked last, and which rest.
+"""The memory of short-lived processes: which address worked last, and which ones rest.
 
 One small JSON file in the state directory, for all publishers of one user on one host:
 
@@ -156,7 +156,7 @@ def _key(address: BrokerAddress) -> str:
 
 
 def is_literal(address: BrokerAddress) -> bool:
-    """Whether the broker is named by this very address, so that there is no name to look up."""
+    """Whether the broker's URL contains the address itself instead of a name."""
     return address.ip in ("", address.broker.host)
 
 

@@ -57,7 +57,7 @@ def run_plugin(
 ) -> PluginRun:
     """Run the plugin in its own process group, which is killed after the timeout, or if we end."""
     started_at = datetime.now(timezone.utc)
-    release = _defer(signal.SIGTERM)  # until the block that kills the plugin is entered
+    release = defer_signal(signal.SIGTERM)  # until the block that kills the plugin is entered
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
@@ -111,7 +111,7 @@ def record_of(run: PluginRun, name: str) -> Record:
     return record
 
 
-def _defer(number: int) -> Callable[[], None]:
+def defer_signal(number: int) -> Callable[[], None]:
     """Defer a signal until the returned function is called."""
     received: list[int] = []
     handler = signal.signal(number, lambda number, _: received.append(number))

@@ -95,7 +95,7 @@ class PublisherConfig(NamedTuple):
     spool_max_bytes: int = GIB
     spool_when_full: str = REFUSE
     state: Optional[Path] = None
-    """Directory for what is remembered of brokers and the size of the spool; None: nothing is."""
+    """Directory for the memory of brokers and the size of the spool; None for no memory."""
     require_broker: bool = False
     """Fail if a message could only be spooled; an option, not a key of the file."""
 

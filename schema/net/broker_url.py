@@ -13,7 +13,7 @@ FORM = "expected SCHEME://[USER@]HOST:PORT"
 
 
 class Scheme(NamedTuple):
-    """What a URL of this scheme means; `path` is the form of its path, "" if it has none."""
+    """The meaning of a URL scheme; `path` is the form of its path, "" if it has none."""
 
     kind: str
     tls: bool

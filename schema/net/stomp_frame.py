@@ -132,7 +132,7 @@ class FrameReader:
             end, width = crlf, 3
         if end >= 0:
             self._at = self._searched = end + width
-            return _parsed(buffer[start:end])
+            return parse_head(buffer[start:end])
         # Bytes that can't begin a frame are refused before the peer has sent all of them.
         line, newline, _ = bytes(buffer[start : start + QUOTED_BYTES]).partition(b"\n")
         command = line.rstrip(b"\r").decode("ascii", "replace")
@@ -164,8 +164,12 @@ class FrameReader:
         return end
 
 
-def _parsed(head: bytearray) -> Frame:
-    """Command and headers from their bytes on the wire."""
+def parse_head(head: bytearray) -> Frame:
+    """Command and headers from their bytes on the wire.
+
+    Raises:
+        FrameError: they are malformed.
+    """
     try:
         text = head.decode()
     except UnicodeDecodeError as error:

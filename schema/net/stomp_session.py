@@ -51,8 +51,14 @@ class StompSession:
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._channel = channel
+
+        def take_while_sending(data: bytes) -> None:
+            self._take(data)
+            if self._loss:
+                raise ConnectionAbortedError(str(self._loss))
+
         # A broker may stop reading until we have read what it sent.
-        channel.arrived = self._take_while_sending
+        channel.arrived = take_while_sending
         self._receive_bytes = receive_bytes
         self._reader = FrameReader(max_body_bytes=max_body_bytes)
         self._connected: Optional[Frame] = None
@@ -165,11 +171,6 @@ class StompSession:
         except ValueError as error:  # such as a login that STOMP can't carry
             raise self.lose(str(error)) from error
 
-    def _take_while_sending(self, data: bytes) -> None:
-        self._take(data)
-        if self._loss:
-            raise ConnectionAbortedError(str(self._loss))
-
     def _take(self, data: bytes) -> None:
         """Sort the frames that are complete now; those before an ERROR still count."""
         if not data:
@@ -185,7 +186,7 @@ class StompSession:
                 elif frame.command == "ERROR":
                     # Nothing after it counts: a COMMIT may get its receipt although one of its
                     # messages got an ERROR.
-                    self.lose(_message_of(frame), by_error=True)
+                    self.lose(error_message(frame), by_error=True)
                     break
                 else:
                     self._connected = frame
@@ -198,7 +199,7 @@ class StompSession:
         self._messages.extend(messages)
 
 
-def _message_of(error: Frame) -> str:
+def error_message(error: Frame) -> str:
     """The header `message` of an ERROR, with the first line of the body if that adds to it.
 
     RabbitMQ's does; ActiveMQ's is a stack trace, and Artemis repeats the header.

@@ -1,1 +1,1 @@
-"""What every command line needs: arguments, configuration, logging, progress."""
+"""Shared by all command lines: arguments, configuration, logging, progress."""

@@ -1,4 +1,4 @@
-"""What all command lines share: exit codes, common options, logging, output."""
+"""Shared by all command lines: exit codes, common options, logging, output."""
 
 from __future__ import annotations
 
