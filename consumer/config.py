@@ -117,6 +117,7 @@ class SubscriptionConfig:
 
     @cached_property
     def stamp(self) -> Stamp:
+        """The headers for messages that lack them."""
         return make_stamp(self.message_class, self.format, self.rename)
 
 
@@ -204,6 +205,7 @@ class ConsumerConfig:
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
+        """The parsed broker URLs, in their order."""
         return tuple(map(parse_broker, self.broker_urls))
 
     @property
@@ -225,6 +227,7 @@ class ConsumerConfig:
 
     @property
     def network_subscriptions(self) -> list[SubscriptionConfig]:
+        """The subscriptions of the network brokers, without those of spools."""
         return [subscription for subscription in self.subscription if subscription.spool is None]
 
     def stamp_of(self, spool: Broker) -> Stamp:
@@ -233,6 +236,7 @@ class ConsumerConfig:
         return next(stamps, Stamp())
 
     def limits(self) -> Limits:
+        """The limits on messages and records."""
         return Limits(
             past=timedelta(days=self.max_age_days),
             future=timedelta(seconds=self.max_future_s),

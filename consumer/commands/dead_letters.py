@@ -128,6 +128,7 @@ def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
+    """Print the selected letters as a table, or all open letters without a selection."""
     selected = _selected(args, any_state=args.everything or bool(args.ids), by_default=True)
     engine = open_database(args)
     letters = list_dead_letters(engine, selected, args.limit or NO_LIMIT)
@@ -141,6 +142,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
+    """Print the selected letters with headers and body."""
     selected = _selected(args, any_state=bool(args.ids))
     engine = open_database(args)
     contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, selected))
@@ -154,6 +156,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_edit(args: argparse.Namespace) -> int:
+    """Replace a letter by an edited one, and with --replay load that."""
     engine, limits = open_database(args), load_limits(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
@@ -186,6 +189,7 @@ def run_edit(args: argparse.Namespace) -> int:
 
 
 def run_replay(args: argparse.Namespace) -> int:
+    """Load the selected letters again, and print the outcome of each."""
     selected = _selected(args, any_state=bool(args.ids))
     engine, limits = open_database(args), load_limits(args)
     outcomes: list[Replayed] = []
@@ -205,6 +209,7 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 def run_drop(args: argparse.Namespace) -> int:
+    """Drop the selected letters that are open."""
     selected = _selected(args, any_state=bool(args.ids))
     engine = open_database(args)
     dead_letter_ids(engine, selected)  # an unknown id is an error

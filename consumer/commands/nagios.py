@@ -42,6 +42,7 @@ and 0 otherwise. The exit status is that of monitoring plugins:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code of a monitoring plugin."""
     parser = _Parser(
         prog=PROGRAM,
         parents=[common_options()],

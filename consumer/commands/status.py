@@ -39,6 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_status(args: argparse.Namespace) -> int:
+    """Print the state of the daemon.
+
+    Raises:
+        NoState: no daemon has written a state file; not with --json.
+    """
     config = load_identity(args)
     try:
         snapshot = read_state(config.state_directories, config.process_name)

@@ -48,6 +48,7 @@ def size_of(deliveries: Sequence[Delivery]) -> int:
 
 
 def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
+    """The number of deliveries by broker."""
     return Counter(delivery.session.broker for delivery in deliveries)
 
 
@@ -93,6 +94,7 @@ class Inbox:
 
     @property
     def has_room(self) -> bool:
+        """Whether the inbox is below both limits."""
         return len(self._deliveries) < self._max_messages and self.size_bytes < self._max_bytes
 
     def wait_for_room(self, timeout_s: float) -> bool:

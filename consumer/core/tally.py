@@ -33,6 +33,7 @@ class Tally:
 
     @property
     def rows(self) -> int:
+        """The rows of all classes."""
         return self.rows_by_class.total()
 
     @property
@@ -53,6 +54,7 @@ class Tally:
             self.ignored_keys[name if known else OTHERS] += count
 
     def as_json(self) -> dict[str, object]:
+        """The document that a drain prints with `--json`."""
         return {
             "messages": self.messages.total(),
             "rows": self.rows,

@@ -58,6 +58,7 @@ class Login:
     password: str | None = field(default=None, repr=False)
 
     def headers(self) -> dict[str, str | None]:
+        """The headers of CONNECT; None stands for an absent one."""
         return {"client-id": self.client_id, "login": self.user, "passcode": self.password}
 
 

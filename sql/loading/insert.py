@@ -38,6 +38,7 @@ class Inserted:
 
     @property
     def rows(self) -> int:
+        """The rows of all classes."""
         return sum(self.rows_by_class.values())
 
 

@@ -49,6 +49,7 @@ class Loaded:
 
     @property
     def rows(self) -> int:
+        """The rows of all classes."""
         return sum(self.rows_by_class.values())
 
 

@@ -93,6 +93,7 @@ class Replayed:
 
     @property
     def all_loaded(self) -> bool:
+        """Whether the letter became rows without a new dead letter."""
         return self.state == REPLAYED and not self.new_dead_letters
 
 
