@@ -180,7 +180,7 @@ def test_an_edited_body_becomes_a_new_letter(small: Workplace) -> None:
     answer = dead_letter(small, "edit", number, "--replay")
 
     assert answer.code == 0, str(answer)
-    assert f"dead letter {number} is dropped" in answer.out
+    assert f"dead letter {number} was replaced by" in answer.out
     assert statuses(small) == ["WARNING"]
     assert left_behind(small) == []
 
