@@ -98,9 +98,9 @@ def test_a_batch_ends_at_its_bytes_and_holds_one_message_at_least() -> None:
     size = len(deliveries[0].message.body)
 
     small = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=1), wait_s=0)
-    rest = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=2 * size), wait_s=0)
+    second = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=2 * size), wait_s=0)
 
-    assert (small, rest) == (deliveries[:1], deliveries[1:])
+    assert (small, second) == (deliveries[:1], deliveries[1:])
 
 
 def test_what_a_lost_session_delivered_is_forgotten() -> None:
@@ -124,8 +124,8 @@ def test_the_failure_of_a_thread_ends_the_loop_even_while_it_waits() -> None:
 
 
 def test_the_acks_of_a_batch_reach_their_sessions_in_order() -> None:
-    one, other = Connection(), Connection()
+    first, second = Connection(), Connection()
 
-    acknowledge([delivery(one, 1), delivery(other, "a"), delivery(one, 2)])
+    acknowledge([delivery(first, 1), delivery(second, "a"), delivery(first, 2)])
 
-    assert (one.acked, other.acked) == ([1, 2], ["a"])
+    assert (first.acked, second.acked) == ([1, 2], ["a"])

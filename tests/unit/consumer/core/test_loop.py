@@ -194,16 +194,16 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
 
 def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
     state = State()
-    seen: list[tuple[datetime | None, str]] = []
+    states: list[tuple[datetime | None, str]] = []
     fails_twice = failing(2)
 
     def action() -> str:
-        seen.append((state.waiting_since, state.waiting_for))
+        states.append((state.waiting_since, state.waiting_for))
         return fails_twice()
 
     Patience(threading.Event(), lambda: repeat(0.0), state).until_done(action)
 
-    assert seen == [(state.since, NOT_TRIED), (state.since, str(AWAY)), (state.since, str(AWAY))]
+    assert states == [(state.since, NOT_TRIED), (state.since, str(AWAY)), (state.since, str(AWAY))]
     assert state.waiting_since is None
     assert state.turns == 2
 
@@ -244,7 +244,9 @@ def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error
 
     patience.until_done(action)
 
-    assert [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records] == [
+    assert [
+        (record.levelname, record.getMessage().partition(";")[0]) for record in caplog.records
+    ] == [
         ("WARNING", str(AWAY)),
         ("ERROR", str(denied)),
         ("WARNING", str(AWAY)),

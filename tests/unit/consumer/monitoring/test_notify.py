@@ -190,9 +190,9 @@ def test_a_reload_is_reported_and_then_that_it_is_ready_again(
         wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
         request.end()
 
-    heard = [line.split("\n")[0] for line in systemd.all_heard()]
+    states = [line.split("\n")[0] for line in systemd.all_heard()]
     assert "RELOADING=1\nMONOTONIC_USEC=" in "".join(systemd.all_heard())
-    assert heard == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert states == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
     assert read_state([tmp_path], "site-a").ended_at is not None
 
 

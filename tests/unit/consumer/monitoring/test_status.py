@@ -35,7 +35,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    ("said", "alive", "state"),
+    ("written", "alive", "state"),
     [
         (snapshot(), True, RUNNING),
         (snapshot(brokers=(BROKER, AWAY)), True, DEGRADED),
@@ -47,8 +47,8 @@ SECOND = timedelta(seconds=1)
         (snapshot(turned_at=NOW - STUCK_AFTER - SECOND, waiting_since=NOW), False, STOPPED),
     ],
 )
-def test_a_daemon_is_in_one_of_five_states(said: Snapshot, alive: bool, state: str) -> None:
-    assert said.health(NOW, alive).state == state
+def test_a_daemon_is_in_one_of_five_states(written: Snapshot, alive: bool, state: str) -> None:
+    assert written.health(NOW, alive).state == state
 
 
 def test_only_a_running_daemon_is_healthy() -> None:
@@ -69,11 +69,11 @@ def test_the_health_says_since_when_and_why() -> None:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    said = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
+    written = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
 
-    write_state(tmp_path / "new", said)
+    write_state(tmp_path / "new", written)
 
-    assert read_state([tmp_path / "new"], "site-a@2") == said
+    assert read_state([tmp_path / "new"], "site-a@2") == written
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a@2.state.json"]
 
 
@@ -129,8 +129,8 @@ class Home:
 
     def says(self, **changes: Any) -> None:
         now = datetime.now(UTC)
-        said = snapshot(**{"written_at": now, "turned_at": now, "last_commit": now, **changes})
-        write_state(self._directory, said)
+        written = snapshot(**{"written_at": now, "turned_at": now, "last_commit": now, **changes})
+        write_state(self._directory, written)
 
     def status(self, *arguments: str) -> int:
         return cli.main(["--config", str(self.config), "status", *arguments])

@@ -15,7 +15,7 @@ SOON_S = 10.0
 
 def send_to_ourselves(number: signal.Signals) -> None:
     # To the waiting thread itself: another test's thread may be open to signals.
-    (thread,) = (one for one in threading.enumerate() if one.name == "signals")
+    (thread,) = (candidate for candidate in threading.enumerate() if candidate.name == "signals")
     assert thread.ident is not None
     signal.pthread_kill(thread.ident, number)
 

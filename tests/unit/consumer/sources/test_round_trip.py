@@ -89,11 +89,13 @@ def test_a_broker_whose_answers_drip_costs_the_deadline() -> None:
 
 
 def test_what_a_broker_says_in_the_body_of_an_error_is_told() -> None:
-    words = "NOT_FOUND - no queue 'nosuch' in vhost '/'"
+    explanation = "NOT_FOUND - no queue 'nosuch' in vhost '/'"
     with (
-        FakeBroker(server=ACTIVEMQ, forbids_subscribing="not_found", explains=words) as broker,
+        FakeBroker(
+            server=ACTIVEMQ, forbids_subscribing="not_found", explains=explanation
+        ) as broker,
         session_with(broker) as session,
-        pytest.raises(SubscriptionRefused, match=f"not_found: {words}"),
+        pytest.raises(SubscriptionRefused, match=f"not_found: {explanation}"),
     ):
         session.subscribe("site-a", [METRICS])
 

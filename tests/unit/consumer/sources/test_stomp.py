@@ -222,7 +222,7 @@ def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_
         commit = broker.heard("COMMIT")
 
     assert [ack.headers["id"] for ack in acks] == ["b1", "a3"]
-    assert {each.headers["transaction"] for each in (begin, *acks, commit)} == {"ack-1"}
+    assert {frame.headers["transaction"] for frame in (begin, *acks, commit)} == {"ack-1"}
 
 
 def test_acks_given_before_the_stop_are_sent(broker: FakeBroker, inbox: Inbox) -> None:
@@ -547,7 +547,7 @@ def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, in
 
 
 @pytest.mark.parametrize(
-    ("server", "destination", "wanted"),
+    ("server", "destination", "expected"),
     [
         (
             "ActiveMQ/6.3.1",
@@ -579,11 +579,11 @@ def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, in
     ],
 )
 def test_a_shared_subscription_is_asked_for_as_each_broker_has_it(
-    server: str, destination: str, wanted: Mapping[str, str]
+    server: str, destination: str, expected: Mapping[str, str]
 ) -> None:
     dialect = dialect_of(server)
 
-    assert subscribe_headers(dialect, "site.a", destination, 10, shared=True) == wanted
+    assert subscribe_headers(dialect, "site.a", destination, 10, shared=True) == expected
 
 
 def test_activemq_shares_virtual_topics_and_queues_alone() -> None:

@@ -30,7 +30,7 @@ def resolves_to(monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
     def answer(host: str, port: int, *arguments: Any) -> Any:
         if arguments[-1] & socket.AI_NUMERICHOST:
             return real_getaddrinfo(host, port, *arguments)
-        return [found for ip in ips for found in real_getaddrinfo(ip, port, *arguments)]
+        return [info for ip in ips for info in real_getaddrinfo(ip, port, *arguments)]
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
@@ -165,13 +165,13 @@ def test_a_name_that_is_not_resolved_is_a_broker_that_is_unavailable(name: str) 
 
 
 def test_the_same_broker_by_two_names_has_one_identity() -> None:
-    one, other = (parse_broker(f"stomp://{name}.example.org") for name in ("one", "other"))
+    first, second = (parse_broker(f"stomp://{name}.example.org") for name in ("one", "other"))
     rest = parse_broker("activemq-rest+http://one.example.org:61613")
 
-    assert BrokerAddress(one, "192.0.2.1").identity == BrokerAddress(other, "192.0.2.1").identity
-    assert BrokerAddress(one, "192.0.2.1").identity != BrokerAddress(one, "192.0.2.2").identity
-    assert BrokerAddress(one).identity != BrokerAddress(other).identity
-    assert BrokerAddress(one, "192.0.2.1").identity != BrokerAddress(rest, "192.0.2.1").identity
+    assert BrokerAddress(first, "192.0.2.1").identity == BrokerAddress(second, "192.0.2.1").identity
+    assert BrokerAddress(first, "192.0.2.1").identity != BrokerAddress(first, "192.0.2.2").identity
+    assert BrokerAddress(first).identity != BrokerAddress(second).identity
+    assert BrokerAddress(first, "192.0.2.1").identity != BrokerAddress(rest, "192.0.2.1").identity
 
 
 def test_a_resolver_that_hangs_leaves_the_next_broker_its_time(

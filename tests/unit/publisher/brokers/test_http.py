@@ -48,7 +48,7 @@ def soon() -> Deadline:
 
 
 def always(answer: bytes) -> Callable[[Asked], bytes]:
-    return lambda asked: answer
+    return lambda request: answer
 
 
 def failure_of(answer: bytes, user: str = "") -> str:
@@ -67,19 +67,19 @@ def refused(server: HttpStandIn, user: str = "") -> BrokerUnavailable:
 
 
 def test_a_request_goes_as_it_is_and_its_answer_comes_back() -> None:
-    answer = reply(200, b"yes", X_Note="n")
-    with HttpStandIn(always(answer)) as server, session_with(server) as session:
-        got = session.request(ASK, soon())
+    response = reply(200, b"yes", X_Note="n")
+    with HttpStandIn(always(response)) as server, session_with(server) as session:
+        answer = session.request(ASK, soon())
 
-    (asked,) = server.asked
-    assert (asked.method, asked.target, asked.body) == ("POST", "/path?x=1", b"body")
-    assert asked.headers == {
+    (request,) = server.asked
+    assert (request.method, request.target, request.body) == ("POST", "/path?x=1", b"body")
+    assert request.headers == {
         "host": f"{HOST}:{server.port}",
         "content-type": "text/plain",
         "content-length": "4",
     }
-    assert (got.status, got.reason, got.body) == (200, "Reason", b"yes")
-    assert got.headers["x-note"] == "n"
+    assert (answer.status, answer.reason, answer.body) == (200, "Reason", b"yes")
+    assert answer.headers["x-note"] == "n"
 
 
 def test_a_request_without_a_body_still_has_a_length() -> None:
@@ -127,7 +127,7 @@ def test_a_request_that_was_under_way_is_never_sent_twice() -> None:
 
 def test_a_session_works_again_after_a_failure() -> None:
     answers = iter([b"", reply(200, b"yes")])
-    with HttpStandIn(lambda asked: next(answers)) as server, session_with(server) as session:
+    with HttpStandIn(lambda request: next(answers)) as server, session_with(server) as session:
         with pytest.raises(BrokerUnavailable):
             session.request(ASK, soon())
 
@@ -193,7 +193,7 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "stem"),
     [
         (reply(401), "401 Reason (it requires a login: keys user"),
         (reply(407), "407 Reason"),
@@ -208,15 +208,15 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
         ),
     ],
 )
-def test_an_answer_that_any_request_would_get_is_told_in_words(answer: bytes, words: str) -> None:
-    assert failure_of(answer).startswith(words)
+def test_an_answer_that_any_request_would_get_is_told_in_words(answer: bytes, stem: str) -> None:
+    assert failure_of(answer).startswith(stem)
 
 
 def test_words_of_a_broker_are_short_and_printable() -> None:
-    words = failure_of(reply(503, b"\x1b[31mred\0" + b"x" * 10_000))
+    reason = failure_of(reply(503, b"\x1b[31mred\0" + b"x" * 10_000))
 
-    assert words.isprintable()
-    assert len(words) < 350
+    assert reason.isprintable()
+    assert len(reason) < 350
 
 
 def test_a_login_goes_with_every_request_and_is_in_no_error(
@@ -259,12 +259,12 @@ def test_plain_http_goes_to_the_proxy_with_whole_uris_and_its_login(tmp_path: Pa
         answer = session.request(ASK, soon())
         session.close()
 
-    (asked,) = proxy.asked
+    (request,) = proxy.asked
     secret = base64.b64encode(b"me:proxy-secret").decode()
     assert answer.body == b"by proxy"
-    assert asked.target == "http://broker.example.org:8161/path?x=1"
-    assert asked.headers["host"] == "broker.example.org:8161"
-    assert asked.headers["proxy-authorization"] == f"Basic {secret}"
+    assert request.target == "http://broker.example.org:8161/path?x=1"
+    assert request.headers["host"] == "broker.example.org:8161"
+    assert request.headers["proxy-authorization"] == f"Basic {secret}"
     shown = preview(ASK, broker, config, {"Authorization": "x"}).decode()
     assert shown.startswith("POST http://broker.example.org:8161/path?x=1 HTTP/1.1\r\n")
     assert "\r\nProxy-Authorization: ***\r\n" in shown

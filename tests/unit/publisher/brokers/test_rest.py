@@ -55,8 +55,8 @@ def activemq_url(server: HttpStandIn) -> str:
     return f"activemq-rest+http://{HOST}:{server.port}/api/message"
 
 
-def rabbitmq_url(server: HttpStandIn, place: str = "%2F/amq.topic") -> str:
-    return f"rabbitmq-api+http://{HOST}:{server.port}/{place}"
+def rabbitmq_url(server: HttpStandIn, path: str = "%2F/amq.topic") -> str:
+    return f"rabbitmq-api+http://{HOST}:{server.port}/{path}"
 
 
 def sent_to(
@@ -74,19 +74,19 @@ def sent_to(
 
 
 def rejection_of(url: str, message: Message, config: PublisherConfig | None = None) -> str:
-    words = sent_to(url, [message], config)[0]
-    assert words is not None
-    return words
+    reason = sent_to(url, [message], config)[0]
+    assert reason is not None
+    return reason
 
 
 def answering(*answers: bytes) -> Callable[[Asked], bytes]:
     """These answers one after the other, the last one for ever."""
     left = list(answers)
-    return lambda asked: left.pop(0) if len(left) > 1 else left[0]
+    return lambda request: left.pop(0) if len(left) > 1 else left[0]
 
 
 def posts(server: HttpStandIn) -> list[Asked]:
-    return [asked for asked in server.asked if b"unsubscribe" not in asked.body]
+    return [request for request in server.asked if b"unsubscribe" not in request.body]
 
 
 # ActiveMQ's message servlet
@@ -98,15 +98,15 @@ def test_a_message_is_a_form_for_the_servlet() -> None:
     with HttpStandIn(answering(SENT)) as server:
         assert sent_to(activemq_url(server), [message]) == {0: None}
 
-    (asked,) = posts(server)
-    path, _, query = asked.target.partition("?")
-    assert (asked.method, path) == ("POST", "/api/message/grid.probe.metricOutput")
+    (request,) = posts(server)
+    path, _, query = request.target.partition("?")
+    assert (request.method, path) == ("POST", "/api/message/grid.probe.metricOutput")
     assert query.startswith("type=topic&clientId=sam-")
-    assert asked.headers["content-type"] == "application/x-www-form-urlencoded"
-    assert asked.form["body"].encode() == message.body
+    assert request.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert request.form["body"].encode() == message.body
     for name in ("messageClass", "recordCount", "samMessageId", "content-type", "nagios_host"):
-        assert asked.form[name] == message.headers[name]
-    assert not {"destination", "persistent"} & asked.form.keys()
+        assert request.form[name] == message.headers[name]
+    assert not {"destination", "persistent"} & request.form.keys()
 
 
 def test_a_queue_is_a_queue_for_the_servlet() -> None:
@@ -134,7 +134,7 @@ def test_many_messages_share_a_connection_and_a_broker_session_that_is_ended() -
     with HttpStandIn(answering(SENT)) as server:
         assert sent_to(activemq_url(server), [message_to()] * 20) == dict.fromkeys(range(20))
 
-    clients = {asked.target.partition("clientId=")[2] for asked in server.asked}
+    clients = {request.target.partition("clientId=")[2] for request in server.asked}
     assert server.connections == 1
     assert len(clients) == 1
     assert server.asked[-1].form == {"action": "unsubscribe", "clientId": clients.pop()}
@@ -175,7 +175,7 @@ def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> Non
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "stem"),
     [
         (message_to(body=b""), "the body is empty"),
         (message_to(body=b"\xff"), "the body is not UTF-8 text"),
@@ -190,10 +190,10 @@ def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> Non
     ],
 )
 def test_what_the_servlet_can_not_carry_exactly_is_never_posted(
-    message: Message, words: str
+    message: Message, stem: str
 ) -> None:
     with HttpStandIn(answering(SENT)) as server:
-        assert words in rejection_of(activemq_url(server), message)
+        assert stem in rejection_of(activemq_url(server), message)
 
     assert posts(server) == []
 
@@ -214,9 +214,9 @@ def test_a_message_is_a_document_for_the_api() -> None:
     with HttpStandIn(answering(ROUTED)) as server:
         assert sent_to(rabbitmq_url(server), [message]) == {0: None}
 
-    (asked,) = server.asked
-    assert asked.target == "/api/exchanges/%2F/amq.topic/publish"
-    document = asked.json
+    (request,) = server.asked
+    assert request.target == "/api/exchanges/%2F/amq.topic/publish"
+    document = request.json
     headers = document["properties"].pop("headers")
     assert document == {
         "properties": {"delivery_mode": 2, "content_type": "text/plain; charset=utf-8"},
@@ -247,19 +247,19 @@ def test_a_queue_is_reached_through_the_default_exchange() -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "words"),
+    ("destination", "stem"),
     [
         (TOPIC, "no queue is bound to amq.topic with the key grid.probe.metricOutput"),
         ("/queue/x", "there is no queue x"),
     ],
 )
-def test_a_message_that_was_not_routed_is_never_published(destination: str, words: str) -> None:
+def test_a_message_that_was_not_routed_is_never_published(destination: str, stem: str) -> None:
     lost = json_reply(200, {"routed": False})
     with HttpStandIn(answering(ROUTED, lost, ROUTED)) as server:
         result = sent_to(rabbitmq_url(server), [message_to(destination)] * 3)
 
     assert result[0] is result[2] is None
-    assert words in str(result[1])
+    assert stem in str(result[1])
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_many_messages_go_to_ams_in_few_calls(ams: AmsStandIn, ams_config: Publi
     stored = ams.stored["grid-probe-metricOutput"]
     assert ams.published == [100, 100, 50]
     assert ams.connections == 1
-    assert [message.message_id for message in stored] == [each.message_id for each in messages]
+    assert [message.message_id for message in stored] == [sent.message_id for sent in messages]
     assert stored[7].body == messages[7].body
     for name in ("messageClass", "recordCount", "samMessageId", "content-type", "nagios_host"):
         assert stored[7].headers[name] == messages[7].headers[name]
@@ -308,7 +308,7 @@ def test_a_call_to_ams_holds_about_a_megabyte(ams: AmsStandIn, ams_config: Publi
     assert sent_to(ams.url, messages, ams_config) == dict.fromkeys(range(5))
 
     assert ams.published == [2, 2, 1]
-    assert max(len(asked.body) for asked in ams.asked) < 1_048_576
+    assert max(len(request.body) for request in ams.asked) < 1_048_576
 
 
 def test_one_message_that_ams_refuses_leaves_its_neighbours_alone(
@@ -320,12 +320,12 @@ def test_one_message_that_ams_refuses_leaves_its_neighbours_alone(
 
     result = sent_to(ams.url, messages, ams_config)
 
-    refused = {position for position, words in result.items() if words}
+    refused = {position for position, reason in result.items() if reason}
     stored = {message.message_id for message in ams.stored["grid-probe-metricOutput"]}
     assert refused == {20, 41}
     assert "413" in str(result[20]) and "too large" in str(result[20])
     assert "Invalid Message Arguments" in str(result[41])
-    assert stored == {each.message_id for each in messages} - {ams.rejects, too_large.message_id}
+    assert stored == {sent.message_id for sent in messages} - {ams.rejects, too_large.message_id}
     assert len(ams.asked) < 20
 
 
@@ -346,7 +346,7 @@ def test_a_topic_that_ams_refuses_is_asked_once_and_other_topics_go_on(
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "stem"),
     [
         (message_to("/queue/x"), "AMS has only topics"),
         (message_to("/topic/a:b"), "topic a:b: AMS allows only letters, digits, - and _"),
@@ -355,9 +355,9 @@ def test_a_topic_that_ams_refuses_is_asked_once_and_other_topics_go_on(
     ],
 )
 def test_what_ams_can_not_carry_is_never_sent(
-    ams: AmsStandIn, ams_config: PublisherConfig, message: Message, words: str
+    ams: AmsStandIn, ams_config: PublisherConfig, message: Message, stem: str
 ) -> None:
-    assert words in rejection_of(ams.url, message, ams_config)
+    assert stem in rejection_of(ams.url, message, ams_config)
 
     assert ams.asked == []
 
@@ -365,7 +365,7 @@ def test_what_ams_can_not_carry_is_never_sent(
 def test_without_an_id_for_each_message_ams_confirmed_none(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
-    ams.answer = lambda asked: json_reply(200, {"messageIds": ["1"]})
+    ams.answer = lambda request: json_reply(200, {"messageIds": ["1"]})
 
     with pytest.raises(BrokerUnavailable, match="without an id for each of 2 messages"):
         sent_to(ams.url, [message_to()] * 2, ams_config)
@@ -415,9 +415,9 @@ def test_a_check_of_ams_needs_a_topic_that_exists(
     address, deadline = BrokerAddress(parse_broker(ams.url), HOST), Deadline.after(10)
     round_trip = kind_of(address.broker).round_trip
 
-    words = round_trip(address, ams_config, message_to(), deadline)
+    proof = round_trip(address, ams_config, message_to(), deadline)
 
-    assert words.startswith("confirmed: the topic exists")
+    assert proof.startswith("confirmed: the topic exists")
     with pytest.raises(MessageRejected, match="topic missing: 404 Reason: Topic doesn't exist"):
         round_trip(address, ams_config, message_to("/topic/missing"), deadline)
 

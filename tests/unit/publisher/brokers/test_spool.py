@@ -61,9 +61,9 @@ def test_a_preview_is_the_element_and_writes_none(queue: DirectoryQueue) -> None
 
 
 def test_a_round_trip_leaves_nothing_behind(queue: DirectoryQueue) -> None:
-    words = spool_transport.round_trip(address_of(queue), PublisherConfig(), metric_message(), SOON)
+    proof = spool_transport.round_trip(address_of(queue), PublisherConfig(), metric_message(), SOON)
 
-    assert words == "round trip"
+    assert proof == "round trip"
     assert [path for path in queue.path.rglob("*") if path.is_file()] == []
 
 

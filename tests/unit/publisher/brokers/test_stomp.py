@@ -56,7 +56,7 @@ def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -
 
 
 @pytest.mark.parametrize(
-    ("greeting", "words"),
+    ("greeting", "stem"),
     [
         (b"CONNECTED\n\n\0", "speaks STOMP 1.0, not 1.2"),
         (b"CONNECTED\nversion:1.1\n\n\0", "speaks STOMP 1.1, not 1.2"),
@@ -71,14 +71,14 @@ def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -
     ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless"],
 )
 def test_a_broker_that_does_not_speak_stomp_1_2_is_told_so_at_once(
-    greeting: bytes, words: str
+    greeting: bytes, stem: str
 ) -> None:
     started = time.monotonic()
 
     with FakeBroker(greeting=greeting) as broker, pytest.raises(BrokerUnavailable) as caught:
         connected(broker)
 
-    assert words in caught.value.reason
+    assert stem in caught.value.reason
     assert time.monotonic() - started < TIMEOUT_S / 2  # long before the deadline
 
 
@@ -223,25 +223,25 @@ def test_a_preview_is_the_frame_that_is_sent() -> None:
 @pytest.mark.parametrize("destination", ["/topic/x", "/queue/x", "/amq/queue/x"])
 def test_a_round_trip_takes_its_own_message_back(destination: str) -> None:
     with FakeBroker() as broker:
-        words = proven(broker, metric_message(destination=destination))
+        proof = proven(broker, metric_message(destination=destination))
 
-    assert words == "round trip"
+    assert proof == "round trip"
 
 
 def test_a_round_trip_takes_nothing_else_from_a_queue() -> None:
     with FakeBroker(queue=[Frame("SEND", {"samMessageId": "real"})]) as broker:
-        words = proven(broker, metric_message(destination="/queue/x"))
+        proof = proven(broker, metric_message(destination="/queue/x"))
 
-    assert words.startswith("confirmed, not read back: another message")
+    assert proof.startswith("confirmed, not read back: another message")
     assert broker.queue[0].headers["samMessageId"] == "real"
     assert len(broker.queue) == 2
 
 
 def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us() -> None:
     with FakeBroker(forbids_subscribing="not authorized to read") as broker:
-        words = proven(broker, metric_message(destination="/topic/x"))
+        proof = proven(broker, metric_message(destination="/topic/x"))
 
-    assert words == "confirmed, not read back: not allowed to subscribe (not authorized to read)"
+    assert proof == "confirmed, not read back: not allowed to subscribe (not authorized to read)"
     assert len(broker.taken) == 1
 
 
@@ -267,9 +267,9 @@ def test_a_topic_that_loses_messages_fails_the_round_trip() -> None:
 
 def test_in_a_queue_a_consumer_may_be_quicker() -> None:
     with FakeBroker(loses=True) as broker:
-        words = proven(broker, metric_message(destination="/queue/x"), timeout_s=0.6)
+        proof = proven(broker, metric_message(destination="/queue/x"), timeout_s=0.6)
 
-    assert words.startswith("confirmed, not read back: a consumer")
+    assert proof.startswith("confirmed, not read back: a consumer")
 
 
 def test_a_broker_that_refuses_the_check_message_fails_the_round_trip() -> None:

@@ -216,7 +216,7 @@ def test_a_broker_that_reads_no_more_until_its_own_bytes_are_read_gets_everythin
 
 
 @pytest.mark.parametrize(
-    ("certificate", "words"),
+    ("certificate", "stem"),
     [
         (lambda files: files.other.issue_cert(HOST), "an untrusted CA (ca_file)"),
         (lambda files: files.host("mq.example.org"), f"not for {HOST}: ip address mismatch"),
@@ -232,14 +232,14 @@ def test_a_broker_that_does_not_prove_itself_gets_nothing(
     spool: DirectoryQueue,
     version: ssl.TLSVersion,
     certificate: Callable[[TlsFiles], trustme.LeafCert],
-    words: str,
+    stem: str,
 ) -> None:
     tls = files.server(certificate(files), version=version)
 
     with FakeBroker(tls=tls) as broker:
         publication = publish_one(config, broker.url)
 
-    assert words in why(publication)
+    assert stem in why(publication)
     assert (broker.connections, broker.logins) == (1, [])
     assert spool.count() == 1
 
@@ -269,19 +269,17 @@ def test_a_name_that_no_certificate_can_have_is_told_in_words(
 
 
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("version", "stem"),
     [(TLS_1_2, "handshake failure"), (TLS_1_3, "certificate required")],
     ids=["TLS 1.2", "TLS 1.3"],
 )
 def test_a_certificate_of_ours_that_is_missing_is_told(
-    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion, words: str
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion, stem: str
 ) -> None:
     with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
         publication = publish_one(config, broker.url)
 
-    assert why(publication).endswith(
-        f"it requires a client certificate (certificate_file): {words}"
-    )
+    assert why(publication).endswith(f"it requires a client certificate (certificate_file): {stem}")
     assert broker.logins == []
 
 

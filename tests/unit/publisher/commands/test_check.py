@@ -82,10 +82,10 @@ def test_every_problem_is_told_at_once_with_file_line_and_key(
     code, _, errors = check()
 
     assert code == 78
-    found = [line.removeprefix(f"sam-publish: error: {file}:") for line in errors]
-    for line in found:
+    problems = [line.removeprefix(f"sam-publish: error: {file}:") for line in errors]
+    for line in problems:
         assert line[0].isdigit(), line
-    text = "\n".join(found)
+    text = "\n".join(problems)
     assert "2: [publisher] brokers: broker URL begins with 'http'" in text
     assert "2: [publisher] brokers: broker URL begins with 'foo'" in text
     assert "3: [publisher] timeout_s: expected more than 0, not 0" in text
@@ -98,7 +98,7 @@ def test_every_problem_is_told_at_once_with_file_line_and_key(
     assert f"7: [publisher] spool: {tmp_path}/occupied/spool: " in text
     assert "8: [publisher] order: expected listed or shuffled, not random" in text
     assert "9: unknown section [consumr] (did you mean consumer?)" in text
-    assert len(found) == 9
+    assert len(problems) == 9
 
 
 def test_a_file_that_is_no_toml_is_told_with_its_line(check: Check, file: Path) -> None:
@@ -177,9 +177,9 @@ def test_what_works_but_is_better_known_is_noted(
 
     assert code == 0
     assert "password set" in out
-    place = f"{file}:4: [publisher] spool: {tmp_path}/spool"
+    key = f"{file}:4: [publisher] spool: {tmp_path}/spool"
     assert notes == [
-        f"note: {place} is below $_CONDOR_SCRATCH_DIR and is removed with the job",
+        f"note: {key} is below $_CONDOR_SCRATCH_DIR and is removed with the job",
         "note: stomp://b.example.org:61613: the password of sam is sent in plain text",
     ]
 
@@ -264,12 +264,12 @@ def test_the_api_may_forbid_a_queue_of_our_own(check: Check) -> None:
 
 
 def test_a_check_message_goes_where_results_go_with_a_class_of_its_own(check: Check) -> None:
-    with HttpStandIn(lambda asked: json_reply(200, {"routed": True})) as server:
+    with HttpStandIn(lambda request: json_reply(200, {"routed": True})) as server:
         url = f"rabbitmq-api+http://{HOST}:{server.port}/%2F/amq.topic"
         check("--connect", "--broker", url)
         check("--connect", "--broker", url, "--destination", "/topic/other")
 
-    published = [asked.json for asked in server.asked if asked.target.endswith("/publish")]
+    published = [request.json for request in server.asked if request.target.endswith("/publish")]
     keys = list(dict.fromkeys(document["routing_key"] for document in published))
     assert keys == ["grid.probe.metricOutput", "other"]
     assert published[0]["properties"]["headers"]["messageClass"] == "sam-check"

@@ -109,7 +109,10 @@ def test_show_finds_an_element_by_its_name_and_by_its_message_id(scene: Scene) -
 
     documents = scene.told("show", ids=[second.message_id, name])
 
-    assert [each["message_id"] for each in documents] == [second.message_id, first.message_id]
+    assert [document["message_id"] for document in documents] == [
+        second.message_id,
+        first.message_id,
+    ]
     assert documents[0]["headers"]["note"] == "x: y"
     assert documents[1]["body"] == first.body.decode()
 
@@ -183,25 +186,25 @@ def test_verify_tells_everything_that_is_wrong_and_changes_nothing(scene: Scene)
     before = sorted(scene.queue.path.rglob("*"))
 
     code, text = scene.run("verify")
-    told = scene.told("verify")
+    report = scene.told("verify")
 
     assert code == 65
     assert text.endswith(f"{len(trouble)} problems\n")
-    assert {each["name"]: each["problem"] for each in told} == trouble
+    assert {entry["name"]: entry["problem"] for entry in report} == trouble
     assert sorted(scene.queue.path.rglob("*")) == before
 
 
 def test_repair_sets_aside_and_sweeps_and_leaves_the_rest_to_a_person(scene: Scene) -> None:
     trouble = spoil(scene)
 
-    told = scene.told("repair")
+    report = scene.told("repair")
 
-    done = {each["name"] for each in told if each["done"]}
+    done = {entry["name"] for entry in report if entry["done"]}
     mendable = ("damaged", "stale-lock", "leftover")
     links = {name for name in trouble if trouble[name] == "link" and "/" in name}
-    assert {each["name"] for each in told} == set(trouble)
+    assert {entry["name"] for entry in report} == set(trouble)
     assert done == {name for name, kind in trouble.items() if kind in mendable} | links
-    assert {each["problem"] for each in scene.told("verify")} == {"mode", "foreign", "link"}
+    assert {entry["problem"] for entry in scene.told("verify")} == {"mode", "foreign", "link"}
     assert len(list(Path(f"{scene.queue.path}.bad").glob("*.reason"))) == 3
 
 
@@ -285,10 +288,10 @@ def test_drain_tells_what_was_sent_and_what_is_left(scene: Scene) -> None:
     scene.queue.lock(scene.add())
     scene.add()
 
-    told = scene.told("drain")
+    report = scene.told("drain")
 
-    assert told.pop("elapsed_s") < 30
-    assert told == {"sent": 1, "rejected": 0, "set_aside": 0, "left": 1}
+    assert report.pop("elapsed_s") < 30
+    assert report == {"sent": 1, "rejected": 0, "set_aside": 0, "left": 1}
     assert target.count() == 1
 
 

@@ -284,7 +284,9 @@ def test_processes_that_drain_at_once_send_every_message_once(
     for thread in threads:
         thread.join(30)
 
-    assert sorted(each for broker in brokers for each in broker.taken) == sorted(waiting)
+    assert sorted(message_id for broker in brokers for message_id in broker.taken) == sorted(
+        waiting
+    )
     assert spool.count() == 0
 
 
@@ -473,8 +475,8 @@ class _Rounds:
         self.waits.append(seconds)
 
 
-def _until(what: Callable[[], bool]) -> None:
+def _until(condition: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + 10
-    while not what():
+    while not condition():
         assert time.monotonic() < ends_at, "it never came to be"
         time.sleep(0.01)

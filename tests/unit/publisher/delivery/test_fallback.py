@@ -89,7 +89,7 @@ def test_publish_falls_back_to_the_next_broker(spool: DirectoryQueue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "words"),
+    ("trouble", "stem"),
     [
         (FakeBroker(mute=True), "no answer"),
         (FakeBroker(eats_receipts=True), "no answer"),
@@ -102,7 +102,7 @@ def test_publish_falls_back_to_the_next_broker(spool: DirectoryQueue) -> None:
     ids=["mute", "eats receipts", "drips", "refuses login", "old", "drops", "full"],
 )
 def test_a_broker_in_trouble_costs_its_share_of_the_deadline(
-    spool: DirectoryQueue, trouble: FakeBroker, words: str
+    spool: DirectoryQueue, trouble: FakeBroker, stem: str
 ) -> None:
     message = metric_message()
     started = time.monotonic()
@@ -112,7 +112,7 @@ def test_a_broker_in_trouble_costs_its_share_of_the_deadline(
         elapsed_s = time.monotonic() - started
 
     assert broker.ids == [message.message_id]
-    assert words in publication.failures[0].reason
+    assert stem in publication.failures[0].reason
     assert elapsed_s < 0.5 + SLACK_S
     assert spool.count() == 0
 

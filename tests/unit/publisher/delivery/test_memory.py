@@ -31,9 +31,9 @@ DAY_S = 86400.0
 
 def memory(state: Path | None, now: float = NOW) -> Memory:
     """As a process that starts at `now` finds it."""
-    found = Memory(state, [FIRST, SECOND], clock=lambda: now)
-    found.refresh()
-    return found
+    remembered = Memory(state, [FIRST, SECOND], clock=lambda: now)
+    remembered.refresh()
+    return remembered
 
 
 def failed(state: Path, times: int = 1, now: float = NOW) -> None:
@@ -187,8 +187,8 @@ def test_a_damaged_memory_is_no_memory_and_is_replaced(tmp_path: Path, content: 
     (tmp_path / FILE).write_bytes(content)
     (tmp_path / FILE).chmod(0o600)
 
-    found = memory(tmp_path)
-    before = found.last_worked(), found.rest_of(AT_FIRST)
+    remembered = memory(tmp_path)
+    before = remembered.last_worked(), remembered.rest_of(AT_FIRST)
     worked(tmp_path)
 
     assert before == (None, None)

@@ -222,24 +222,24 @@ def test_a_name_that_does_not_resolve_rests_too(tmp_path: Path, looked_up: list[
 
 
 def test_shuffled_brokers_share_the_load_and_listed_ones_do_not(tmp_path: Path) -> None:
-    with FakeBroker() as one, FakeBroker() as two:
+    with FakeBroker() as first, FakeBroker() as second:
         for number in range(24):
-            Site(tmp_path / f"a{number}", one.url, two.url, order="shuffled").publish()
-        shuffled = Counter({"one": len(one.taken), "two": len(two.taken)})
+            Site(tmp_path / f"a{number}", first.url, second.url, order="shuffled").publish()
+        shuffled = Counter({"one": len(first.taken), "two": len(second.taken)})
         for number in range(4):
-            Site(tmp_path / f"b{number}", one.url, two.url).publish()
+            Site(tmp_path / f"b{number}", first.url, second.url).publish()
 
     assert min(shuffled.values()) > 0  # fails by chance once in 8 million
-    assert len(one.taken) - shuffled["one"] == 4
+    assert len(first.taken) - shuffled["one"] == 4
 
 
 def test_shuffled_brokers_are_sticky_too(tmp_path: Path) -> None:
-    with FakeBroker() as one, FakeBroker() as two:
-        site = Site(tmp_path, one.url, two.url, order="shuffled")
+    with FakeBroker() as first, FakeBroker() as second:
+        site = Site(tmp_path, first.url, second.url, order="shuffled")
         for _ in range(10):
             site.publish()
 
-    assert sorted([len(one.taken), len(two.taken)]) == [0, 10]
+    assert sorted([len(first.taken), len(second.taken)]) == [0, 10]
 
 
 def test_what_is_remembered_is_no_secret(tmp_path: Path) -> None:

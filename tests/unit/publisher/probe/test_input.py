@@ -28,10 +28,10 @@ def test_text_and_json_give_the_same_records() -> None:
 
 
 def test_a_refused_record_names_its_place_and_its_neighbours_are_read() -> None:
-    good = write_wlcg(metric_result())
-    bad = write_wlcg(metric_result(metricStatus="FINE"))
+    valid = write_wlcg(metric_result())
+    invalid = write_wlcg(metric_result(metricStatus="FINE"))
 
-    first, refused, last = read(good + bad + good)
+    first, refused, last = read(valid + invalid + valid)
 
     assert isinstance(first, dict)
     assert isinstance(last, dict)
@@ -76,10 +76,10 @@ def test_a_list_of_flavours_is_one_record_each() -> None:
 
 @pytest.mark.parametrize("message_class", ["downtime", "ourOwnClass"])
 def test_of_other_classes_only_the_form_is_checked(message_class: str) -> None:
-    good, bad = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", message_class)
+    valid, invalid = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", message_class)
 
-    assert good == {"colour": "red", "size": "not a time"}
-    assert isinstance(bad, RefusedRecord)
+    assert valid == {"colour": "red", "size": "not a time"}
+    assert isinstance(invalid, RefusedRecord)
 
 
 def test_a_key_of_json_that_text_cannot_hold_is_refused() -> None:

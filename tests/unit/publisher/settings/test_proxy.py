@@ -239,7 +239,7 @@ def test_stomp_goes_through_a_proxy_by_connect() -> None:
 
 
 def test_rest_over_http_goes_through_a_proxy_by_absolute_uris() -> None:
-    with HttpStandIn(lambda asked: SENT) as server, ProxyServer(hosts=KNOWN) as proxy:
+    with HttpStandIn(lambda request: SENT) as server, ProxyServer(hosts=KNOWN) as proxy:
         config = PublisherConfig((rest_url(server),), proxy=proxy.url)
         publication = publish([metric_message(), metric_message()], config)
 
@@ -278,7 +278,7 @@ def test_a_proxy_gets_user_and_password(
 ) -> None:
     with (
         FakeBroker() as broker,
-        HttpStandIn(lambda asked: SENT) as server,
+        HttpStandIn(lambda request: SENT) as server,
         ProxyServer("user", f"{SECRET}:@", hosts=KNOWN) as proxy,
     ):
         settings: dict[str, Any] = {}
@@ -291,7 +291,7 @@ def test_a_proxy_gets_user_and_password(
             publish([metric_message()], PublisherConfig((url,), **settings))
 
     assert len(broker.taken) == 1
-    assert [asked.form["body"] for asked in server.asked[:1]] == [broker.taken[0].body.decode()]
+    assert [request.form["body"] for request in server.asked[:1]] == [broker.taken[0].body.decode()]
     assert all("proxy-authorization" in headers for headers in proxy.headers)
 
 
@@ -312,7 +312,7 @@ def test_the_password_of_a_proxy_is_read_again_at_each_connect(tmp_path: Path) -
 
 @pytest.mark.parametrize("way", ["CONNECT", "absolute URI"])
 @pytest.mark.parametrize(
-    ("login", "wants", "words"),
+    ("login", "wants", "stem"),
     [
         ("", "Basic", "it requires a login: http://USER:PASSWORD@… in the"),
         (f"u:{SECRET}", "Basic", "it rejected the login of u"),
@@ -322,15 +322,15 @@ def test_the_password_of_a_proxy_is_read_again_at_each_connect(tmp_path: Path) -
     ],
 )
 def test_a_407_is_explained(
-    monkeypatch: pytest.MonkeyPatch, way: str, login: str, wants: str, words: str
+    monkeypatch: pytest.MonkeyPatch, way: str, login: str, wants: str, stem: str
 ) -> None:
     url = STOMP if way == "CONNECT" else REST
     with ProxyServer("u", "other", wants=wants) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url_with(login) if login else proxy.url)
         failure = failure_of(url, None)
 
-    said = f"proxy {proxy.url} (http_proxy) answered 407 Proxy Authentication Required: "
-    assert failure.startswith(said + words)
+    prefix = f"proxy {proxy.url} (http_proxy) answered 407 Proxy Authentication Required: "
+    assert failure.startswith(prefix + stem)
     assert SECRET not in failure
     assert b64encode(f"u:{SECRET}".encode()).decode() not in failure
 
@@ -465,14 +465,14 @@ def test_a_proxy_whose_name_is_not_resolved_is_named() -> None:
 
 def test_a_proxy_with_many_addresses_is_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeBroker() as broker, ProxyServer(hosts=KNOWN) as proxy:
-        found = [
+        addresses = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, proxy.port))
             for ip in ("127.0.0.9", HOST)
         ]
         real = socket.getaddrinfo
 
         def answer(host: str, *rest: Any, **keywords: Any) -> Any:
-            return found if host == "proxy.invalid" else real(host, *rest, **keywords)
+            return addresses if host == "proxy.invalid" else real(host, *rest, **keywords)
 
         monkeypatch.setattr(socket, "getaddrinfo", answer)
         config = PublisherConfig((by_name(broker.url),), proxy=f"http://proxy.invalid:{proxy.port}")
@@ -520,7 +520,7 @@ def test_the_name_of_a_broker_behind_a_proxy_is_not_resolved_here(
 
 def test_the_answer_of_a_broker_comes_back_through_the_proxy() -> None:
     no_queue = json_reply(200, {"routed": False})
-    with HttpStandIn(lambda asked: no_queue) as server, ProxyServer(hosts=KNOWN) as proxy:
+    with HttpStandIn(lambda request: no_queue) as server, ProxyServer(hosts=KNOWN) as proxy:
         url = f"rabbitmq-api+http://{NAME}:{server.port}/%2F/amq.topic"
         config = PublisherConfig((url,), proxy=proxy.url)
         with pytest.raises(NoBrokerTookIt) as refusal:

@@ -76,14 +76,14 @@ def test_a_token_comes_from_our_own_sources_then_as_wlcg_has_it(tmp_path: Path) 
         "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
     }
 
-    found = [secrets.token(file, sources)]
+    tokens = [secrets.token(file, sources)]
     del sources[secrets.TOKEN]
-    found.append(secrets.token(file, sources))
+    tokens.append(secrets.token(file, sources))
     for name in list(sources):
-        found.append(secrets.token(None, sources))
+        tokens.append(secrets.token(None, sources))
         del sources[name]
 
-    assert found == [
+    assert tokens == [
         "of-variable",
         "of-file",
         "of-credential",
@@ -176,9 +176,9 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
     mode: int, by_root: bool, accepted: bool
 ) -> None:
     owner = 0 if by_root else 1000
-    found = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+    status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
 
-    problem = secret_file._exposed(found)
+    problem = secret_file._exposed(status)
 
     assert (problem is None) is accepted
     if problem:
@@ -186,7 +186,7 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "words"),
+    ("content", "mode", "stem"),
     [
         (b"canary\n", 0o644, r"is accessible to other users \(mode 0644\): chmod 600"),
         (b"", 0o600, "first line is empty"),
@@ -195,13 +195,13 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
     ],
 )
 def test_a_file_that_cant_be_used_is_told_without_what_it_holds(
-    tmp_path: Path, content: bytes, mode: int, words: str
+    tmp_path: Path, content: bytes, mode: int, stem: str
 ) -> None:
     file = tmp_path / "secret"
     file.write_bytes(content)
     file.chmod(mode)
 
-    with pytest.raises(ConfigError, match=words) as refusal:
+    with pytest.raises(ConfigError, match=stem) as refusal:
         read_secret(file)
 
     assert str(file) in str(refusal.value)
@@ -276,7 +276,7 @@ def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_p
     file = secret_in_file(tmp_path / "password", "old")
     config = PublisherConfig(user="sam", password_file=file)
 
-    with HttpStandIn(lambda asked: reply(200)) as server:
+    with HttpStandIn(lambda request: reply(200)) as server:
         address = BrokerAddress(
             parse_broker(f"activemq-rest+http://{HOST}:{server.port}/api/message"), HOST
         )
@@ -284,7 +284,7 @@ def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_p
         file.write_text("new\n")
         connect(address, config, Deadline.after(5)).close()
 
-    logins = [asked.headers["authorization"] for asked in server.asked]
+    logins = [request.headers["authorization"] for request in server.asked]
     assert logins == ["Basic c2FtOm9sZA==", "Basic c2FtOm5ldw=="]
 
 

@@ -70,27 +70,27 @@ def test_a_spool_is_bounded_by_its_bytes_too(spool: DirectoryQueue) -> None:
 
 def test_many_at_once_are_stored_as_far_as_there_is_room(spool: DirectoryQueue) -> None:
     room = room_in(spool, spool_max_messages=120)
-    wanted, stored = messages(130), []
+    offered, stored = messages(130), []
 
     with pytest.raises(SpoolError, match="is full"):
-        for message in room.add_all(wanted):
+        for message in room.add_all(offered):
             stored.append(message)
 
-    assert stored == wanted[:120]
-    assert ids(spool) == [message.message_id for message in wanted[:120]]
+    assert stored == offered[:120]
+    assert ids(spool) == [message.message_id for message in offered[:120]]
 
 
 def test_with_drop_oldest_the_newest_stay_and_the_dropped_are_counted_and_logged(
     spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     room = room_in(spool, spool_max_messages=3, spool_when_full="drop-oldest")
-    wanted = messages(5)
+    offered = messages(5)
 
     with caplog.at_level(logging.ERROR):
-        stored = list(room.add_all(wanted))
+        stored = list(room.add_all(offered))
 
-    assert stored == wanted
-    assert ids(spool) == [message.message_id for message in wanted[2:]]
+    assert stored == offered
+    assert ids(spool) == [message.message_id for message in offered[2:]]
     assert CountFile(spool.path, spool.path.with_name("state")).read().dropped == 2
     assert "its 1 oldest messages" in caplog.text
     assert "2 in total" in caplog.text
@@ -157,8 +157,8 @@ def test_a_damaged_count_is_counted_anew(spool: DirectoryQueue, damage: bytes) -
 def test_the_count_of_another_spool_is_not_believed(spool: DirectoryQueue) -> None:
     room_in(spool).add(metric_message())
     (file,) = spool.path.with_name("state").iterdir()
-    told = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**told, "path": "/another", "messages": 50}))
+    count_file = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**count_file, "path": "/another", "messages": 50}))
 
     room_in(spool).add(metric_message())
 
@@ -169,9 +169,9 @@ def test_the_count_of_another_spool_is_not_believed(spool: DirectoryQueue) -> No
 def test_a_count_of_another_time_is_counted_anew(spool: DirectoryQueue, minutes: int) -> None:
     room_in(spool).add(metric_message())
     (file,) = spool.path.with_name("state").iterdir()
-    told = json.loads(file.read_bytes())
-    told.update(messages=50, counted_at=told["counted_at"] - minutes * 60)
-    file.write_text(json.dumps(told))
+    count_file = json.loads(file.read_bytes())
+    count_file.update(messages=50, counted_at=count_file["counted_at"] - minutes * 60)
+    file.write_text(json.dumps(count_file))
 
     room_in(spool).add(metric_message())
 

@@ -191,29 +191,29 @@ def test_a_value_that_is_refused_is_refused_of_a_known_instance_too(
     met_twice(metric_result())
     message = metric_message(metric_result(**changes))
 
-    found = recall(message, LOWER, NOW)
+    outcome = recall(message, LOWER, NOW)
 
-    assert found.bad and found == decode(message, LOWER, NOW)
+    assert outcome.bad and outcome == decode(message, LOWER, NOW)
 
 
 def test_limits_and_now_are_those_of_the_message_not_of_the_cache() -> None:
     met_twice(metric_result())
 
-    found = recall(metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
+    outcome = recall(metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
 
-    assert [bad.reason for bad in found.bad] == ["too-old"]
+    assert [refused.reason for refused in outcome.bad] == ["too-old"]
 
 
 def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -> None:
     for host in ("nagios1", "nagios2", ""):
         met_twice(metric_result(), nagiosHost=host)
 
-    found = [
+    outcomes = [
         recall(metric_message(metric_result(), nagiosHost=host), LOWER, NOW)
         for host in ("nagios1", "nagios2", "")
     ]
 
-    hosts = [each.rows[0].values["monitoringhost"] for each in found]
+    hosts = [outcome.rows[0].values["monitoringhost"] for outcome in outcomes]
     assert hosts == ["nagios1", "nagios2", "wn17.example.org"]
 
 

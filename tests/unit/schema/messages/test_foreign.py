@@ -43,9 +43,9 @@ def decoded(body: bytes, limits: Limits = Limits(), **headers: str) -> Decoded: 
     return decode(message, COLUMNS, NOW, limits)
 
 
-def only_refusal(found: Decoded) -> Refused:
-    assert not found.rows
-    [refused] = found.bad
+def only_refusal(outcome: Decoded) -> Refused:
+    assert not outcome.rows
+    [refused] = outcome.bad
     return refused
 
 
@@ -93,11 +93,11 @@ def test_any_names_travel_in_the_header(rename: dict[str, str]) -> None:
     problems = list(rename_problems(rename.items()))
     headers = make_stamp(rename=rename).headers
 
-    found = decode(Message({CLASS: "own", **headers}, b"x: y\nEOT\n"), ["x"], NOW)
+    outcome = decode(Message({CLASS: "own", **headers}, b"x: y\nEOT\n"), ["x"], NOW)
 
     assert all(text.isascii() and text.isprintable() for text in headers.values())
     if problems:
-        assert only_refusal(found).reason == "bad-rename"
+        assert only_refusal(outcome).reason == "bad-rename"
     else:
         expected = {foreign.lower(): ours for foreign, ours in rename.items()}
         assert parse_renames(headers.get(RENAME, "")) == expected
@@ -107,15 +107,15 @@ def test_any_names_travel_in_the_header(rename: dict[str, str]) -> None:
 @example("a=b")
 @example("%FF=a")
 def test_any_text_in_the_headers_gives_a_row_or_a_reason(text: str) -> None:
-    whole = metric_message().body
+    body = metric_message().body
     for headers in ({RENAME: text}, {FORMAT: text}, {RENAME: text, FORMAT: "nstream"}):
-        found = decoded(whole, **headers)
+        outcome = decoded(body, **headers)
 
-        assert len(found.rows) + len(found.bad) == 1
+        assert len(outcome.rows) + len(outcome.bad) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "stem"),
     [
         ("metric", "not foreign=ours"),
         ("metric=", "not foreign=ours"),
@@ -130,11 +130,11 @@ def test_any_text_in_the_headers_gives_a_row_or_a_reason(text: str) -> None:
         ("a=x,b=X", "both become"),
     ],
 )
-def test_a_header_of_another_form_is_refused_with_the_whole_message(text: str, words: str) -> None:
+def test_a_header_of_another_form_is_refused_with_the_whole_message(text: str, stem: str) -> None:
     refused = only_refusal(decoded(FOREIGN_TEXT, **{RENAME: text}))
 
     assert (refused.number, refused.reason, refused.raw) == (WHOLE, "bad-rename", FOREIGN_TEXT)
-    assert words in refused.text
+    assert stem in refused.text
 
 
 def test_an_unknown_format_is_refused_with_the_whole_message() -> None:
@@ -168,10 +168,13 @@ def test_the_keys_of_json_are_renamed() -> None:
     record = metric_result(metricName=None, Metric="org.sam.M")
     body = json.dumps([record, metric_result()]).encode()
 
-    found = decoded(body, **{CONTENT_TYPE: JSON}, **renamed(metric="metricname"))
+    outcome = decoded(body, **{CONTENT_TYPE: JSON}, **renamed(metric="metricname"))
 
-    assert [row.values["metricName"] for row in found.rows] == ["org.sam.M", "org.sam.CE-JobSubmit"]
-    assert not found.ignored
+    assert [row.values["metricName"] for row in outcome.rows] == [
+        "org.sam.M",
+        "org.sam.CE-JobSubmit",
+    ]
+    assert not outcome.ignored
 
 
 def test_two_keys_may_change_places() -> None:
@@ -189,23 +192,23 @@ def test_a_record_with_both_names_of_a_key_has_it_twice(content_type: str) -> No
     text = "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
     body = json.dumps(record) if content_type == JSON else text
 
-    found = decoded(body.encode(), **{CONTENT_TYPE: content_type}, **renamed(metric="metricName"))
+    outcome = decoded(body.encode(), **{CONTENT_TYPE: content_type}, **renamed(metric="metricName"))
 
-    assert only_refusal(found).reason == "duplicate-key"
+    assert only_refusal(outcome).reason == "duplicate-key"
 
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_a_message_above_the_limit_of_bytes_is_kept_whole_and_unread(extra: int) -> None:
     body = metric_message().body
 
-    found = decoded(body, Limits(max_message_bytes=len(body) - extra))
+    outcome = decoded(body, Limits(max_message_bytes=len(body) - extra))
 
     if extra:
-        refused = only_refusal(found)
+        refused = only_refusal(outcome)
         assert (refused.number, refused.reason, refused.raw) == (WHOLE, "too-large", body)
         assert "max_message_bytes" in refused.text
     else:
-        assert len(found.rows) == 1
+        assert len(outcome.rows) == 1
 
 
 ONE = metric_message().body

@@ -64,7 +64,7 @@ def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "stem"),
     [
         ("http://msg.example.org", "begins with 'http' (expected one of stomp://, stomp+ssl://"),
         ("msg.example.org:61613", "expected one of"),
@@ -80,8 +80,8 @@ def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -
         ("spool:///", "has no directory"),
     ],
 )
-def test_a_bad_url_is_refused_with_words(url: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_a_bad_url_is_refused_with_words(url: str, stem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(stem)):
         parse_broker(url)
 
 

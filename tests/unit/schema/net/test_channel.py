@@ -80,10 +80,10 @@ def flood(connection: socket.socket) -> None:
 
 
 def read_all(channel: Channel) -> bytes:
-    found = b""
+    received = b""
     while data := channel.receive():
-        found += data
-    return found
+        received += data
+    return received
 
 
 def test_bytes_go_there_and_come_back_until_the_peer_closes() -> None:
@@ -316,10 +316,10 @@ def test_http_client_reads_through_a_channel_and_may_close_it_before() -> None:
         connection.sendall(b"body")
 
     with channel_to(answer) as channel:
-        asked = http.client.HTTPConnection(HOST)
-        asked.sock = cast(Any, channel)
-        asked.request("GET", "/")
-        response = asked.getresponse()  # which closes the connection
+        client = http.client.HTTPConnection(HOST)
+        client.sock = cast(Any, channel)
+        client.request("GET", "/")
+        response = client.getresponse()  # which closes the connection
         assert channel.socket.fileno() >= 0
 
         assert response.read() == b"body"
@@ -333,24 +333,24 @@ def test_http_client_keeps_a_channel_for_the_next_request() -> None:
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + body)
 
     with channel_to(answer) as channel:
-        asked = http.client.HTTPConnection(HOST)
-        asked.sock = cast(Any, channel)
+        client = http.client.HTTPConnection(HOST)
+        client.sock = cast(Any, channel)
         bodies = []
         for _ in range(2):
-            asked.request("GET", "/")
-            bodies.append(asked.getresponse().read())
+            client.request("GET", "/")
+            bodies.append(client.getresponse().read())
 
     assert bodies == [b"one", b"two"]
 
 
 def test_http_client_waits_for_a_dripping_answer_no_longer_than_the_deadline() -> None:
     with channel_to(drip, SHORT_S) as channel:
-        asked = http.client.HTTPConnection(HOST)
-        asked.sock = cast(Any, channel)
-        asked.request("GET", "/")
+        client = http.client.HTTPConnection(HOST)
+        client.sock = cast(Any, channel)
+        client.request("GET", "/")
         started = time.monotonic()
         with pytest.raises(TimeoutError, match=NO_ANSWER):
-            asked.getresponse()
+            client.getresponse()
         took = time.monotonic() - started
 
     assert took < NOT_LONG_S
@@ -367,7 +367,7 @@ def test_a_file_reads_in_pieces_what_came_in_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         (OSError(111, "Connection refused"), "connection refused"),
         (OSError("its own words"), "its own words"),
@@ -375,8 +375,8 @@ def test_a_file_reads_in_pieces_what_came_in_one() -> None:
         (ValueError("what"), "what"),
     ],
 )
-def test_an_error_has_words_for_a_person(error: Exception, words: str) -> None:
-    assert error_text(error) == words
+def test_an_error_has_words_for_a_person(error: Exception, text: str) -> None:
+    assert error_text(error) == text
 
 
 def soon() -> Deadline:

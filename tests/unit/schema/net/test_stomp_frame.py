@@ -54,9 +54,9 @@ def test_no_bytes_raise_anything_but_the_documented_error(data: bytes, sizes: li
 
 
 @given(st.binary(max_size=60))
-def test_no_frame_that_begins_well_raises_anything_but_the_documented_error(rest: bytes) -> None:
+def test_no_frame_that_begins_well_raises_anything_but_the_documented_error(tail: bytes) -> None:
     try:
-        frames = frames_of(b"MESSAGE\n" + rest + b"\n\n\0")
+        frames = frames_of(b"MESSAGE\n" + tail + b"\n\n\0")
     except FrameError as error:
         assert str(error)
     else:
@@ -124,7 +124,7 @@ def test_a_body_with_its_length_may_hold_any_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "stem"),
     [
         (b"MESSAGE\ncontent-length:2\n\nabc\0", "does not end after its 2 bytes"),
         (b"MESSAGE\ncontent-length:4\n\nabc\0MESSAGE\n", "does not end after its 4 bytes"),
@@ -140,11 +140,11 @@ def test_a_body_with_its_length_may_hold_any_byte() -> None:
         (b"MESSAGES\na:1\n\n\0", "no STOMP frame begins 'MESSAGES"),
     ],
 )
-def test_a_wrong_frame_is_told_in_words(data: bytes, words: str) -> None:
+def test_a_wrong_frame_is_told_in_words(data: bytes, stem: str) -> None:
     with pytest.raises(FrameError) as caught:
         frames_of(data)
 
-    assert words.replace("\\\\", "\\") in str(caught.value)
+    assert stem.replace("\\\\", "\\") in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_body_without_end_is_an_error() -> None:
 
 
 def test_frames_before_the_trouble_are_read() -> None:
-    seen = []
+    frames = []
 
     with pytest.raises(FrameError):
-        seen.extend(FrameReader().feed(b"RECEIPT\nreceipt-id:1\n\n\0garbage"))
+        frames.extend(FrameReader().feed(b"RECEIPT\nreceipt-id:1\n\n\0garbage"))
 
-    assert seen == [Frame("RECEIPT", {"receipt-id": "1"})]
+    assert frames == [Frame("RECEIPT", {"receipt-id": "1"})]
 
 
 def test_frames_nobody_asked_for_are_kept() -> None:
@@ -191,6 +191,6 @@ def test_frames_nobody_asked_for_are_kept() -> None:
     data = b"RECEIPT\nreceipt-id:%d\n\n\0"
 
     first = next(iter(reader.feed(data % 1 + data % 2)))
-    rest = list(reader.feed(data % 3))
+    later = list(reader.feed(data % 3))
 
-    assert [frame.headers["receipt-id"] for frame in (first, *rest)] == ["1", "2", "3"]
+    assert [frame.headers["receipt-id"] for frame in (first, *later)] == ["1", "2", "3"]

@@ -22,12 +22,12 @@ def parser() -> argparse.ArgumentParser:
 
 @pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
 def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
-    seen: list[argparse.Namespace] = []
+    parsed: list[argparse.Namespace] = []
 
-    command.run("sam-x", parser(), argv, lambda args: seen.append(args) or 0)
+    command.run("sam-x", parser(), argv, lambda args: parsed.append(args) or 0)
 
-    assert seen[0].json is True
-    assert (seen[0].config, seen[0].verbosity, seen[0].log_format) == (None, 0, "text")
+    assert parsed[0].json is True
+    assert (parsed[0].config, parsed[0].verbosity, parsed[0].log_format) == (None, 0, "text")
 
 
 def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:

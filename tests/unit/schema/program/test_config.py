@@ -135,14 +135,14 @@ def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Pa
 def test_good_values_can_be_read_beside_bad_ones(file: Path) -> None:
     file.write_text(file.read_text().replace('"a"', "7", 1))
 
-    found = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
+    examined = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
 
-    assert found.problems == (f"{file}:2: [consumer] name: expected a string, not 7",)
-    assert found.bad == {"name"}
-    assert found.values["brokers"] == ("x", "y")
-    assert found.origin("brokers") == f"{file}:3: [consumer] brokers"
-    assert found.origin("eager") == "SAM_CONSUMER_EAGER"
-    assert found.origin("timeout_s") == f"{file}: [consumer] timeout_s"
+    assert examined.problems == (f"{file}:2: [consumer] name: expected a string, not 7",)
+    assert examined.bad == {"name"}
+    assert examined.values["brokers"] == ("x", "y")
+    assert examined.origin("brokers") == f"{file}:3: [consumer] brokers"
+    assert examined.origin("eager") == "SAM_CONSUMER_EAGER"
+    assert examined.origin("timeout_s") == f"{file}: [consumer] timeout_s"
 
 
 def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
@@ -162,7 +162,7 @@ def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "stem"),
     [
         ('words = "a"', "expected a table of strings, not 'a'"),
         (
@@ -174,7 +174,7 @@ def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_table_of_anything_else_is_a_problem_with_its_line(
-    tmp_path: Path, text: str, words: str
+    tmp_path: Path, text: str, stem: str
 ) -> None:
     path = tmp_path / "sam.toml"
     path.write_text(f'[consumer]\nname = "a"\n{text}\n')
@@ -182,7 +182,7 @@ def test_a_table_of_anything_else_is_a_problem_with_its_line(
     with pytest.raises(ConfigError) as caught:
         load(path)
 
-    assert caught.value.problems == (f"{path}:3: [consumer] words: {words}",)
+    assert caught.value.problems == (f"{path}:3: [consumer] words: {stem}",)
 
 
 def test_a_table_of_texts_can_only_be_set_in_the_file(file: Path) -> None:

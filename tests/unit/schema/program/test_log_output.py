@@ -49,9 +49,9 @@ class Log:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    made = Log(every_s=3600)
-    yield made
-    made.handler.close()
+    output = Log(every_s=3600)
+    yield output
+    output.handler.close()
 
 
 def test_different_lines_are_all_written(log: Log) -> None:

@@ -112,25 +112,25 @@ headers = st.sampled_from(["", "[table{}]", "[ 'table {}' . more ]", "[[array]]"
 def test_any_text_gives_each_key_its_line(
     blocks: list[tuple[str, list[tuple[str, str, str]]]],
 ) -> None:
-    numbers, text, wanted = count(), "", set()
+    numbers, text, expected = count(), "", set()
     for header, block in blocks:
         if header:
             text += header.format(next(numbers)) + "\n"
         for before, key, value in block:
             text += before
             number = next(numbers)
-            wanted.add((number, text.count("\n") + 1))
+            expected.add((number, text.count("\n") + 1))
             text += f"{key.format(number)} = {value} # comment\n"
         if not header:
             text += f"[end{next(numbers)}]\n"  # dotted keys of two blocks don't meet
 
     tomllib.loads(text)
-    found = {
+    actual = {
         (int("".join(filter(str.isdigit, part))), line)
-        for place, line in lines_of(text).items()
-        for part in place[-1:]
+        for path, line in lines_of(text).items()
+        for part in path[-1:]
         if isinstance(part, str)
         if "key" in part or part.isdigit()
     }
 
-    assert wanted <= found
+    assert expected <= actual

@@ -10,10 +10,10 @@ from tests.support.builders import metric_result
 
 
 def test_an_object_is_one_record_and_an_array_many() -> None:
-    one = read_json(b'{"hostName": "a"}')
+    single = read_json(b'{"hostName": "a"}')
     many = read_json(write_json([metric_result(), metric_result()]).encode())
 
-    assert [record.fields for record in one if isinstance(record, ReadRecord)] == [
+    assert [record.fields for record in single if isinstance(record, ReadRecord)] == [
         {"hostName": "a"}
     ]
     assert len(many) == 2
@@ -52,9 +52,9 @@ def test_bad_json_is_one_bad_record(body: bytes, reason: str) -> None:
 
 
 def test_a_bad_object_leaves_its_neighbours_and_keeps_its_text() -> None:
-    first, bad, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
+    first, invalid, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
 
     assert isinstance(first, ReadRecord) and isinstance(last, ReadRecord)
-    assert isinstance(bad, BadRecord)
-    assert bad.raw == b'{"a": ["1"]}'
-    assert "item 2" in bad.text
+    assert isinstance(invalid, BadRecord)
+    assert invalid.raw == b'{"a": ["1"]}'
+    assert "item 2" in invalid.text

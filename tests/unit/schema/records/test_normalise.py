@@ -175,10 +175,10 @@ def test_another_value_of_a_time_column_is_refused_by_name(key: str, value: str)
 
 
 @pytest.mark.parametrize(
-    ("weight", "good"),
+    ("weight", "is_valid"),
     [("0", True), ("999999999", True), ("+5", False), ("1_0", False), ("1.5", False)],
 )
-def test_a_weight_is_a_whole_number(weight: str, good: bool) -> None:
+def test_a_weight_is_a_whole_number(weight: str, is_valid: bool) -> None:
     record = {
         "siteName": "S",
         "groupName": "G",
@@ -187,7 +187,7 @@ def test_a_weight_is_a_whole_number(weight: str, good: bool) -> None:
         "weight": weight,
     }
 
-    if good:
+    if is_valid:
         assert row(record, "siteGroup")["weight"] == weight
     else:
         assert refusal(record, "siteGroup") == "bad-weight"

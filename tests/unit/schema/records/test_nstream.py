@@ -73,43 +73,43 @@ def test_an_epoch_is_a_time_and_counters_of_performance_data_are_ignored() -> No
         perf_metrics={"time": 61.0},
     )
 
-    found = decoded(written_by_mq_wperf)
+    outcome = decoded(written_by_mq_wperf)
 
-    assert found.rows[0].values["timestamp"] == "2026-11-20T12:00:00Z"
-    assert found.rows[0].values["performanceData"] == "time=61s"
-    assert found.ignored == {"datetime": 1, "perf_metrics": 1}
+    assert outcome.rows[0].values["timestamp"] == "2026-11-20T12:00:00Z"
+    assert outcome.rows[0].values["performanceData"] == "time=61s"
+    assert outcome.ignored == {"datetime": 1, "perf_metrics": 1}
 
 
 def test_an_array_holds_many_results() -> None:
-    found = decoded([nstream_result(), nstream_result(status="OK")])
+    outcome = decoded([nstream_result(), nstream_result(status="OK")])
 
-    assert [row.values["metricStatus"] for row in found.rows] == ["WARNING", "OK"]
+    assert [row.values["metricStatus"] for row in outcome.rows] == ["WARNING", "OK"]
 
 
 @pytest.mark.parametrize("tags", ["CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "])
 def test_each_tag_is_a_flavour(tags: str) -> None:
     for key in ("tags", "Tags", "serviceFlavour"):
-        found = decoded(nstream_result(**{"tags": None, key: tags}))
+        outcome = decoded(nstream_result(**{"tags": None, key: tags}))
 
-        assert [row.values["serviceFlavour"] for row in found.rows] == ["CREAM-CE", "ARC-CE"]
-        assert not found.ignored
+        assert [row.values["serviceFlavour"] for row in outcome.rows] == ["CREAM-CE", "ARC-CE"]
+        assert not outcome.ignored
 
 
 def test_a_flavour_under_its_own_name_goes_before_tags() -> None:
-    found = decoded(nstream_result(serviceFlavour="SRM", tags="prod"))
+    outcome = decoded(nstream_result(serviceFlavour="SRM", tags="prod"))
 
-    assert [row.values["serviceFlavour"] for row in found.rows] == ["SRM"]
-    assert found.ignored == {"tags": 1}
+    assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
+    assert outcome.ignored == {"tags": 1}
 
 
 @pytest.mark.parametrize("tags", [None, "", " , "])
 def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | None) -> None:
-    found = decoded([nstream_result(), nstream_result(tags=tags)])
+    outcome = decoded([nstream_result(), nstream_result(tags=tags)])
 
-    [refused] = found.bad
+    [refused] = outcome.bad
     assert (refused.number, refused.reason) == (2, "missing-key")
     assert "tags or serviceFlavour" in refused.text
-    assert len(found.rows) == 1
+    assert len(outcome.rows) == 1
 
 
 def test_a_class_of_a_sites_own_needs_no_flavour() -> None:
@@ -124,11 +124,11 @@ def test_a_class_of_a_sites_own_needs_no_flavour() -> None:
 def test_a_rename_goes_before_the_names_of_the_documentation() -> None:
     result = nstream_result(tags="lhcb", flavour="SRMv2", metric=None, check="org.sam.M")
 
-    found = values(result, {"tags": "voName", "flavour": "serviceFlavour", "check": "metricName"})
+    renamed = values(result, {"tags": "voName", "flavour": "serviceFlavour", "check": "metricName"})
 
-    assert found["voName"] == "lhcb"
-    assert found["serviceFlavour"] == "SRMv2"
-    assert found["metricName"] == "org.sam.M"
+    assert renamed["voName"] == "lhcb"
+    assert renamed["serviceFlavour"] == "SRMv2"
+    assert renamed["metricName"] == "org.sam.M"
 
 
 def test_keys_as_nagios_names_them_can_all_be_renamed() -> None:
@@ -152,10 +152,10 @@ def test_keys_as_nagios_names_them_can_all_be_renamed() -> None:
     with_tags = decoded(written_without_c_map, rename)
     with_flavour = decoded(written_without_c_map, {**rename, "_servicetags": "serviceFlavour"})
 
-    for found in (with_tags, with_flavour):
-        assert [row.values["serviceFlavour"] for row in found.rows] == ["CE"]
-        assert found.rows[0].values["voName"] == "ops"
-        assert found.ignored == {"servicestatetype": 1}
+    for outcome in (with_tags, with_flavour):
+        assert [row.values["serviceFlavour"] for row in outcome.rows] == ["CE"]
+        assert outcome.rows[0].values["voName"] == "ops"
+        assert outcome.ignored == {"servicestatetype": 1}
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_line_ends_that_nagios_did_not_write_stay() -> None:
     st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
 )
 def test_whatever_a_result_holds_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
-    found = decoded(nstream_result(**changes))
+    outcome = decoded(nstream_result(**changes))
 
-    assert bool(found.rows) != bool(found.bad)
+    assert bool(outcome.rows) != bool(outcome.bad)
 
 
 @given(st.binary())
 def test_whatever_a_body_holds_gives_rows_or_a_reason(body: bytes) -> None:
-    found = decoded(body)
+    outcome = decoded(body)
 
-    assert bool(found.rows) != bool(found.bad)
+    assert bool(outcome.rows) != bool(outcome.bad)

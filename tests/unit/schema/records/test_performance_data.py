@@ -14,7 +14,7 @@ def values(text: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("time=0.1s;;;0.000 size=20B;;;0", [("time", "0.1", "s"), ("size", "20", "B")]),
         ("load1=0.26;5;10;0;", [("load1", "0.26", "")]),
@@ -28,8 +28,8 @@ def values(text: str) -> list[tuple[str, ...]]:
         ("temp=1°C", [("temp", "1", "°C")]),
     ],
 )
-def test_a_value_is_read_as_it_was_written(text: str, found: list[tuple[str, ...]]) -> None:
-    assert values(text) == found
+def test_a_value_is_read_as_it_was_written(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert values(text) == expected
 
 
 def test_a_decimal_comma_is_a_point_and_a_comma_at_the_end_a_separator() -> None:

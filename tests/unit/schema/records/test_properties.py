@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_normalised(record: Record) -> None:
 
     message = new_message("metricOutput", "".join(map(write_wlcg, rows)), record_count=len(rows))
 
-    assert [found.values for found in decoded(message).rows] == rows
+    assert [row.values for row in decoded(message).rows] == rows
 
 
 @given(st.dictionaries(KEYS, st.text(ANY)))
@@ -86,9 +86,9 @@ def test_text_and_json_say_the_same(record: Record) -> None:
     rows = normalise(record, "metricOutput", {}, NOW)
     headers = {"messageClass": "metricOutput", "content-type": JSON}
 
-    found = decoded(Message(headers, write_json(rows).encode()))
+    outcome = decoded(Message(headers, write_json(rows).encode()))
 
-    assert [row.values for row in found.rows] == rows
+    assert [row.values for row in outcome.rows] == rows
 
 
 GOOD = [
@@ -100,16 +100,16 @@ GOOD = [
 ]
 
 
-def assert_whole(found: Decoded) -> None:
+def assert_whole(outcome: Decoded) -> None:
     """Every record is a row or is refused, with a documented reason and short, clean words."""
-    refused = {bad.number for bad in found.bad}
-    numbers = refused | {row.number for row in found.rows}
+    refused_numbers = {refused.number for refused in outcome.bad}
+    numbers = refused_numbers | {row.number for row in outcome.rows}
     assert numbers == set(range(1, len(numbers) + 1))
-    assert refused.isdisjoint(row.number for row in found.rows)
-    for bad in found.bad:
-        assert bad.reason in REASONS
-        assert "\0" not in bad.text and len(bad.text.encode()) < 1000
-    for row in found.rows:
+    assert refused_numbers.isdisjoint(row.number for row in outcome.rows)
+    for refused in outcome.bad:
+        assert refused.reason in REASONS
+        assert "\0" not in refused.text and len(refused.text.encode()) < 1000
+    for row in outcome.rows:
         assert all("\0" not in value and value.encode() for value in row.values.values())
 
 
@@ -126,27 +126,31 @@ def assert_whole(found: Decoded) -> None:
 @example(b"timestamp: " + b"9" * 100_000 + b"\nEOT\n", "", "own")
 @example(b"k" * 100_000 + b": v\n" + b"k" * 100_000 + b": v\nEOT\n", "", "own")
 def test_any_bytes_are_rows_or_refused_records(body: bytes, content_type: str, name: str) -> None:
-    found = decoded(Message({"messageClass": name, "content-type": content_type}, body))
+    outcome = decoded(Message({"messageClass": name, "content-type": content_type}, body))
 
-    assert found.rows or found.bad
-    assert_whole(found)
+    assert outcome.rows or outcome.bad
+    assert_whole(outcome)
 
 
 @given(st.sampled_from(GOOD), st.randoms(use_true_random=False))
-def test_a_damaged_message_is_rows_or_refused_records(good: Message, chance: random.Random) -> None:
-    body = bytearray(good.body)
+def test_a_damaged_message_is_rows_or_refused_records(
+    message: Message, chance: random.Random
+) -> None:
+    body = bytearray(message.body)
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(body))
         piece = chance.choice([b"", b"\n", b"\0", b"\xff", b"EOT\n", b'"', bytes([at % 256])])
         body[at : at + chance.randrange(3)] = piece
 
-    found = decoded(Message(good.headers, bytes(body)))
+    outcome = decoded(Message(message.headers, bytes(body)))
 
-    assert_whole(found)
+    assert_whole(outcome)
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\n\n", b"\xef\xbb\xbf", b"EOT\n", b"\r\nEOT\r\n"])
 def test_an_empty_message_is_one_refused_record(body: bytes) -> None:
-    found = decoded(Message({"messageClass": "metricOutput"}, body))
+    outcome = decoded(Message({"messageClass": "metricOutput"}, body))
 
-    assert [(bad.number, bad.reason, bad.raw) for bad in found.bad] == [(1, "empty", body)]
+    assert [(refused.number, refused.reason, refused.raw) for refused in outcome.bad] == [
+        (1, "empty", body)
+    ]

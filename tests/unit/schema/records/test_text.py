@@ -132,21 +132,21 @@ def test_a_body_without_a_record_is_one_bad_record(body: bytes) -> None:
     ],
 )
 def test_a_bad_record_does_not_affect_its_neighbours(record: bytes, reason: str) -> None:
-    good = b"hostName: a\nEOT\n"
+    valid = b"hostName: a\nEOT\n"
 
-    before, bad, after = read_wlcg(good + record + good)
+    before, invalid, after = read_wlcg(valid + record + valid)
 
     assert isinstance(before, ReadRecord) and isinstance(after, ReadRecord)
-    assert isinstance(bad, BadRecord)
-    assert (bad.reason, bad.raw) == (reason, record)
+    assert isinstance(invalid, BadRecord)
+    assert (invalid.reason, invalid.raw) == (reason, record)
 
 
 def test_a_missing_last_eot_is_forgiven_only_where_nothing_can_be_lost() -> None:
-    whole = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
-    with_details = whole + b"detailsData: maybe more\n"
+    record = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
+    with_details = record + b"detailsData: maybe more\n"
 
-    assert reasons_of(whole) == []
-    assert reasons_of(whole.rstrip(b"\n")) == ["truncated"]
+    assert reasons_of(record) == []
+    assert reasons_of(record.rstrip(b"\n")) == ["truncated"]
     assert reasons_of(b"hostName: a\n") == ["truncated"]
     assert reasons_of(with_details) == ["truncated"]
     assert reasons_of(with_details, record_count=1) == []

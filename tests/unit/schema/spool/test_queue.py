@@ -241,23 +241,23 @@ def test_a_directory_that_is_removed_as_empty_in_between_is_made_again(
     assert list(queue.names()) == [name]
 
 
-@pytest.mark.parametrize("said", [errno.EEXIST, errno.EIO])
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
 def test_a_link_that_was_made_counts_whatever_the_file_server_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     queue, message = DirectoryQueue(tmp_path / "spool"), metric_message()
-    real, told = os.link, []
+    real, attempts = os.link, []
 
     def link(old: str, new: str, **at: int | bool) -> None:
         real(old, new, **at)  # type: ignore[arg-type]
-        if not told:
-            told.append(new)
-            raise OSError(said, os.strerror(said))
+        if not attempts:
+            attempts.append(new)
+            raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "link", link)
     name = queue.add(message)
 
-    assert files_of(queue) == [name.split("/")[1]] == told
+    assert files_of(queue) == [name.split("/")[1]] == attempts
     assert queue.read(name) == message
 
 
@@ -280,7 +280,7 @@ def test_a_name_that_is_taken_is_left_for_the_next(
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "exit_code"),
+    ("code", "stem", "exit_code"),
     [
         (errno.ENOSPC, "no space or no inodes are left: free some", 74),
         (errno.EDQUOT, "your quota is used up", 74),
@@ -291,7 +291,7 @@ def test_a_name_that_is_taken_is_left_for_the_next(
     ],
 )
 def test_a_refusal_says_what_where_why_and_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str, exit_code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, stem: str, exit_code: int
 ) -> None:
     queue, message = DirectoryQueue(tmp_path / "spool"), metric_message()
     monkeypatch.setattr(os, "write", _failing(code))
@@ -301,7 +301,7 @@ def test_a_refusal_says_what_where_why_and_what_to_do(
 
     size = len(serialise(message))
     assert f"cannot write {size} bytes to the spool {queue.path}: " in str(refusal.value)
-    assert words in str(refusal.value)
+    assert stem in str(refusal.value)
     assert refusal.value.exit_code == exit_code
     assert files_of(queue) == []
 
