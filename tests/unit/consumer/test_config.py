@@ -97,7 +97,9 @@ def test_a_destination_given_twice_is_a_problem(tmp_path: Path) -> None:
     assert "appears twice" in problems_of(tmp_path, twice)
 
 
-def test_the_environment_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAM_CONSUMER_NAME", "site-b")
     monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///a,spool:///b")
 
@@ -189,7 +191,7 @@ destination = "spool:///in"
     assert "no [[consumer.subscription]]" in problems_of(tmp_path, only)
 
 
-def test_the_limits_are_those_of_the_code_unless_set(tmp_path: Path) -> None:
+def test_the_limits_have_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, COMPLETE).limits() == Limits()
 
     text = COMPLETE.replace(
@@ -227,7 +229,7 @@ def test_the_limits_need_no_broker(tmp_path: Path) -> None:
     assert load_limits(argparse.Namespace(config=str(file))).max_records == 7
 
 
-def test_the_example_of_the_page_on_records_is_a_configuration(tmp_path: Path) -> None:
+def test_the_example_in_the_page_on_records_is_a_valid_configuration(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
 

@@ -37,7 +37,7 @@ def test_one_record_is_confirmed_when_the_call_returns(spool: DirectoryQueue) ->
     assert [receipt.message.message_id for receipt in publication.receipts] == broker.ids
 
 
-def test_a_record_needs_neither_time_nor_measuring_host(spool: DirectoryQueue) -> None:
+def test_timestamp_and_measuring_host_of_a_record_are_optional(spool: DirectoryQueue) -> None:
     record = metric_result(timestamp=None, gatheredAt=None, voName=None)
 
     publish_record(record, config_for(spool))
@@ -48,7 +48,7 @@ def test_a_record_needs_neither_time_nor_measuring_host(spool: DirectoryQueue) -
     assert fields["gatheredAt"]
 
 
-def test_a_record_that_can_never_be_loaded_is_refused_and_the_others_go(
+def test_a_record_that_can_never_be_loaded_is_refused_and_the_others_are_sent(
     spool: DirectoryQueue,
 ) -> None:
     with Publisher(config_for(spool)) as publisher:
@@ -84,7 +84,7 @@ def test_messages_of_all_batches_travel_over_one_connection(spool: DirectoryQueu
         assert broker.connections == 1
 
 
-def test_after_flush_a_broker_has_all_that_was_added(spool: DirectoryQueue) -> None:
+def test_after_a_flush_the_broker_has_all_added_records(spool: DirectoryQueue) -> None:
     with FakeBroker() as broker, Publisher(config_for(spool, broker.url)) as publisher:
         publisher.add(metric_result())
         before = len(broker.taken)
@@ -93,7 +93,7 @@ def test_after_flush_a_broker_has_all_that_was_added(spool: DirectoryQueue) -> N
         assert (before, len(broker.taken)) == (0, 1)
 
 
-def test_what_no_broker_takes_is_in_the_spool_when_the_block_is_left(
+def test_records_that_no_broker_accepts_are_in_the_spool_after_the_block(
     spool: DirectoryQueue,
 ) -> None:
     with Publisher(config_for(spool, dead_url())) as publisher:
@@ -103,7 +103,7 @@ def test_what_no_broker_takes_is_in_the_spool_when_the_block_is_left(
     assert spool.count() == 1
 
 
-def test_what_is_kept_nowhere_is_handed_back(spool: DirectoryQueue) -> None:
+def test_records_that_are_stored_nowhere_are_returned(spool: DirectoryQueue) -> None:
     messages = [metric_message() for _ in range(3)]
 
     with (
@@ -117,7 +117,7 @@ def test_what_is_kept_nowhere_is_handed_back(spool: DirectoryQueue) -> None:
     assert missing == [message.message_id for message in messages]
 
 
-def test_a_connection_that_ended_between_two_batches_is_made_anew(spool: DirectoryQueue) -> None:
+def test_a_connection_that_ended_between_two_batches_is_opened_again(spool: DirectoryQueue) -> None:
     first, second = metric_message(), metric_message()
     broker = FakeBroker(drops_after=1)
 
@@ -133,7 +133,7 @@ def test_a_connection_that_ended_between_two_batches_is_made_anew(spool: Directo
     assert publisher.last.failures == ()
 
 
-def test_when_its_broker_breaks_the_next_one_gets_the_rest(spool: DirectoryQueue) -> None:
+def test_the_next_broker_gets_the_remaining_records_when_one_fails(spool: DirectoryQueue) -> None:
     first, second = metric_message(), metric_message()
 
     with FakeBroker() as other, FakeBroker(drops_after=1) as breaking:
@@ -147,7 +147,7 @@ def test_when_its_broker_breaks_the_next_one_gets_the_rest(spool: DirectoryQueue
     assert other.ids == [second.message_id]
 
 
-def test_a_block_that_ends_with_an_error_hands_over_what_it_had(spool: DirectoryQueue) -> None:
+def test_a_block_that_ends_with_an_error_publishes_its_records(spool: DirectoryQueue) -> None:
     with pytest.raises(ZeroDivisionError), Publisher(config_for(spool)) as publisher:
         publisher.add(metric_result())
         1 / 0  # noqa: B018
@@ -166,7 +166,7 @@ def test_leaving_the_block_ends_at_the_deadline(spool: DirectoryQueue) -> None:
     assert spool.count() == 1
 
 
-def test_what_earlier_calls_spooled_is_drained_in_passing(spool: DirectoryQueue) -> None:
+def test_messages_spooled_by_earlier_calls_are_drained(spool: DirectoryQueue) -> None:
     publish_record(metric_result(), config_for(spool, dead_url()))
 
     with FakeBroker() as broker:
@@ -177,7 +177,7 @@ def test_what_earlier_calls_spooled_is_drained_in_passing(spool: DirectoryQueue)
     assert spool.count() == 0
 
 
-def test_each_thread_may_have_its_own(spool: DirectoryQueue) -> None:
+def test_each_thread_may_have_its_own_publisher(spool: DirectoryQueue) -> None:
     def probe() -> None:
         with Publisher(config_for(spool, broker.url)) as publisher:
             for _ in range(20):
@@ -193,7 +193,7 @@ def test_each_thread_may_have_its_own(spool: DirectoryQueue) -> None:
     assert len(set(broker.ids)) == 80
 
 
-def test_settings_beat_the_configuration(spool: DirectoryQueue) -> None:
+def test_settings_override_the_configuration(spool: DirectoryQueue) -> None:
     with FakeBroker() as broker:
         config = config_for(spool, dead_url())
         publication = publish_record(metric_result(), config, brokers=[broker.url])
@@ -214,7 +214,7 @@ def test_without_a_configuration_that_of_the_command_is_read(
     assert queue.count() == 1
 
 
-def test_a_setting_that_there_is_none_of_is_an_error() -> None:
+def test_an_unknown_setting_is_an_error() -> None:
     with pytest.raises(TypeError, match="unknown publisher setting: broker"):
         Publisher(broker="stomp://a")
 

@@ -24,7 +24,7 @@ def test_a_list_is_bounded_by_count_and_by_bytes() -> None:
 
 
 @given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 10))
-def test_any_stream_is_cut_into_lists_that_are_no_smaller_than_they_must_be(
+def test_lists_are_as_large_as_the_limits_allow(
     sizes: list[int], max_items: int, max_bytes: int
 ) -> None:
     cut = list(chunks(sizes, int, max_items, max_bytes))

@@ -45,7 +45,7 @@ def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
     return ids
 
 
-def test_what_kills_the_process_again_and_again_is_called_poison_and_nothing_else_is(
+def test_only_a_message_that_kills_the_process_repeatedly_is_poison(
     tmp_path: Path,
 ) -> None:
     path, deliveries = tmp_path / "attempts", batch(1000)
@@ -70,7 +70,7 @@ def test_after_one_death_the_pending_messages_are_loaded_in_small_parts_in_order
     assert len(parts) <= 5
 
 
-def test_after_two_deaths_it_is_loaded_alone(tmp_path: Path) -> None:
+def test_after_two_deaths_a_message_is_loaded_alone(tmp_path: Path) -> None:
     path, deliveries = tmp_path / "attempts", batch(10)
     for _ in range(2):
         Attempts(path).begin(deliveries[4:6])
@@ -81,7 +81,9 @@ def test_after_two_deaths_it_is_loaded_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["end", "rest"])
-def test_a_death_without_pending_messages_is_nobodys_fault(tmp_path: Path, ending: str) -> None:
+def test_a_death_without_pending_messages_is_not_attributed_to_any(
+    tmp_path: Path, ending: str
+) -> None:
     path, deliveries = tmp_path / "attempts", batch(10)
     attempts = Attempts(path)
     attempts.begin(deliveries)
@@ -90,7 +92,7 @@ def test_a_death_without_pending_messages_is_nobodys_fault(tmp_path: Path, endin
     assert list(Attempts(path).parts(deliveries)) == [deliveries]
 
 
-def test_a_message_that_was_loaded_after_all_is_trusted_again(tmp_path: Path) -> None:
+def test_a_message_that_was_finally_loaded_is_trusted_again(tmp_path: Path) -> None:
     path, deliveries = tmp_path / "attempts", batch(2)
     Attempts(path).begin(deliveries)
     second = Attempts(path)
@@ -103,7 +105,7 @@ def test_a_message_that_was_loaded_after_all_is_trusted_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"pending": 7}', b"\xff", b'{"deaths": [1]}'])
-def test_a_file_that_was_cut_in_the_middle_counts_as_none(tmp_path: Path, content: bytes) -> None:
+def test_a_truncated_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "attempts"
     path.write_bytes(content)
 

@@ -52,7 +52,7 @@ def test_a_drain_ends_after_two_seconds_without_news() -> None:
     assert scene.drain.unreached == []
 
 
-def test_a_drain_waits_for_a_source_that_is_not_there_yet() -> None:
+def test_a_drain_waits_for_a_source_that_is_not_connected_yet() -> None:
     scene = Scene()
     scene.second.there = False
 
@@ -60,7 +60,7 @@ def test_a_drain_waits_for_a_source_that_is_not_there_yet() -> None:
     assert scene.continues_at(59)
 
 
-def test_the_silence_begins_anew_when_the_last_source_came() -> None:
+def test_the_quiet_time_restarts_when_the_last_source_connects() -> None:
     scene = Scene()
     scene.second.there = False
     assert scene.continues_at(30)
@@ -72,7 +72,7 @@ def test_the_silence_begins_anew_when_the_last_source_came() -> None:
     assert not scene.continues_at(33)
 
 
-def test_a_drain_gives_up_a_source_after_the_timeout_and_names_it() -> None:
+def test_a_drain_gives_up_on_a_source_after_the_timeout_and_names_it() -> None:
     scene = Scene()
     scene.second.there = False
     assert scene.continues_at(59, news=True)
@@ -92,7 +92,7 @@ def test_the_others_are_loaded_before_a_drain_gives_up() -> None:
     assert not scene.continues_at(102)
 
 
-def test_a_source_that_is_lost_again_gets_the_whole_timeout_again() -> None:
+def test_a_source_that_is_lost_again_gets_the_full_timeout_again() -> None:
     scene = Scene()
     assert scene.continues_at(50, news=True)
 

@@ -51,7 +51,7 @@ def test_a_partial_batch_is_given_after_silence() -> None:
     assert inbox.take(BatchRule(1000, SOON_S, 0.01), wait_s=0) == [only]
 
 
-def test_a_trickle_that_is_never_silent_is_given_when_the_batch_is_old() -> None:
+def test_a_batch_of_a_steady_trickle_is_given_after_a_maximum_time() -> None:
     times = iter([0.0, 0.1, 0.19, 0.2])
 
     def clock() -> float:
@@ -79,7 +79,7 @@ def test_a_source_waits_until_a_full_inbox_has_room() -> None:
     assert answers == [True]
 
 
-def test_bytes_fill_an_inbox_as_messages_do() -> None:
+def test_bytes_fill_an_inbox_like_messages_do() -> None:
     size = len(delivery().message.body)
     inbox = Inbox(1000, max_bytes=size + 1)
 
@@ -92,7 +92,7 @@ def test_bytes_fill_an_inbox_as_messages_do() -> None:
     assert (inbox.has_room, inbox.size_bytes) == (True, size)
 
 
-def test_a_batch_ends_at_its_bytes_and_holds_one_message_at_least() -> None:
+def test_a_batch_is_limited_in_bytes_but_has_at_least_one_message() -> None:
     deliveries = [delivery() for _ in range(3)]
     inbox = filled(*deliveries)
     size = len(deliveries[0].message.body)
@@ -103,7 +103,7 @@ def test_a_batch_ends_at_its_bytes_and_holds_one_message_at_least() -> None:
     assert (small, second) == (deliveries[:1], deliveries[1:])
 
 
-def test_what_a_lost_session_delivered_is_forgotten() -> None:
+def test_deliveries_of_a_lost_session_are_discarded() -> None:
     lost, alive = Connection(), Connection()
     kept = delivery(alive)
     inbox = filled(delivery(lost), kept, delivery(lost))

@@ -92,7 +92,7 @@ def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path
     assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
 
 
-def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
+def test_nothing_is_acked_while_the_database_is_unavailable(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     scene.failures = [AWAY, AWAY, AWAY]
 
@@ -101,7 +101,7 @@ def test_nothing_is_acked_while_the_database_is_away(tmp_path: Path) -> None:
     assert scene.events == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
 
 
-def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path: Path) -> None:
+def test_nothing_is_acked_when_stopped_while_the_database_is_unavailable(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     scene.failures = [AWAY] * 100
     scene.on_failure = scene.stop.set
@@ -114,14 +114,16 @@ def test_nothing_is_acked_when_told_to_stop_while_the_database_is_away(tmp_path:
 
 def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
-    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+    scene.failures = [SchemaMismatch("newer", version="2", wanted="1")]
 
     with pytest.raises(SchemaMismatch):
         scene.run()
     assert scene.events == ["fail"]
 
 
-def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path: Path) -> None:
+def test_a_source_that_fails_while_the_database_is_unavailable_ends_the_loop(
+    tmp_path: Path,
+) -> None:
     scene = Scene(tmp_path, 1)
     scene.failures = [AWAY]
     scene.on_failure = lambda: scene.inbox.fail(OSError("too many open files"))
@@ -131,7 +133,7 @@ def test_a_source_that_breaks_while_the_database_is_away_ends_the_loop(tmp_path:
     assert scene.events == ["fail"]
 
 
-def test_a_stopped_loop_takes_nothing_more(tmp_path: Path) -> None:
+def test_a_stopped_loop_takes_no_more_messages(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     scene.stop.set()
 
@@ -177,7 +179,7 @@ def clock(step_s: float) -> Callable[[], float]:
     return lambda: next(ticks)
 
 
-def test_patience_waits_for_ever_unless_told_otherwise() -> None:
+def test_patience_waits_for_ever_by_default() -> None:
     patience = Patience(threading.Event(), lambda: repeat(0.0), State(), clock=clock(3600))
 
     assert patience.until_done(failing(1000)) == "done"
@@ -192,7 +194,7 @@ def test_patience_of_a_drain_ends_after_its_timeout() -> None:
     assert patience().until_done(failing(2))
 
 
-def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
+def test_the_state_has_the_start_and_the_reason_of_a_wait() -> None:
     state = State()
     states: list[tuple[datetime | None, str]] = []
     fails_twice = failing(2)
@@ -210,7 +212,7 @@ def test_the_state_knows_since_when_and_why_nothing_can_be_stored() -> None:
 
 def test_a_batch_is_pending_until_it_is_acked(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 3)
-    scene.failures = [SchemaMismatch("newer", found="2", wanted="1")]
+    scene.failures = [SchemaMismatch("newer", version="2", wanted="1")]
     with pytest.raises(SchemaMismatch):
         scene.run()
     brokers = [delivery.session.broker for delivery in scene.state.pending]
@@ -221,7 +223,7 @@ def test_a_batch_is_pending_until_it_is_acked(tmp_path: Path) -> None:
     assert not scene.state.pending
 
 
-def test_patience_ends_when_told_to_stop() -> None:
+def test_patience_ends_on_a_stop() -> None:
     stop = threading.Event()
     stop.set()
 
@@ -229,7 +231,7 @@ def test_patience_ends_when_told_to_stop() -> None:
         Patience(stop, lambda: repeat(3600.0), State()).until_done(failing(1))
 
 
-def test_patience_tells_each_reason_once_and_what_a_person_must_mend_as_an_error(
+def test_patience_logs_each_reason_once_and_those_for_the_operator_as_errors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("WARNING")

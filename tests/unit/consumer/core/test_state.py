@@ -85,7 +85,7 @@ def test_the_time_of_sending_is_in_our_message_ids() -> None:
     assert sent_at({MESSAGE_ID: f"{int(NOON * 1e6):014x}-{'0' * 18}"}) == NOON
 
 
-def test_the_time_of_sending_of_foreign_messages_is_what_their_broker_says() -> None:
+def test_the_time_of_sending_of_foreign_messages_comes_from_their_broker() -> None:
     assert sent_at({"timestamp": str(int(NOON * 1000))}) == NOON
     assert sent_at({MESSAGE_ID: "their-own", "timestamp": str(int(NOON * 1000))}) == NOON
 
@@ -102,7 +102,7 @@ def test_the_time_of_sending_of_foreign_messages_is_what_their_broker_says() -> 
         {MESSAGE_ID: ""},
     ],
 )
-def test_nonsense_says_nothing_about_the_time_of_sending(headers: Mapping[str, str]) -> None:
+def test_an_invalid_time_of_sending_is_ignored(headers: Mapping[str, str]) -> None:
     assert sent_at(headers) is None
 
 
@@ -114,7 +114,7 @@ def test_the_lag_is_that_of_the_newest_message_of_the_last_commit() -> None:
     assert scene.state.lag_s() == pytest.approx(2)
 
 
-def test_the_lag_grows_while_a_batch_is_in_hand() -> None:
+def test_the_lag_grows_while_a_batch_is_being_loaded() -> None:
     scene = Scene()
     scene.commit([delivery(NOON - 1)])
 
@@ -134,7 +134,7 @@ def test_a_quiet_daemon_does_not_lag() -> None:
     assert scene.state.lag_s() == 0
 
 
-def test_a_clock_ahead_of_ours_is_no_negative_lag() -> None:
+def test_a_clock_ahead_of_ours_does_not_make_the_lag_negative() -> None:
     scene = Scene()
 
     scene.commit([delivery(NOON + 30)])
@@ -142,7 +142,7 @@ def test_a_clock_ahead_of_ours_is_no_negative_lag() -> None:
     assert scene.state.lag_s() == 0
 
 
-def test_the_lag_of_messages_that_do_not_say_when_they_were_sent_is_unknown() -> None:
+def test_the_lag_of_messages_without_a_time_of_sending_is_unknown() -> None:
     scene = Scene()
 
     scene.commit([delivery(None)])
@@ -150,7 +150,7 @@ def test_the_lag_of_messages_that_do_not_say_when_they_were_sent_is_unknown() ->
     assert scene.state.lag_s() is None
 
 
-def test_what_is_in_hand_is_held_until_it_is_committed() -> None:
+def test_messages_are_held_until_they_are_committed() -> None:
     scene = Scene()
     batch = [delivery(), delivery(body=b"123")]
 
@@ -197,7 +197,7 @@ def test_rates_of_a_young_process_are_those_of_its_life() -> None:
     assert scene.state.rates()[0] == pytest.approx(10)
 
 
-def test_it_waits_for_the_database_since_the_first_failure_and_for_the_last_reason() -> None:
+def test_a_wait_for_the_database_has_the_time_of_the_first_failure_and_the_last_reason() -> None:
     scene = Scene()
     assert scene.state.waiting_since
     scene.state.can_commit()
@@ -225,7 +225,7 @@ def test_a_pause_turns_the_loop_and_ends_in_time() -> None:
     assert state.turns > 0
 
 
-def test_a_pause_ends_when_told_to_stop() -> None:
+def test_a_pause_ends_on_a_stop() -> None:
     stop = threading.Event()
     stop.set()
 
@@ -241,7 +241,7 @@ def test_ignored_keys_are_counted_by_the_names_of_their_senders() -> None:
     assert tally.ignored_keys == {"colour": 5, r"a\ud800b\x00c": 1}
 
 
-def test_endlessly_many_ignored_keys_are_others() -> None:
+def test_only_a_limited_number_of_ignored_keys_is_counted_by_name() -> None:
     tally = Tally()
 
     tally.add([], loaded(0, {f"key{number}": 1 for number in range(1000)}))
@@ -263,7 +263,7 @@ def test_rows_are_counted_by_class() -> None:
     ]
 
 
-def test_a_histogram_counts_up_to_and_with_each_edge() -> None:
+def test_the_edges_of_a_histogram_are_inclusive() -> None:
     histogram = Histogram((1, 10))
 
     histogram.add([0.5, 1, 2, 10, 11])
@@ -273,7 +273,7 @@ def test_a_histogram_counts_up_to_and_with_each_edge() -> None:
     assert (histogram.cumulative(), histogram.total) == ([2, 4, 6], pytest.approx(124.5))
 
 
-def test_the_lags_of_a_big_batch_are_those_of_a_sample() -> None:
+def test_the_lags_of_a_large_batch_are_sampled() -> None:
     scene = Scene()
 
     scene.commit([delivery(NOON - 3)] * 1000)
@@ -324,7 +324,7 @@ def test_open_dead_letters_are_counted_every_half_minute(
     assert counting.state.open_dead_letters == {"bad-status": 2}
 
 
-def test_a_daemon_without_messages_notices_that_the_database_went_and_came(
+def test_an_idle_daemon_notices_that_the_database_fails_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting(tmp_path, monkeypatch, {}, DatabaseAway("connection refused"), {})
@@ -340,7 +340,7 @@ def test_a_daemon_without_messages_notices_that_the_database_went_and_came(
     assert counting.state.waiting_since is None
 
 
-def test_dead_letters_that_cannot_be_counted_stop_nothing(
+def test_a_failure_to_count_dead_letters_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = StatementFailed("no such table: dead_letter")

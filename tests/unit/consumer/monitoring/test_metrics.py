@@ -133,7 +133,7 @@ def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
     assert "unable to commit" in body and "connection refused" in body
 
 
-def test_a_daemon_without_one_broker_is_not_ready_and_says_which(daemon: Daemon) -> None:
+def test_a_daemon_that_misses_a_broker_is_not_ready_and_names_it(daemon: Daemon) -> None:
     daemon.changes = {"brokers": (BROKER, AWAY)}
 
     assert daemon.get("/healthz")[0] == 200
@@ -165,7 +165,7 @@ def test_a_bug_in_a_report_is_an_answer_and_a_line_of_the_log(
     assert daemon.get("/healthz")[0] == 200
 
 
-def test_only_the_loopback_is_listened_on(daemon: Daemon) -> None:
+def test_the_port_listens_only_on_the_loopback_interface(daemon: Daemon) -> None:
     for info in socket.getaddrinfo(socket.gethostname(), daemon.port, socket.AF_INET):
         address = info[4]
         if not str(address[0]).startswith("127."):
@@ -173,7 +173,7 @@ def test_only_the_loopback_is_listened_on(daemon: Daemon) -> None:
                 pass
 
 
-def test_clients_that_say_nothing_do_not_keep_others_out_for_long(
+def test_silent_clients_do_not_block_others_for_long(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
@@ -231,7 +231,7 @@ def test_a_port_in_use_is_a_problem_of_the_configuration(daemon: Daemon) -> None
     assert f"metrics_port: 127.0.0.1:{daemon.port}: the port is in use" in str(caught.value)
 
 
-def test_each_instance_has_a_port_of_its_own() -> None:
+def test_each_instance_has_its_own_port() -> None:
     assert [port_of(9464, instance) for instance in (None, 1, 2)] == [9464, 9465, 9466]
     with pytest.raises(ConfigError, match="65536, above 65535"):
         port_of(65535, 1)

@@ -69,7 +69,7 @@ def daemon(tmp_path: Path, systemd: Systemd) -> Iterator[Daemon]:
     daemon.notifier.close()
 
 
-def test_an_abstract_address_is_spoken_to() -> None:
+def test_an_abstract_address_is_supported() -> None:
     with Systemd("@sam-test-abstract") as systemd:
         notifier = Notifier(systemd.address)
         notifier.send("RELOADING=1", "MONOTONIC_USEC=17")
@@ -98,7 +98,7 @@ def test_a_status_is_one_line(systemd: Systemd) -> None:
     assert systemd.heard() == ["STATUS=waiting READY=1 MAINPID=1"]
 
 
-def test_systemd_that_does_not_listen_keeps_nobody_waiting(systemd: Systemd) -> None:
+def test_a_systemd_that_does_not_read_does_not_block_the_daemon(systemd: Systemd) -> None:
     notifier = Notifier(systemd.address)
 
     for _ in range(10_000):  # more than its socket holds
@@ -107,7 +107,7 @@ def test_systemd_that_does_not_listen_keeps_nobody_waiting(systemd: Systemd) -> 
     notifier.close()
 
 
-def test_it_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
+def test_the_daemon_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
     assert daemon.tick() == []
 
     daemon.state.can_commit()
@@ -115,7 +115,9 @@ def test_it_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
     assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
 
 
-def test_it_is_ready_when_the_database_is_waited_for_and_says_so(daemon: Daemon) -> None:
+def test_the_daemon_is_ready_while_it_waits_for_the_database_and_reports_the_wait(
+    daemon: Daemon,
+) -> None:
     daemon.state.cannot_commit("db.example.org: connection refused")
 
     (ready,) = daemon.tick()
@@ -124,7 +126,7 @@ def test_it_is_ready_when_the_database_is_waited_for_and_says_so(daemon: Daemon)
     assert "db.example.org: connection refused" in ready
 
 
-def test_the_watchdog_hears_of_turns_of_the_main_loop_and_of_nothing_else(daemon: Daemon) -> None:
+def test_only_turns_of_the_main_loop_notify_the_watchdog(daemon: Daemon) -> None:
     daemon.state.turned()
     assert "WATCHDOG=1" in daemon.tick()
 
@@ -135,7 +137,7 @@ def test_the_watchdog_hears_of_turns_of_the_main_loop_and_of_nothing_else(daemon
     assert daemon.tick() == ["WATCHDOG=1"]
 
 
-def test_a_new_state_is_reported_at_once_and_new_numbers_now_and_then(daemon: Daemon) -> None:
+def test_a_new_state_is_reported_at_once_and_new_numbers_at_intervals(daemon: Daemon) -> None:
     daemon.state.can_commit()
     daemon.tick()
     sent = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
@@ -196,7 +198,7 @@ def test_a_reload_is_reported_and_then_that_it_is_ready_again(
     assert read_state([tmp_path], "site-a").ended_at is not None
 
 
-def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Systemd) -> None:
+def test_elements_waiting_in_a_spool_are_counted(tmp_path: Path, systemd: Systemd) -> None:
     daemon = Daemon(tmp_path, systemd, Away())
     for _ in range(3):
         DirectoryQueue(tmp_path / "spool").add(metric_message())
@@ -207,7 +209,7 @@ def test_elements_that_wait_in_a_spool_are_counted(tmp_path: Path, systemd: Syst
     assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
-def test_a_state_that_cannot_be_written_is_reported_once_and_stops_nothing(
+def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     (daemon.directory / f".consume-site-a.state.json.{os.getpid()}.new").mkdir()

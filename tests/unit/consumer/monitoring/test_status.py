@@ -57,7 +57,7 @@ def test_only_a_running_daemon_is_healthy() -> None:
     assert [health.healthy for health in healths] == [True, False]
 
 
-def test_the_health_says_since_when_and_why() -> None:
+def test_the_health_has_its_start_and_reason() -> None:
     waiting = snapshot(waiting_since=NOW, waiting_for="db: connection refused").health(NOW)
     ended = snapshot(ended_at=NOW, ended_because="schema 7, want 8").health(NOW)
 
@@ -68,7 +68,7 @@ def test_the_health_says_since_when_and_why() -> None:
     assert "stomp://b:61613 (connection refused)" in str(snapshot(brokers=(AWAY,)).health(NOW))
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
     written = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
 
     write_state(tmp_path / "new", written)
@@ -77,13 +77,13 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["consume-site-a@2.state.json"]
 
 
-def test_a_state_file_is_for_everybody_to_read(tmp_path: Path) -> None:
+def test_a_state_file_is_readable_by_everyone(tmp_path: Path) -> None:
     write_state(tmp_path, snapshot())
 
     assert (tmp_path / "consume-site-a.state.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
+def test_of_two_state_files_that_of_the_running_process_counts(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     write_state(old, snapshot(messages=1))
     dead = snapshot(process_start=1, written_at=NOW + SECOND)
@@ -102,7 +102,7 @@ def test_of_two_places_the_living_process_counts(tmp_path: Path) -> None:
         ("\x00\x01", "not written by this version"),
     ],
 )
-def test_no_readable_state_is_told_with_its_place(
+def test_an_unreadable_state_is_reported_with_its_path(
     tmp_path: Path, content: str | None, stem: str
 ) -> None:
     path = tmp_path / "consume-site-a.state.json"
@@ -114,7 +114,7 @@ def test_no_readable_state_is_told_with_its_place(
     assert str(path) in str(caught.value)
 
 
-def test_a_process_is_known_by_its_start_too() -> None:
+def test_a_process_is_also_identified_by_its_start_time() -> None:
     assert is_alive(snapshot())
     assert not is_alive(snapshot(process_start=1))
 
@@ -224,7 +224,7 @@ MINUTES_AGO = timedelta(minutes=10)
         ({"ended_at": HOUR_AGO}, 2, "stopped"),
     ],
 )
-def test_the_plugin_tells_a_monitoring_system(
+def test_the_plugin_reports_to_a_monitoring_system(
     home: Home,
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
@@ -256,7 +256,7 @@ def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFix
     ]
 
 
-def test_the_plugin_s_levels_are_for_the_site_to_choose(home: Home) -> None:
+def test_the_levels_of_the_plugin_are_configurable(home: Home) -> None:
     home.says(spool_elements=998)
 
     assert home.check("--warning-dead-letters", "2", "--warning-backlog", "1001") == 0
@@ -265,7 +265,7 @@ def test_the_plugin_s_levels_are_for_the_site_to_choose(home: Home) -> None:
 
 
 @pytest.mark.parametrize("break_it", [lambda home: None, lambda home: home.config.write_text("[")])
-def test_what_the_plugin_cannot_know_is_unknown(
+def test_the_plugin_reports_unknown_without_a_readable_state(
     home: Home, capsys: pytest.CaptureFixture[str], break_it: Callable[[Home], object]
 ) -> None:
     break_it(home)
@@ -275,7 +275,7 @@ def test_what_the_plugin_cannot_know_is_unknown(
     assert line.startswith("SAM CONSUMER UNKNOWN - ")
 
 
-def test_the_plugin_called_wrongly_is_unknown(
+def test_a_usage_error_of_the_plugin_is_unknown(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -296,7 +296,7 @@ def test_the_plugin_prints_one_document_on_demand(
     assert (output["code"], output["state"], output["backlog"]) == (1, "WARNING", 2)
 
 
-def test_nothing_of_the_state_is_a_line_of_its_own_in_the_plugin(
+def test_line_ends_in_the_state_do_not_add_lines_to_the_plugin_output(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home.says(brokers=(replace(AWAY, missing=("evil | broker\nCRITICAL",)),))

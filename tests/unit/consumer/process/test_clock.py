@@ -14,12 +14,12 @@ from sam_pipeline.consumer.process.clock import NOT_BEFORE, require_set_clock
 from sam_pipeline.schema.program.command import UNAVAILABLE
 
 
-def test_a_clock_that_shows_a_time_before_the_program_was_made_is_refused() -> None:
+def test_a_clock_before_the_build_of_the_program_is_refused() -> None:
     with pytest.raises(ClockNotSet, match=r"shows 1970-01-01T00:00:00Z.*NTP"):
         require_set_clock(datetime.fromtimestamp(0, UTC))
 
 
-def test_any_later_time_is_believed() -> None:
+def test_any_later_time_is_accepted() -> None:
     require_set_clock(NOT_BEFORE)
     require_set_clock(NOT_BEFORE + timedelta(days=10_000))
 

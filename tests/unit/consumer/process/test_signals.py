@@ -21,7 +21,7 @@ def send_to_ourselves(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_says_stop(number: signal.Signals) -> None:
+def test_a_signal_requests_a_stop(number: signal.Signals) -> None:
     request = StopRequest()
 
     with handling_signals(request):
@@ -31,7 +31,7 @@ def test_a_signal_says_stop(number: signal.Signals) -> None:
     assert not request.restarts()
 
 
-def test_sighup_says_stop_and_begin_anew() -> None:
+def test_sighup_requests_a_restart() -> None:
     request = StopRequest()
 
     with handling_signals(request):
@@ -71,7 +71,7 @@ def test_a_process_that_stops_in_time_is_left_alone() -> None:
     assert not {signal.SIGTERM, signal.SIGINT} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_what_no_signal_filled_in_is_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_signal_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPython gives it when a stop and a continuation fall on the end of the wait."""
     wait = signal.sigtimedwait
     answers = [signal.struct_siginfo((-1015584256, 0, 0, 0, 0, 0, 0))]

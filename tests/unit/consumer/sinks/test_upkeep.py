@@ -32,7 +32,7 @@ class Scene:
         return self.result
 
 
-def test_it_is_done_at_first_and_then_once_a_second() -> None:
+def test_upkeep_runs_at_first_and_then_once_a_second() -> None:
     scene = Scene()
 
     for tenths in range(25):
@@ -41,7 +41,7 @@ def test_it_is_done_at_first_and_then_once_a_second() -> None:
     assert scene.calls == [100.0, 101.0, 102.0]
 
 
-def test_work_that_takes_long_is_done_more_rarely() -> None:
+def test_slow_work_is_done_less_often() -> None:
     scene = Scene(takes_s=0.5)
 
     for second in range(12):
@@ -60,7 +60,7 @@ def test_while_nothing_is_loaded_the_database_is_left_alone() -> None:
     assert scene.calls == [100.0, 101.0, 106.0, 107.0]
 
 
-def test_what_is_left_is_done_without_news() -> None:
+def test_remaining_work_is_done_without_news() -> None:
     scene = Scene()
 
     for second in range(4):
@@ -69,7 +69,7 @@ def test_what_is_left_is_done_without_news() -> None:
     assert len(scene.calls) == 4
 
 
-def test_a_database_that_is_away_stops_nothing() -> None:
+def test_an_unavailable_database_stops_nothing() -> None:
     scene = Scene()
     scene.failure = DatabaseAway("connection refused")
 
@@ -79,7 +79,7 @@ def test_a_database_that_is_away_stops_nothing() -> None:
     assert scene.calls == [100.0, 101.0]
 
 
-def test_what_cannot_be_done_yet_is_tried_again_in_its_own_time_with_news_or_without() -> None:
+def test_postponed_work_is_retried_at_its_own_interval_with_or_without_news() -> None:
     scene = Scene(every_s=10.0)
     scene.result = TurnResult.WAITING
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_done_yet_is_tried_again_in_its_own_time_with_news_or_wit
     assert scene.calls == [100.0, 110.0, 120.0, 130.0]
 
 
-def test_a_rare_task_that_has_work_goes_on_without_delay() -> None:
+def test_a_rare_task_with_more_work_continues_without_delay() -> None:
     scene = Scene(every_s=10.0)
 
     for second in range(3):
@@ -98,7 +98,7 @@ def test_a_rare_task_that_has_work_goes_on_without_delay() -> None:
     assert scene.calls == [100.0, 101.0, 102.0]
 
 
-def test_what_one_task_did_is_news_for_the_next() -> None:
+def test_the_work_of_one_task_is_news_for_the_next() -> None:
     results = {
         "first": [TurnResult.NOTHING, TurnResult.DONE],
         "second": [TurnResult.NOTHING] * 3,

@@ -46,7 +46,7 @@ def session_with(broker: FakeBroker, reply_s: float = 5.0) -> Iterator[Consuming
         ("/topic/a*b.c#", "/topic/a*b.c#"),
     ],
 )
-def test_a_check_goes_where_the_subscription_of_a_wildcard_reaches(
+def test_a_check_uses_a_destination_that_the_wildcard_matches(
     destination: str, covered: str
 ) -> None:
     assert sent_to(destination) == covered
@@ -67,7 +67,7 @@ def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connec
     assert not any("activemq.subscriptionName" in frame.headers for frame in broker.subscriptions)
 
 
-def test_a_broker_that_is_away_is_a_problem_of_each_destination() -> None:
+def test_an_unreachable_broker_is_a_problem_of_each_destination() -> None:
     broker = parse_broker(f"stomp://127.0.0.1:{closed_port()}")
 
     (trip,) = round_trips(broker, StompSettings("site-a", (METRICS,)))
@@ -76,7 +76,7 @@ def test_a_broker_that_is_away_is_a_problem_of_each_destination() -> None:
     assert trip.problem == f"broker {broker}: {METRICS.destination}: connection refused"
 
 
-def test_a_broker_whose_answers_drip_costs_the_deadline() -> None:
+def test_a_check_of_a_dripping_broker_ends_at_the_deadline() -> None:
     with FakeBroker(server=ACTIVEMQ, drips=True) as broker:
         began = time.monotonic()
         with (
@@ -88,7 +88,7 @@ def test_a_broker_whose_answers_drip_costs_the_deadline() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_what_a_broker_says_in_the_body_of_an_error_is_told() -> None:
+def test_the_body_of_an_error_is_reported() -> None:
     explanation = "NOT_FOUND - no queue 'nosuch' in vhost '/'"
     with (
         FakeBroker(
@@ -100,7 +100,7 @@ def test_what_a_broker_says_in_the_body_of_an_error_is_told() -> None:
         session.subscribe("site-a", [METRICS])
 
 
-def test_a_broker_that_comes_back_is_used_again_within_ten_seconds() -> None:
+def test_a_broker_that_recovers_is_used_again_within_ten_seconds() -> None:
     delays = growing_delays(uniform=lambda least, most: most)
 
     assert max(next(delays) for _ in range(50)) < 10

@@ -82,7 +82,7 @@ def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None
     assert scene.locks() == []
 
 
-def test_what_is_not_acked_stays_and_is_unlocked_at_the_end(scene: Scene) -> None:
+def test_unacked_elements_stay_and_are_unlocked_at_the_end(scene: Scene) -> None:
     add(scene.queue, 3)
 
     with scene.delivering():
@@ -93,7 +93,7 @@ def test_what_is_not_acked_stays_and_is_unlocked_at_the_end(scene: Scene) -> Non
     assert scene.locks() == []
 
 
-def test_an_element_is_delivered_once_however_long_its_ack_takes(scene: Scene) -> None:
+def test_an_element_with_a_late_ack_is_delivered_once(scene: Scene) -> None:
     add(scene.queue, 1)
 
     with scene.delivering():
@@ -120,7 +120,7 @@ def test_a_lock_does_not_expire_while_its_delivery_waits(
         assert lock.stat().st_mtime > time.time() - 600
 
 
-def test_an_element_locked_by_another_reader_is_left_to_it(scene: Scene) -> None:
+def test_an_element_locked_by_another_reader_is_skipped(scene: Scene) -> None:
     add(scene.queue, 2)
     others, ours = scene.queue.names()
     assert scene.queue.lock(others)
@@ -133,7 +133,7 @@ def test_an_element_locked_by_another_reader_is_left_to_it(scene: Scene) -> None
     assert scene.queue.lock(ours)
 
 
-def test_the_locks_of_a_killed_life_are_taken_back_at_once(scene: Scene) -> None:
+def test_the_locks_of_a_killed_process_are_released_at_once(scene: Scene) -> None:
     add(scene.queue, 1)
     (name,) = scene.queue.names()
     killed = Claims(scene.state, "site-a", str(scene.path))
@@ -147,7 +147,7 @@ def test_the_locks_of_a_killed_life_are_taken_back_at_once(scene: Scene) -> None
     assert len(taken) == 1
 
 
-def test_a_damaged_element_is_put_aside_and_its_neighbours_are_delivered(scene: Scene) -> None:
+def test_a_damaged_element_is_moved_aside_and_the_others_are_delivered(scene: Scene) -> None:
     add(scene.queue, 2)
     damaged, _ = scene.queue.names()
     (scene.path / damaged).write_bytes(b"{")
@@ -160,7 +160,7 @@ def test_a_damaged_element_is_put_aside_and_its_neighbours_are_delivered(scene: 
     assert (scene.path.with_name("spool.bad") / damaged.replace("/", ".")).read_bytes() == b"{"
 
 
-def test_a_full_inbox_does_not_keep_a_source_from_stopping(tmp_path: Path) -> None:
+def test_a_source_stops_even_if_the_inbox_is_full(tmp_path: Path) -> None:
     scene = Scene(tmp_path, capacity=1)
     add(scene.queue, 3)
 
@@ -183,7 +183,7 @@ def test_a_second_process_of_the_same_name_is_refused(scene: Scene) -> None:
     first.close()
 
 
-def test_claims_do_not_grow_while_nothing_is_held(scene: Scene) -> None:
+def test_the_claims_file_does_not_grow_while_nothing_is_held(scene: Scene) -> None:
     with scene.delivering():
         for _ in range(3):
             add(scene.queue, 5)
@@ -200,7 +200,7 @@ def _size_of_claims(scene: Scene) -> int:
     return sum(os.path.getsize(path) for path in scene.state.glob("*.claims"))
 
 
-def test_an_element_that_does_not_say_what_it_is_is_what_the_subscription_says(
+def test_an_element_without_headers_gets_those_of_the_subscription(
     scene: Scene,
 ) -> None:
     scene.stamp = make_stamp("own", "nstream", {"a": "b"})

@@ -179,7 +179,9 @@ def take(inbox: Inbox, count: int) -> list[Delivery]:
     return batch
 
 
-def test_a_session_says_who_it_is_and_subscribes_durably(broker: FakeBroker, inbox: Inbox) -> None:
+def test_a_session_identifies_itself_and_subscribes_durably(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
     with served(broker, inbox, METRICS):
         connect, subscribe = broker.heard("CONNECT"), broker.heard("SUBSCRIBE")
 
@@ -242,7 +244,7 @@ def test_a_broker_that_refuses_the_login_is_quoted(inbox: Inbox) -> None:
         logged_in(broker, inbox, Login("site-a", "sam", "wrong"))
 
 
-def test_a_broker_that_never_answers_is_left_after_a_while(inbox: Inbox) -> None:
+def test_a_broker_that_never_answers_is_disconnected(inbox: Inbox) -> None:
     with (
         FakeBroker(mute=True) as broker,
         pytest.raises(SessionLost, match=r"no CONNECTED within 0\.2 s"),
@@ -260,7 +262,7 @@ def test_a_broker_of_an_unknown_kind_is_refused_rather_than_subscribed_undurably
         logged_in(broker, inbox)
 
 
-def test_a_port_nobody_listens_on_is_named_as_such() -> None:
+def test_a_port_without_a_listener_is_reported_as_refused() -> None:
     with FakeBroker() as broker:
         nobody = broker.address
 
@@ -268,7 +270,7 @@ def test_a_port_nobody_listens_on_is_named_as_such() -> None:
         StompSettings("site-a", (METRICS,)).open_channel(Broker("stomp", *nobody), nobody)
 
 
-def test_a_broker_that_fell_silent_is_lost(inbox: Inbox) -> None:
+def test_a_broker_that_falls_silent_is_disconnected(inbox: Inbox) -> None:
     with FakeBroker(heart_beat="100,100") as broker:
         session = logged_in(broker, inbox, heart_beat_s=0.1)
 
@@ -278,7 +280,7 @@ def test_a_broker_that_fell_silent_is_lost(inbox: Inbox) -> None:
         session.close()
 
 
-def test_a_session_without_room_does_not_call_the_broker_silent() -> None:
+def test_a_full_inbox_does_not_make_the_broker_look_silent() -> None:
     full = Inbox(1)
     with FakeBroker(heart_beat="200,0") as broker, served(broker, full, METRICS, heart_beat_s=0.2):
         broker.deliver("0", "a0")
@@ -293,7 +295,7 @@ def test_a_session_without_room_does_not_call_the_broker_silent() -> None:
     assert [delivery.message.body for delivery in taken] == [b"", b"", b""]
 
 
-def test_a_message_of_no_subscription_of_ours_ends_the_session(inbox: Inbox) -> None:
+def test_a_message_without_a_known_subscription_ends_the_session(inbox: Inbox) -> None:
     with FakeBroker() as broker:
         session = logged_in(broker, inbox)
         session.subscribe("site-a", [METRICS])
@@ -354,7 +356,7 @@ def test_all_addresses_behind_a_name_are_consumed_at_once(broker: FakeBroker, in
             assert {delivery.session.broker for delivery in take(inbox, 2)} == {source.name}
 
 
-def test_a_lost_connection_is_made_again_and_its_deliveries_are_forgotten(
+def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
     broker: FakeBroker, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sam_pipeline.consumer")
@@ -395,7 +397,7 @@ def test_a_broker_that_stays_away_is_logged_once(
     assert sum("connection refused" in text for text in caplog.messages) == 1
 
 
-def test_a_name_that_leads_nowhere_is_looked_up_again(broker: FakeBroker, inbox: Inbox) -> None:
+def test_a_name_without_addresses_is_looked_up_again(broker: FakeBroker, inbox: Inbox) -> None:
     answers: list[Sequence[Address]] = [[broker.address]]
     failures = [socket.gaierror(-2, "Name or service not known")] * 3
 
@@ -475,7 +477,9 @@ def test_a_broker_whose_name_server_hangs_is_missing_until_it_answers(
     assert [thread for thread in threading.enumerate() if not thread.daemon] == foreground
 
 
-def test_a_broker_that_left_its_name_is_not_tried_again(broker: FakeBroker, inbox: Inbox) -> None:
+def test_an_address_removed_from_a_name_is_not_tried_again(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
     addresses = [broker.address]
     with running(inbox, lambda host, port: addresses) as source:
         eventually(lambda: not source.missing())
@@ -496,7 +500,7 @@ def test_queues_are_subscribed_without_the_headers_of_durable_topics() -> None:
     assert headers == {"destination": "/queue/results", "prefetch-count": "100"}
 
 
-def test_artemis_is_not_taken_for_activemq_classic() -> None:
+def test_artemis_is_distinguished_from_activemq_classic() -> None:
     dialect = dialect_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine")
 
     assert dialect.ack_id == "message-id"
@@ -521,7 +525,7 @@ def drained(broker: FakeBroker) -> list[Frame]:
     return [broker.frames.get() for _ in range(broker.frames.qsize())]
 
 
-def test_a_destination_that_is_refused_does_not_keep_the_others_from_flowing(inbox: Inbox) -> None:
+def test_a_refused_destination_does_not_affect_the_others(inbox: Inbox) -> None:
     with FakeBroker(refuses=SITES.destination) as broker:
         source = StompSource(
             Broker("stomp", "msg.example.org", 61613),
@@ -538,7 +542,7 @@ def test_a_destination_that_is_refused_does_not_keep_the_others_from_flowing(inb
             assert len(take(inbox, 1)) == 1
 
 
-def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, inbox: Inbox) -> None:
+def test_an_ack_for_a_lost_connection_is_ignored(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox, METRICS):
         broker.deliver("0", "a1")
         batch = take(inbox, 1)
@@ -578,7 +582,7 @@ def test_an_ack_of_a_connection_that_is_gone_harms_nobody(broker: FakeBroker, in
         ),
     ],
 )
-def test_a_shared_subscription_is_asked_for_as_each_broker_has_it(
+def test_a_shared_subscription_is_requested_in_the_dialect_of_each_broker(
     server: str, destination: str, expected: Mapping[str, str]
 ) -> None:
     dialect = dialect_of(server)
@@ -586,7 +590,7 @@ def test_a_shared_subscription_is_asked_for_as_each_broker_has_it(
     assert subscribe_headers(dialect, "site.a", destination, 10, shared=True) == expected
 
 
-def test_activemq_shares_virtual_topics_and_queues_alone() -> None:
+def test_activemq_shares_only_virtual_topics_and_queues() -> None:
     dialect = dialect_of("ActiveMQ/6.3.1")
 
     with pytest.raises(SessionLost, match=r"only /topic/VirtualTopic\.… and queues can be shared"):

@@ -51,13 +51,15 @@ def test_a_name_with_both_families_is_one_broker(monkeypatch: pytest.MonkeyPatch
     assert ips_of(parse_broker("stomp://msg.example.org")) == ["192.0.2.1"]
 
 
-def test_a_name_with_ipv6_alone_is_reached_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_only_ipv6_addresses_is_reached_by_ipv6(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     resolves_to(monkeypatch, "2001:db8::1")
 
     assert ips_of(parse_broker("stomp://msg.example.org")) == ["2001:db8::1"]
 
 
-def test_an_address_that_does_not_answer_leaves_the_others_of_the_name(
+def test_an_unavailable_address_does_not_affect_the_others_of_the_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     resolves_to(monkeypatch, "127.0.0.9", "127.0.0.1")
@@ -70,7 +72,7 @@ def test_an_address_that_does_not_answer_leaves_the_others_of_the_name(
     assert str(publication.receipts[0].address) == f"{url} (127.0.0.1)"
 
 
-def test_a_resolver_that_does_not_answer_costs_the_deadline(
+def test_a_resolver_that_does_not_answer_ends_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def hang(host: str, port: int, *arguments: Any) -> Any:
@@ -96,7 +98,7 @@ def test_a_resolver_that_does_not_answer_costs_the_deadline(
         ("wn1.example.org", "other", "wn1.example.org"),
     ],
 )
-def test_the_name_of_this_host_is_the_fullest_that_is_no_localhost(
+def test_the_name_of_this_host_is_the_longest_except_localhost(
     monkeypatch: pytest.MonkeyPatch, short: str, full: str, expected: str
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=short))
@@ -127,9 +129,7 @@ def test_a_spool_has_one_address_and_no_name(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("url", ["stomp://192.0.2.7", "stomp://[2001:db8::7]"])
-def test_an_ip_address_needs_no_resolver_and_no_time(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_an_ip_address_is_not_resolved(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     def only_numbers(host: str, port: int, *arguments: Any) -> Any:
         assert arguments[-1] == socket.AI_NUMERICHOST
         return real_getaddrinfo(host, port, *arguments)
@@ -143,7 +143,7 @@ def test_an_ip_address_needs_no_resolver_and_no_time(
     assert str(address) == f"{url}:61613"
 
 
-def test_many_addresses_of_both_families_are_those_of_ipv4(
+def test_a_name_with_both_families_uses_its_ipv4_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolves_to(monkeypatch, "2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2")
@@ -154,7 +154,7 @@ def test_many_addresses_of_both_families_are_those_of_ipv4(
 @pytest.mark.parametrize(
     "name", ["msg.invalid", "a..b", "x" * 64 + ".example.org"], ids=["unknown", "dots", "long"]
 )
-def test_a_name_that_is_not_resolved_is_a_broker_that_is_unavailable(name: str) -> None:
+def test_a_broker_whose_name_is_not_resolved_is_unavailable(name: str) -> None:
     broker = parse_broker(f"stomp://{name}")
 
     with pytest.raises(BrokerUnavailable, match="name resolution failed: ") as refusal:
@@ -164,7 +164,7 @@ def test_a_name_that_is_not_resolved_is_a_broker_that_is_unavailable(name: str) 
     assert len(str(refusal.value).splitlines()) == 1
 
 
-def test_the_same_broker_by_two_names_has_one_identity() -> None:
+def test_a_broker_with_two_names_has_one_identity() -> None:
     first, second = (parse_broker(f"stomp://{name}.example.org") for name in ("one", "other"))
     rest = parse_broker("activemq-rest+http://one.example.org:61613")
 
@@ -174,7 +174,7 @@ def test_the_same_broker_by_two_names_has_one_identity() -> None:
     assert BrokerAddress(first, "192.0.2.1").identity != BrokerAddress(rest, "192.0.2.1").identity
 
 
-def test_a_resolver_that_hangs_leaves_the_next_broker_its_time(
+def test_a_hanging_resolver_leaves_time_for_the_next_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     over = threading.Event()

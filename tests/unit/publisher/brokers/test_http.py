@@ -66,7 +66,7 @@ def refused(server: HttpStandIn, user: str = "") -> BrokerUnavailable:
     return caught.value
 
 
-def test_a_request_goes_as_it_is_and_its_answer_comes_back() -> None:
+def test_a_request_is_sent_unchanged_and_its_answer_returned() -> None:
     response = reply(200, b"yes", X_Note="n")
     with HttpStandIn(always(response)) as server, session_with(server) as session:
         answer = session.request(ASK, soon())
@@ -98,7 +98,7 @@ def test_one_connection_serves_many_requests() -> None:
     assert len(server.asked) == 20
 
 
-def test_a_connection_that_was_closed_while_idle_is_opened_anew() -> None:
+def test_a_connection_closed_while_idle_is_opened_again() -> None:
     with HttpStandIn(closes_when_idle=True) as server, session_with(server) as session:
         session.request(ASK, soon())
         assert server.closed.wait(SOON_S)
@@ -118,7 +118,7 @@ def test_an_answer_that_announces_the_end_of_the_connection_is_obeyed() -> None:
     assert server.connections == 2
 
 
-def test_a_request_that_was_under_way_is_never_sent_twice() -> None:
+def test_a_request_in_progress_is_never_sent_twice() -> None:
     server = HttpStandIn(always(b""))
 
     assert "closed the connection before it answered" in refused(server).reason
@@ -147,7 +147,7 @@ def test_a_session_works_again_after_a_failure() -> None:
         pytest.param(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000 + b"\r\n\r\n", id="long header"),
     ],
 )
-def test_an_answer_that_is_no_whole_http_makes_the_broker_unavailable(answer: bytes) -> None:
+def test_an_incomplete_http_answer_makes_the_broker_unavailable(answer: bytes) -> None:
     server = HttpStandIn(always(answer), closes_when_idle=True)
 
     assert refused(server).reason.startswith("not HTTP, or truncated: ")
@@ -169,7 +169,7 @@ def test_an_endless_answer_is_not_read_to_its_end(answer: bytes) -> None:
     assert failure_of(answer) == "not HTTP, or truncated: longer than 1048576 bytes"
 
 
-def test_an_answer_in_chunks_is_put_together() -> None:
+def test_a_chunked_answer_is_decoded() -> None:
     chunks = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n2\r\n!!\r\n0\r\n\r\n"
     )
@@ -181,7 +181,7 @@ def test_an_answer_in_chunks_is_put_together() -> None:
     assert server.connections == 1
 
 
-def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
+def test_a_dripping_answer_ends_at_the_deadline() -> None:
     server = HttpStandIn(always(reply(200, b"x" * 1000)), drips=True)
     with server, session_with(server) as session:
         started = time.monotonic()
@@ -208,11 +208,13 @@ def test_a_dripping_answer_costs_the_deadline_and_no_more() -> None:
         ),
     ],
 )
-def test_an_answer_that_any_request_would_get_is_told_in_words(answer: bytes, stem: str) -> None:
+def test_an_answer_that_concerns_every_request_makes_the_broker_unavailable(
+    answer: bytes, stem: str
+) -> None:
     assert failure_of(answer).startswith(stem)
 
 
-def test_words_of_a_broker_are_short_and_printable() -> None:
+def test_the_error_text_of_a_broker_is_short_and_printable() -> None:
     reason = failure_of(reply(503, b"\x1b[31mred\0" + b"x" * 10_000))
 
     assert reason.isprintable()
@@ -234,7 +236,7 @@ def test_a_login_goes_with_every_request_and_is_in_no_error(
     assert secret not in repr(failure)
 
 
-def test_an_answer_before_the_whole_request_was_taken_is_heard() -> None:
+def test_an_answer_before_the_end_of_the_request_is_read() -> None:
     big = ASK._replace(body=b"x" * 50_000_000)
 
     server = HttpStandIn(always(reply(413, b"too much")), hears_no_body=True)

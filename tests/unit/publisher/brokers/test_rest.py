@@ -92,7 +92,7 @@ def posts(server: HttpStandIn) -> list[Asked]:
 # ActiveMQ's message servlet
 
 
-def test_a_message_is_a_form_for_the_servlet() -> None:
+def test_the_servlet_gets_a_message_as_a_form() -> None:
     message = message_to(body="a: b+c&d=e %41\r\n€\U0001f600\n".encode(), nagios_host="n:1")
 
     with HttpStandIn(answering(SENT)) as server:
@@ -109,14 +109,14 @@ def test_a_message_is_a_form_for_the_servlet() -> None:
     assert not {"destination", "persistent"} & request.form.keys()
 
 
-def test_a_queue_is_a_queue_for_the_servlet() -> None:
+def test_a_queue_is_posted_as_a_queue_to_the_servlet() -> None:
     with HttpStandIn(answering(SENT)) as server:
         sent_to(activemq_url(server), [message_to("/queue/in.box")])
 
     assert posts(server)[0].target.startswith("/api/message/in.box?type=queue&clientId=")
 
 
-def test_headers_that_the_servlet_takes_for_itself_stay_behind() -> None:
+def test_headers_with_a_meaning_for_the_servlet_are_not_sent() -> None:
     theirs = {"action": "unsubscribe", "body": "x", "clientId": "y", "JMSDeliveryMode": "z"}
     message = message_to(type="t", note="kept")
     message = Message({**message.headers, **theirs}, message.body)
@@ -152,12 +152,12 @@ def test_many_messages_share_a_connection_and_a_broker_session_that_is_ended() -
         pytest.param(reply(403), id="forbidden"),
     ],
 )
-def test_only_the_servlets_own_words_and_an_id_confirm_a_message(answer: bytes) -> None:
+def test_only_the_text_and_an_id_of_the_servlet_confirm_a_message(answer: bytes) -> None:
     with HttpStandIn(answering(answer)) as server, pytest.raises(BrokerUnavailable):
         sent_to(activemq_url(server), [message_to()])
 
 
-def test_where_no_servlet_answers_the_words_tell_since_when_it_is_off() -> None:
+def test_a_missing_servlet_is_reported_with_the_versions_that_disable_it() -> None:
     with (
         HttpStandIn(answering(reply(404))) as server,
         pytest.raises(BrokerUnavailable, match=r"no message servlet there; .*5\.19\.7"),
@@ -165,7 +165,7 @@ def test_where_no_servlet_answers_the_words_tell_since_when_it_is_off() -> None:
         sent_to(activemq_url(server), [message_to()])
 
 
-def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> None:
+def test_a_message_that_the_servlet_refuses_does_not_affect_the_others() -> None:
     refusal = reply(500, b"<title>Error 500 javax.jms.JMSException: User x is not authorized to w")
     with HttpStandIn(answering(SENT, refusal, SENT)) as server:
         result = sent_to(activemq_url(server), [message_to()] * 3)
@@ -189,7 +189,7 @@ def test_a_message_that_the_servlet_refuses_leaves_its_neighbours_alone() -> Non
         (message_to("topic"), "'topic' is neither /topic/NAME"),
     ],
 )
-def test_what_the_servlet_can_not_carry_exactly_is_never_posted(
+def test_a_message_that_the_servlet_would_change_is_never_posted(
     message: Message, stem: str
 ) -> None:
     with HttpStandIn(answering(SENT)) as server:
@@ -208,7 +208,7 @@ def test_a_default_message_fits_into_a_form_whatever_its_characters() -> None:
 # RabbitMQ's management API
 
 
-def test_a_message_is_a_document_for_the_api() -> None:
+def test_the_api_gets_a_message_as_a_document() -> None:
     message = message_to(body="ß\n".encode(), nagios_host="n:1")
 
     with HttpStandIn(answering(ROUTED)) as server:
@@ -229,7 +229,7 @@ def test_a_message_is_a_document_for_the_api() -> None:
     assert not {"destination", "persistent", "content-type"} & headers.keys()
 
 
-def test_bytes_that_are_no_text_travel_in_base64_through_the_api() -> None:
+def test_the_api_gets_a_binary_body_in_base64() -> None:
     with HttpStandIn(answering(ROUTED)) as server:
         sent_to(rabbitmq_url(server), [message_to(body=bytes(range(256)))])
 
@@ -253,7 +253,7 @@ def test_a_queue_is_reached_through_the_default_exchange() -> None:
         ("/queue/x", "there is no queue x"),
     ],
 )
-def test_a_message_that_was_not_routed_is_never_published(destination: str, stem: str) -> None:
+def test_a_message_that_was_not_routed_counts_as_rejected(destination: str, stem: str) -> None:
     lost = json_reply(200, {"routed": False})
     with HttpStandIn(answering(ROUTED, lost, ROUTED)) as server:
         result = sent_to(rabbitmq_url(server), [message_to(destination)] * 3)
@@ -278,7 +278,7 @@ def test_other_answers_of_the_api_make_the_broker_unavailable(answer: bytes) -> 
         sent_to(rabbitmq_url(server), [message_to()])
 
 
-def test_a_message_that_the_api_calls_bad_is_rejected_in_its_words() -> None:
+def test_a_message_that_the_api_calls_bad_is_rejected_with_its_reason() -> None:
     bad = json_reply(400, {"error": "bad_request", "reason": "routing key too long"})
     with HttpStandIn(answering(bad)) as server:
         assert "routing key too long" in rejection_of(rabbitmq_url(server), message_to())
@@ -311,7 +311,7 @@ def test_a_call_to_ams_holds_about_a_megabyte(ams: AmsStandIn, ams_config: Publi
     assert max(len(request.body) for request in ams.asked) < 1_048_576
 
 
-def test_one_message_that_ams_refuses_leaves_its_neighbours_alone(
+def test_a_message_that_ams_refuses_does_not_affect_the_others(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
     messages = [message_to() for _ in range(60)]
@@ -329,7 +329,7 @@ def test_one_message_that_ams_refuses_leaves_its_neighbours_alone(
     assert len(ams.asked) < 20
 
 
-def test_a_topic_that_ams_refuses_is_asked_once_and_other_topics_go_on(
+def test_a_topic_that_ams_refuses_is_tried_once_and_other_topics_are_published(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
     ams.topics += ("closed",)
@@ -354,7 +354,7 @@ def test_a_topic_that_ams_refuses_is_asked_once_and_other_topics_go_on(
         (message_to(note="C:\\x"), "header note: AMS loses messages with a quote, backslash"),
     ],
 )
-def test_what_ams_can_not_carry_is_never_sent(
+def test_a_message_that_ams_cannot_carry_is_never_sent(
     ams: AmsStandIn, ams_config: PublisherConfig, message: Message, stem: str
 ) -> None:
     assert stem in rejection_of(ams.url, message, ams_config)
@@ -362,7 +362,7 @@ def test_what_ams_can_not_carry_is_never_sent(
     assert ams.asked == []
 
 
-def test_without_an_id_for_each_message_ams_confirmed_none(
+def test_ams_confirms_nothing_without_an_id_for_each_message(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
     ams.answer = lambda request: json_reply(200, {"messageIds": ["1"]})
@@ -371,7 +371,7 @@ def test_without_an_id_for_each_message_ams_confirmed_none(
         sent_to(ams.url, [message_to()] * 2, ams_config)
 
 
-def test_ams_needs_a_token_and_says_so_before_it_connects(
+def test_a_missing_token_for_ams_is_reported_before_connecting(
     ams: AmsStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -382,7 +382,7 @@ def test_ams_needs_a_token_and_says_so_before_it_connects(
     assert ams.connections == 0
 
 
-def test_a_wrong_token_makes_ams_unavailable_and_is_not_told(
+def test_a_wrong_token_makes_ams_unavailable_and_is_not_shown(
     ams: AmsStandIn, ams_config: PublisherConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_TOKEN", "canary-4711")
@@ -394,7 +394,7 @@ def test_a_wrong_token_makes_ams_unavailable_and_is_not_told(
     assert "canary" not in repr(caught.value)
 
 
-def test_a_tls_connection_that_was_closed_while_idle_is_opened_anew(
+def test_a_tls_connection_closed_while_idle_is_opened_again(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
     ams.closes_when_idle = True
@@ -452,7 +452,7 @@ def test_a_preview_is_the_request_with_hidden_secrets(
     assert base64.b64encode(b"sam:canary") not in shown
 
 
-def test_a_preview_of_what_can_not_travel_says_why() -> None:
+def test_a_preview_of_an_unsendable_message_gives_the_reason() -> None:
     broker = parse_broker("activemq-rest+http://broker.example.org/api/message")
 
     with pytest.raises(MessageRejected, match="the body is empty"):

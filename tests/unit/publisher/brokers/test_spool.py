@@ -28,7 +28,7 @@ def address_of(queue: DirectoryQueue) -> BrokerAddress:
     return BrokerAddress(Broker("spool", path=str(queue.path)))
 
 
-def test_a_message_is_confirmed_when_its_element_is_there(queue: DirectoryQueue) -> None:
+def test_a_message_is_confirmed_once_its_element_exists(queue: DirectoryQueue) -> None:
     messages = [metric_message() for _ in range(60)]
     transport = spool_transport.connect(address_of(queue), PublisherConfig(), SOON)
 
@@ -38,7 +38,7 @@ def test_a_message_is_confirmed_when_its_element_is_there(queue: DirectoryQueue)
     assert [queue.read(name) for name in queue.names()] == messages
 
 
-def test_a_full_queue_is_a_broker_that_is_not_available(queue: DirectoryQueue) -> None:
+def test_a_full_queue_is_an_unavailable_broker(queue: DirectoryQueue) -> None:
     config = PublisherConfig(spool_max_messages=2)
     transport = spool_transport.connect(address_of(queue), config, SOON)
     confirmed = []
@@ -51,7 +51,7 @@ def test_a_full_queue_is_a_broker_that_is_not_available(queue: DirectoryQueue) -
     assert queue.count() == 2
 
 
-def test_a_preview_is_the_element_and_writes_none(queue: DirectoryQueue) -> None:
+def test_a_preview_shows_the_element_without_writing_it(queue: DirectoryQueue) -> None:
     message = metric_message()
 
     shown = spool_transport.preview(address_of(queue).broker, PublisherConfig(), message)
@@ -67,7 +67,7 @@ def test_a_round_trip_leaves_nothing_behind(queue: DirectoryQueue) -> None:
     assert [path for path in queue.path.rglob("*") if path.is_file()] == []
 
 
-def test_a_round_trip_to_a_queue_that_is_a_link_fails_with_the_reason(
+def test_a_round_trip_to_a_symbolic_link_fails_with_the_reason(
     queue: DirectoryQueue,
 ) -> None:
     queue.path.symlink_to(queue.path.parent)

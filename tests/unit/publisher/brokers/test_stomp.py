@@ -70,7 +70,7 @@ def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -
     ],
     ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless"],
 )
-def test_a_broker_that_does_not_speak_stomp_1_2_is_told_so_at_once(
+def test_a_broker_that_does_not_speak_stomp_1_2_is_refused_at_once(
     greeting: bytes, stem: str
 ) -> None:
     started = time.monotonic()
@@ -82,7 +82,7 @@ def test_a_broker_that_does_not_speak_stomp_1_2_is_told_so_at_once(
     assert time.monotonic() - started < TIMEOUT_S / 2  # long before the deadline
 
 
-def test_half_an_answer_costs_the_deadline() -> None:
+def test_an_incomplete_answer_ends_at_the_deadline() -> None:
     started = time.monotonic()
 
     with FakeBroker(greeting=b"CONNECTED\nversion:") as broker:
@@ -93,7 +93,7 @@ def test_half_an_answer_costs_the_deadline() -> None:
     assert 0.3 <= elapsed_s < TIMEOUT_S / 2
 
 
-def test_a_password_that_stomp_can_not_carry_is_told_without_showing_it() -> None:
+def test_a_password_that_stomp_cannot_carry_is_reported_without_showing_it() -> None:
     with FakeBroker() as broker:
         config = PublisherConfig(brokers=(broker.url,), user="pro\nbe")
         with pytest.raises(BrokerUnavailable, match="'login' of CONNECT") as caught:
@@ -102,7 +102,7 @@ def test_a_password_that_stomp_can_not_carry_is_told_without_showing_it() -> Non
     assert "pro" not in str(caught.value)
 
 
-def test_a_broker_that_must_be_read_before_it_reads_on_gets_everything() -> None:
+def test_a_broker_that_blocks_until_its_bytes_are_read_gets_everything() -> None:
     large = [Message(metric_message().headers, b"x" * 200_000) for _ in range(60)]
 
     with FakeBroker(floods=12_000_000) as broker:
@@ -155,7 +155,7 @@ def test_a_receipt_after_an_error_confirms_nothing() -> None:
     assert settled == [(0, "not authorized")]
 
 
-def test_after_a_break_only_what_was_under_way_goes_singly() -> None:
+def test_after_a_lost_connection_only_unconfirmed_messages_are_sent_singly() -> None:
     messages = [metric_message() for _ in range(2000)]
 
     with FakeBroker(server="ActiveMQ/6", drops_after=1250) as broker:
@@ -173,7 +173,7 @@ def test_after_a_break_only_what_was_under_way_goes_singly() -> None:
 
 
 @pytest.mark.parametrize("server", ["RabbitMQ/3.10", "ActiveMQ/6.3.1"])
-def test_of_any_number_of_messages_only_a_window_is_in_doubt(server: str) -> None:
+def test_at_most_a_window_of_messages_is_unconfirmed(server: str) -> None:
     messages = [metric_message() for _ in range(2 * MAX_UNCONFIRMED)]
 
     with FakeBroker(server=server, eats_receipts=True) as broker:
@@ -185,7 +185,7 @@ def test_of_any_number_of_messages_only_a_window_is_in_doubt(server: str) -> Non
     assert len(broker.taken) == MAX_UNCONFIRMED
 
 
-def test_a_destination_that_is_forbidden_again_and_again_is_not_asked_for_each_message() -> None:
+def test_a_repeatedly_forbidden_destination_is_not_tried_for_each_message() -> None:
     forbidden = [metric_message(destination="/topic/forbidden") for _ in range(40)]
     allowed = [metric_message(destination="/topic/allowed") for _ in range(40)]
     mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
@@ -221,14 +221,14 @@ def test_a_preview_is_the_frame_that_is_sent() -> None:
 
 
 @pytest.mark.parametrize("destination", ["/topic/x", "/queue/x", "/amq/queue/x"])
-def test_a_round_trip_takes_its_own_message_back(destination: str) -> None:
+def test_a_round_trip_consumes_its_own_message(destination: str) -> None:
     with FakeBroker() as broker:
         proof = proven(broker, metric_message(destination=destination))
 
     assert proof == "round trip"
 
 
-def test_a_round_trip_takes_nothing_else_from_a_queue() -> None:
+def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:
     with FakeBroker(queue=[Frame("SEND", {"samMessageId": "real"})]) as broker:
         proof = proven(broker, metric_message(destination="/queue/x"))
 
@@ -237,7 +237,7 @@ def test_a_round_trip_takes_nothing_else_from_a_queue() -> None:
     assert len(broker.queue) == 2
 
 
-def test_a_broker_that_forbids_subscribing_is_proven_as_far_as_it_lets_us() -> None:
+def test_a_round_trip_without_the_right_to_subscribe_ends_with_the_receipt() -> None:
     with FakeBroker(forbids_subscribing="not authorized to read") as broker:
         proof = proven(broker, metric_message(destination="/topic/x"))
 
@@ -265,7 +265,7 @@ def test_a_topic_that_loses_messages_fails_the_round_trip() -> None:
         proven(broker, message, timeout_s=0.5)
 
 
-def test_in_a_queue_a_consumer_may_be_quicker() -> None:
+def test_another_consumer_may_take_the_message_of_a_round_trip() -> None:
     with FakeBroker(loses=True) as broker:
         proof = proven(broker, metric_message(destination="/queue/x"), timeout_s=0.6)
 

@@ -150,7 +150,7 @@ def test_without_a_ca_file_the_authorities_of_the_system_are_trusted(
 
 
 @BOTH_VERSIONS
-def test_a_broker_that_wants_a_certificate_gets_ours(
+def test_a_broker_that_requires_a_certificate_gets_ours(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:
     config = known_by(config, files, files.client())
@@ -161,7 +161,7 @@ def test_a_broker_that_wants_a_certificate_gets_ours(
     assert len(broker.taken) == 1
 
 
-def test_certificate_key_and_signers_may_be_in_one_file_as_those_of_an_x509_proxy(
+def test_certificate_key_and_signers_may_be_in_one_file_like_an_x509_proxy(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     config = config._replace(certificate_file=files.x509_proxy(files.delegated_client()))
@@ -172,7 +172,7 @@ def test_certificate_key_and_signers_may_be_in_one_file_as_those_of_an_x509_prox
     assert len(broker.taken) == 1
 
 
-def test_a_dot_at_the_end_of_the_name_is_no_part_of_the_certificate(
+def test_a_trailing_dot_of_the_name_is_ignored_in_the_certificate_check(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     with FakeBroker(tls=files.server(files.host("mq.example.org"))) as broker:
@@ -199,7 +199,7 @@ def test_large_bodies_and_many_messages_arrive_unchanged(
 
 
 @BOTH_VERSIONS
-def test_a_broker_that_reads_no_more_until_its_own_bytes_are_read_gets_everything(
+def test_a_broker_that_blocks_until_its_bytes_are_read_gets_everything(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:
     bodies = [os.urandom(1_000_000) for _ in range(12)]
@@ -226,7 +226,7 @@ def test_a_broker_that_reads_no_more_until_its_own_bytes_are_read_gets_everythin
     ids=["other CA", "other host", "expired", "not yet valid"],
 )
 @BOTH_VERSIONS
-def test_a_broker_that_does_not_prove_itself_gets_nothing(
+def test_nothing_is_sent_to_a_broker_with_an_invalid_certificate(
     files: TlsFiles,
     config: PublisherConfig,
     spool: DirectoryQueue,
@@ -244,7 +244,7 @@ def test_a_broker_that_does_not_prove_itself_gets_nothing(
     assert spool.count() == 1
 
 
-def test_a_name_is_checked_against_the_certificate_as_it_stands_in_the_url(
+def test_the_certificate_is_checked_against_the_name_in_the_url(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     with FakeBroker(tls=files.server()) as broker:
@@ -255,7 +255,7 @@ def test_a_name_is_checked_against_the_certificate_as_it_stands_in_the_url(
 
 
 @pytest.mark.parametrize("name", [".example.org", f"{'x' * 64}.example.org"])
-def test_a_name_that_no_certificate_can_have_is_told_in_words(
+def test_a_name_that_no_certificate_can_have_is_reported(
     files: TlsFiles, config: PublisherConfig, name: str
 ) -> None:
     with (
@@ -273,7 +273,7 @@ def test_a_name_that_no_certificate_can_have_is_told_in_words(
     [(TLS_1_2, "handshake failure"), (TLS_1_3, "certificate required")],
     ids=["TLS 1.2", "TLS 1.3"],
 )
-def test_a_certificate_of_ours_that_is_missing_is_told(
+def test_a_missing_client_certificate_is_reported(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion, stem: str
 ) -> None:
     with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
@@ -284,7 +284,7 @@ def test_a_certificate_of_ours_that_is_missing_is_told(
 
 
 @BOTH_VERSIONS
-def test_a_certificate_of_ours_from_an_unknown_authority_is_told(
+def test_a_client_certificate_from_an_unknown_authority_is_reported(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:
     config = known_by(config, files, files.foreign_client())
@@ -298,7 +298,7 @@ def test_a_certificate_of_ours_from_an_unknown_authority_is_told(
 
 
 @BOTH_VERSIONS
-def test_a_certificate_of_ours_that_is_revoked_is_told(
+def test_a_revoked_client_certificate_is_reported(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:
     client = files.client()
@@ -324,7 +324,7 @@ def test_another_certificate_than_the_revoked_one_is_accepted(
 
 
 @pytest.mark.parametrize("size", [10, 5_000_000])
-def test_a_refusal_that_comes_while_a_request_is_sent_is_told(
+def test_a_refusal_during_a_request_is_reported(
     files: TlsFiles, config: PublisherConfig, size: int
 ) -> None:
     """With TLS 1.3 the client is done before the server looks at its certificate."""
@@ -338,7 +338,7 @@ def test_a_refusal_that_comes_while_a_request_is_sent_is_told(
     assert server.asked == []
 
 
-def test_a_peer_without_a_common_cipher_is_not_said_to_want_a_certificate(
+def test_a_missing_common_cipher_is_not_reported_as_a_missing_certificate(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     tls = files.server(version=TLS_1_2)
@@ -364,7 +364,7 @@ def test_a_peer_without_a_common_cipher_is_not_said_to_want_a_certificate(
     ],
     ids=["STOMP", "HTTP", "SMTP", "AMQP"],
 )
-def test_a_peer_that_speaks_no_tls_never_sees_a_word_in_the_clear(
+def test_a_peer_without_tls_never_receives_plain_text(
     config: PublisherConfig, answer: bytes
 ) -> None:
     peer = Peer(says(answer))
@@ -379,7 +379,7 @@ def test_a_peer_that_speaks_no_tls_never_sees_a_word_in_the_clear(
 
 
 @pytest.mark.parametrize("answer", [b"", CLOSE_NOTIFY_ALERT], ids=["at once", "with a farewell"])
-def test_a_peer_that_closes_instead_of_an_answer_is_told(
+def test_a_peer_that_closes_instead_of_answering_is_reported(
     config: PublisherConfig, answer: bytes
 ) -> None:
     peer = Peer(says(answer))
@@ -391,7 +391,7 @@ def test_a_peer_that_closes_instead_of_an_answer_is_told(
     assert len(peer.heard) == 1
 
 
-def test_a_peer_that_resets_the_connection_instead_of_an_answer_is_told(
+def test_a_peer_that_resets_the_connection_instead_of_answering_is_reported(
     config: PublisherConfig,
 ) -> None:
     def reset(connection: socket.socket, stopping: threading.Event) -> None:
@@ -406,7 +406,7 @@ def test_a_peer_that_resets_the_connection_instead_of_an_answer_is_told(
 @pytest.mark.parametrize(
     "answer", [PROTOCOL_VERSION_ALERT, SERVER_HELLO_1_1], ids=["alert", "ServerHello"]
 )
-def test_a_peer_with_nothing_newer_than_tls_1_1_is_told(
+def test_a_peer_with_nothing_newer_than_tls_1_1_is_reported(
     config: PublisherConfig, answer: bytes
 ) -> None:
     with Peer(says(answer)).running() as url:
@@ -415,7 +415,7 @@ def test_a_peer_with_nothing_newer_than_tls_1_1_is_told(
     assert why(publication) == TOO_OLD
 
 
-def test_a_broker_of_tls_1_1_is_told(files: TlsFiles, config: PublisherConfig) -> None:
+def test_a_broker_with_tls_1_1_is_reported(files: TlsFiles, config: PublisherConfig) -> None:
     tls = files.server(version=TLS_1_1)
     tls.set_ciphers("ALL:@SECLEVEL=0")
 
@@ -426,7 +426,7 @@ def test_a_broker_of_tls_1_1_is_told(files: TlsFiles, config: PublisherConfig) -
     assert broker.logins == []
 
 
-def test_a_mute_peer_costs_its_share_of_the_deadline(
+def test_a_silent_peer_uses_only_its_share_of_the_deadline(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     mute = Peer(lambda connection, stopping: stopping.wait(PATIENCE_S))
@@ -441,7 +441,7 @@ def test_a_mute_peer_costs_its_share_of_the_deadline(
     assert elapsed_s < 0.5 + SLACK_S
 
 
-def test_a_handshake_that_drips_costs_its_share_of_the_deadline(
+def test_a_dripping_handshake_uses_only_its_share_of_the_deadline(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     def drip(connection: socket.socket, stopping: threading.Event) -> None:
@@ -477,7 +477,7 @@ def test_a_broker_that_freezes_under_tls_ends_at_the_deadline(
 
 
 @BOTH_VERSIONS
-def test_a_broker_that_closes_later_without_the_farewell_of_tls_is_told(
+def test_a_broker_that_closes_without_a_tls_closure_alert_is_reported(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:
     with FakeBroker(tls=files.server(version=version), drops_after=1) as broker:
@@ -492,7 +492,9 @@ def test_a_broker_that_closes_later_without_the_farewell_of_tls_is_told(
 # Files of ours
 
 
-def test_a_key_of_another_certificate_is_told(files: TlsFiles, config: PublisherConfig) -> None:
+def test_the_key_of_another_certificate_is_reported(
+    files: TlsFiles, config: PublisherConfig
+) -> None:
     config = config._replace(
         certificate_file=files.certificate_file(files.client()),
         key_file=files.key_file(files.client()),
@@ -506,7 +508,7 @@ def test_a_key_of_another_certificate_is_told(files: TlsFiles, config: Publisher
     assert broker.logins == []
 
 
-def test_a_ca_file_that_holds_no_certificate_is_told(
+def test_a_ca_file_without_a_certificate_is_reported(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     config = config._replace(ca_file=files.file("empty.pem", b"# to come\n"))
@@ -517,7 +519,7 @@ def test_a_ca_file_that_holds_no_certificate_is_told(
     assert why(publication).startswith(f"{config.ca_file}: contains no certificate")
 
 
-def test_a_file_of_ours_that_went_away_meanwhile_is_told(
+def test_a_certificate_file_that_was_removed_is_reported(
     files: TlsFiles, config: PublisherConfig
 ) -> None:
     config = known_by(config, files, files.client())

@@ -51,7 +51,7 @@ def secret(path: Path, text: str = "canary", mode: int = 0o600) -> Path:
     return path
 
 
-def test_a_good_configuration_has_no_problem(check: Check, file: Path, tmp_path: Path) -> None:
+def test_a_valid_configuration_has_no_problems(check: Check, file: Path, tmp_path: Path) -> None:
     file.write_text('[publisher]\nbrokers = ["stomp://b.example.org"]\nspool = "spool"\n')
 
     code, out, errors = check()
@@ -62,7 +62,7 @@ def test_a_good_configuration_has_no_problem(check: Check, file: Path, tmp_path:
     assert not (tmp_path / "spool").exists()
 
 
-def test_every_problem_is_told_at_once_with_file_line_and_key(
+def test_every_problem_is_reported_at_once_with_file_line_and_key(
     check: Check, file: Path, tmp_path: Path
 ) -> None:
     secret(tmp_path / "open", mode=0o644)
@@ -101,7 +101,7 @@ def test_every_problem_is_told_at_once_with_file_line_and_key(
     assert len(problems) == 9
 
 
-def test_a_file_that_is_no_toml_is_told_with_its_line(check: Check, file: Path) -> None:
+def test_a_file_that_is_not_toml_is_reported_with_its_line(check: Check, file: Path) -> None:
     file.write_text("[publisher]\nbrokers = [\n\ntimeout_s = 1\n")
 
     code, _, errors = check()
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_toml_is_told_with_its_line(check: Check, file: Path) 
     assert errors[0].startswith(f"sam-publish: error: {file}:4: ")
 
 
-def test_without_a_broker_nothing_would_ever_arrive(check: Check) -> None:
+def test_a_configuration_without_a_broker_is_a_problem(check: Check) -> None:
     code, _, errors = check()
 
     assert code == 78
@@ -135,7 +135,7 @@ def test_ams_needs_a_token(check: Check, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["ca_file", "certificate_file"])
-def test_a_file_that_is_no_certificate_is_a_problem_for_brokers_with_tls(
+def test_a_file_without_a_certificate_is_a_problem_for_brokers_with_tls(
     check: Check, file: Path, key: str
 ) -> None:
     secret(file.with_name("pem"), "no certificate")
@@ -161,7 +161,7 @@ def test_a_key_without_a_certificate_is_a_problem(check: Check, file: Path) -> N
     )
 
 
-def test_what_works_but_is_better_known_is_noted(
+def test_settings_that_work_but_deserve_attention_are_noted(
     check: Check, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("_CONDOR_SCRATCH_DIR", str(tmp_path))
@@ -184,7 +184,7 @@ def test_what_works_but_is_better_known_is_noted(
     ]
 
 
-def test_a_login_that_is_not_whole_is_noted(check: Check, file: Path) -> None:
+def test_an_incomplete_login_is_noted(check: Check, file: Path) -> None:
     secret(file.with_name("password"))
     file.write_text('[publisher]\nbrokers = ["stomp://b"]\npassword_file = "password"\n')
 
@@ -200,7 +200,7 @@ def test_a_login_that_is_not_whole_is_noted(check: Check, file: Path) -> None:
     ]
 
 
-def test_a_broker_that_answers_is_proven_and_one_that_does_not_is_a_problem(
+def test_a_broker_that_answers_passes_and_one_that_does_not_is_a_problem(
     check: Check, tmp_path: Path
 ) -> None:
     dead = f"stomp://127.0.0.1:{closed_port()}"
@@ -215,7 +215,7 @@ def test_a_broker_that_answers_is_proven_and_one_that_does_not_is_a_problem(
     assert errors == [f"sam-publish: error: command line: brokers: {dead}: connection refused"]
 
 
-def test_the_json_document_holds_problems_notes_brokers_and_no_secret(
+def test_the_json_document_has_problems_notes_brokers_and_no_secret(
     check: Check, file: Path
 ) -> None:
     dead = f"stomp://sam@127.0.0.1:{closed_port()}"
@@ -235,7 +235,7 @@ def test_the_json_document_holds_problems_notes_brokers_and_no_secret(
     assert "canary" not in out
 
 
-def test_the_servlet_must_deliver_what_it_took_from_a_topic(check: Check) -> None:
+def test_a_servlet_that_confirms_but_does_not_deliver_is_a_problem(check: Check) -> None:
     """A broker that confirms, and loses."""
 
     def swallows(asked: Asked) -> bytes:
@@ -249,7 +249,7 @@ def test_the_servlet_must_deliver_what_it_took_from_a_topic(check: Check) -> Non
     assert "it confirmed the message but did not deliver it" in errors[0]
 
 
-def test_the_api_may_forbid_a_queue_of_our_own(check: Check) -> None:
+def test_an_api_that_forbids_creating_a_queue_is_not_a_problem(check: Check) -> None:
     def forbids(asked: Asked) -> bytes:
         if asked.target.startswith("/api/queues"):
             return json_reply(401, {"error": "not_authorised", "reason": "Access refused."})
@@ -263,7 +263,9 @@ def test_the_api_may_forbid_a_queue_of_our_own(check: Check) -> None:
     assert "confirmed, routed to a queue; not read back: 401" in out
 
 
-def test_a_check_message_goes_where_results_go_with_a_class_of_its_own(check: Check) -> None:
+def test_a_check_message_goes_to_the_destination_of_results_with_its_own_class(
+    check: Check,
+) -> None:
     with HttpStandIn(lambda request: json_reply(200, {"routed": True})) as server:
         url = f"rabbitmq-api+http://{HOST}:{server.port}/%2F/amq.topic"
         check("--connect", "--broker", url)

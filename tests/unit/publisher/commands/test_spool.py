@@ -56,7 +56,7 @@ def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scene:
     return Scene(tmp_path, capsys)
 
 
-def test_list_shows_each_element_oldest_first_with_what_it_holds(scene: Scene) -> None:
+def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> None:
     message = metric_message(destination="/queue/mine")
     names = [scene.add(message), scene.add()]
     scene.queue.lock(names[1])
@@ -76,7 +76,7 @@ def test_list_shows_each_element_oldest_first_with_what_it_holds(scene: Scene) -
     assert (second["element"], second["locked"]) == (names[1], True)
 
 
-def test_list_is_a_line_an_element_and_no_more_than_asked_for(scene: Scene) -> None:
+def test_list_prints_one_line_per_element_up_to_the_limit(scene: Scene) -> None:
     names = [scene.add() for _ in range(3)]
     scene.damage(names[1])
 
@@ -117,7 +117,7 @@ def test_show_finds_an_element_by_its_name_and_by_its_message_id(scene: Scene) -
     assert documents[1]["body"] == first.body.decode()
 
 
-def test_show_of_one_is_its_headers_and_body(scene: Scene) -> None:
+def test_show_prints_headers_and_body_of_an_element(scene: Scene) -> None:
     message = metric_message()
     name = scene.add(message)
 
@@ -127,7 +127,7 @@ def test_show_of_one_is_its_headers_and_body(scene: Scene) -> None:
     assert text.endswith(message.body.decode())
 
 
-def test_show_gives_a_body_that_is_no_text_as_base64_too(scene: Scene) -> None:
+def test_show_prints_a_binary_body_in_base64_too(scene: Scene) -> None:
     scene.add(Message({"samMessageId": "m1"}, b"\xff\0"))
 
     document = scene.told("show", ids=["m1"])
@@ -135,14 +135,14 @@ def test_show_gives_a_body_that_is_no_text_as_base64_too(scene: Scene) -> None:
     assert document["body_base64"] == "/wA="
 
 
-def test_show_of_what_is_not_there_says_so(scene: Scene) -> None:
+def test_show_reports_an_element_that_does_not_exist(scene: Scene) -> None:
     with pytest.raises(SpoolError, match=r"not in the spool .*: nobody") as missing:
         scene.run("show", ids=["nobody"])
 
     assert missing.value.exit_code == 66
 
 
-def test_verify_of_a_sound_spool_finds_nothing(scene: Scene) -> None:
+def test_verify_finds_nothing_in_an_intact_spool(scene: Scene) -> None:
     name = scene.add()
     scene.queue.lock(name)
     scene.place(f"{name}1.tmp", seconds_old=10)
@@ -181,7 +181,7 @@ def spoil(scene: Scene) -> dict[str, str]:
     }
 
 
-def test_verify_tells_everything_that_is_wrong_and_changes_nothing(scene: Scene) -> None:
+def test_verify_reports_every_problem_and_changes_nothing(scene: Scene) -> None:
     trouble = spoil(scene)
     before = sorted(scene.queue.path.rglob("*"))
 
@@ -194,7 +194,7 @@ def test_verify_tells_everything_that_is_wrong_and_changes_nothing(scene: Scene)
     assert sorted(scene.queue.path.rglob("*")) == before
 
 
-def test_repair_sets_aside_and_sweeps_and_leaves_the_rest_to_a_person(scene: Scene) -> None:
+def test_repair_sets_damaged_elements_aside_and_leaves_other_problems(scene: Scene) -> None:
     trouble = spoil(scene)
 
     report = scene.told("repair")
@@ -208,7 +208,7 @@ def test_repair_sets_aside_and_sweeps_and_leaves_the_rest_to_a_person(scene: Sce
     assert len(list(Path(f"{scene.queue.path}.bad").glob("*.reason"))) == 3
 
 
-def test_repair_leaves_a_damaged_element_to_the_process_that_works_on_it(scene: Scene) -> None:
+def test_repair_does_not_touch_a_damaged_element_that_is_locked(scene: Scene) -> None:
     name = scene.add()
     scene.damage(name)
     scene.queue.lock(name)
@@ -220,13 +220,13 @@ def test_repair_leaves_a_damaged_element_to_the_process_that_works_on_it(scene: 
     assert scene.queue.count() == 1
 
 
-def test_repair_of_a_sound_spool_exits_0(scene: Scene) -> None:
+def test_repair_of_an_intact_spool_exits_0(scene: Scene) -> None:
     scene.add()
 
     assert scene.run("repair") == (0, f"{scene.queue.path}: no problem found\n")
 
 
-def test_status_tells_figures_and_bounds(scene: Scene) -> None:
+def test_status_reports_counts_and_limits(scene: Scene) -> None:
     name = scene.add()
     scene.add()
     scene.queue.lock(name)
@@ -250,7 +250,7 @@ def test_status_tells_figures_and_bounds(scene: Scene) -> None:
     }
 
 
-def test_status_tells_how_many_were_ever_dropped(scene: Scene) -> None:
+def test_status_reports_the_total_number_of_dropped_messages(scene: Scene) -> None:
     full = PublisherConfig(
         state=scene.config.state, spool_max_messages=1, spool_when_full="drop-oldest"
     )
@@ -263,14 +263,14 @@ def test_status_tells_how_many_were_ever_dropped(scene: Scene) -> None:
     assert "dropped      2\n" in text
 
 
-def test_status_of_a_spool_that_is_not_there_yet_is_empty(scene: Scene) -> None:
+def test_the_status_of_a_spool_that_does_not_exist_yet_is_empty(scene: Scene) -> None:
     code, text = scene.run("status")
 
     assert code == 0
     assert "messages     0 of 100000, refuse\n" in text
 
 
-def test_a_drain_without_brokers_is_a_matter_of_configuration(scene: Scene) -> None:
+def test_a_drain_without_brokers_is_a_configuration_error(scene: Scene) -> None:
     with pytest.raises(ConfigError, match="no broker to drain to"):
         scene.run("drain")
 
@@ -283,7 +283,7 @@ def to_another_spool(scene: Scene) -> DirectoryQueue:
     return target
 
 
-def test_drain_tells_what_was_sent_and_what_is_left(scene: Scene) -> None:
+def test_drain_reports_the_sent_and_the_remaining_messages(scene: Scene) -> None:
     target = to_another_spool(scene)
     scene.queue.lock(scene.add())
     scene.add()

@@ -40,7 +40,7 @@ def filled(spool: DirectoryQueue, count: int) -> list[str]:
     return [message.message_id for message in messages]
 
 
-def test_the_next_call_drains_the_spool_after_its_own_message_over_the_same_connection(
+def test_the_next_call_drains_the_spool_after_its_own_message_on_the_same_connection(
     spool: DirectoryQueue,
 ) -> None:
     waiting, message = filled(spool, 3), metric_message()
@@ -54,7 +54,7 @@ def test_the_next_call_drains_the_spool_after_its_own_message_over_the_same_conn
     assert spool.count() == 0
 
 
-def test_what_was_spooled_without_broker_arrives_with_the_next_call_at_its_own_destination(
+def test_a_message_spooled_without_a_broker_is_sent_by_the_next_call_to_its_own_destination(
     spool: DirectoryQueue,
 ) -> None:
     publish([metric_message(destination="/queue/mine")], config_for(spool))
@@ -83,7 +83,7 @@ def test_a_drain_that_fails_does_not_fail_the_call_and_loses_nothing(
     assert not list(spool.path.rglob("*.lck"))
 
 
-def test_draining_in_passing_ends_with_the_deadline(spool: DirectoryQueue) -> None:
+def test_draining_during_a_publish_ends_at_the_deadline(spool: DirectoryQueue) -> None:
     filled(spool, 3)
     started = time.monotonic()
 
@@ -95,7 +95,7 @@ def test_draining_in_passing_ends_with_the_deadline(spool: DirectoryQueue) -> No
     assert elapsed_s < 1.7
 
 
-def test_one_process_at_a_time_drains_in_passing(spool: DirectoryQueue) -> None:
+def test_one_process_at_a_time_drains_during_a_publish(spool: DirectoryQueue) -> None:
     filled(spool, 3)
     held = os.open(spool.path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -109,7 +109,7 @@ def test_one_process_at_a_time_drains_in_passing(spool: DirectoryQueue) -> None:
     assert spool.count() == 3
 
 
-def test_an_element_that_another_process_locked_is_left_to_it(spool: DirectoryQueue) -> None:
+def test_an_element_locked_by_another_process_is_skipped(spool: DirectoryQueue) -> None:
     waiting = filled(spool, 3)
     locked = next(spool.names())
     spool.lock(locked)
@@ -122,7 +122,9 @@ def test_an_element_that_another_process_locked_is_left_to_it(spool: DirectoryQu
     assert list(spool.names()) == [locked]
 
 
-def test_drain_falls_back_to_the_next_broker_with_what_is_left(spool: DirectoryQueue) -> None:
+def test_drain_falls_back_to_the_next_broker_with_the_remaining_messages(
+    spool: DirectoryQueue,
+) -> None:
     waiting = filled(spool, 260)
 
     with FakeBroker(drops_after=230) as first, FakeBroker() as second:
@@ -171,7 +173,9 @@ def test_a_damaged_element_is_set_aside_with_its_reason_and_the_others_are_sent(
     assert "is not a message" in reasons[0]
 
 
-def test_a_rejected_element_stays_and_the_others_are_sent(spool: DirectoryQueue) -> None:
+def test_a_rejected_element_stays_in_the_spool_and_the_others_are_sent(
+    spool: DirectoryQueue,
+) -> None:
     waiting = filled(spool, 5)
 
     def refuse_one(frame: Frame) -> str:
@@ -186,7 +190,7 @@ def test_a_rejected_element_stays_and_the_others_are_sent(spool: DirectoryQueue)
     assert result.complete
 
 
-def test_an_element_rejected_in_passing_rests_until_its_lock_expires(
+def test_an_element_rejected_during_a_publish_stays_locked_until_its_lock_expires(
     spool: DirectoryQueue,
 ) -> None:
     (waiting,) = filled(spool, 1)
@@ -204,7 +208,7 @@ def test_an_element_rejected_in_passing_rests_until_its_lock_expires(
     assert [spool.read(name).message_id for name in spool.names()] == [waiting]
 
 
-def test_an_element_of_a_foreign_writer_travels_with_the_class_and_destination_of_this_one(
+def test_an_element_of_a_foreign_writer_gets_our_class_and_destination(
     spool: DirectoryQueue,
 ) -> None:
     spool.add(Message({"message-id": "ID:1"}, metric_message().body))
@@ -270,7 +274,7 @@ def locks(spool: DirectoryQueue) -> list[Path]:
     return list(spool.path.rglob("*.lck"))
 
 
-def test_processes_that_drain_at_once_send_every_message_once(
+def test_concurrent_drains_send_every_message_once(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, brokers = filled(spool, 300), [Scripted() for _ in range(3)]
@@ -290,7 +294,7 @@ def test_processes_that_drain_at_once_send_every_message_once(
     assert spool.count() == 0
 
 
-def test_an_element_that_cannot_be_set_aside_holds_no_other_up(
+def test_an_element_that_cannot_be_set_aside_does_not_delay_the_others(
     spool: DirectoryQueue, scripted: Scripted
 ) -> None:
     waiting = filled(spool, 3)
@@ -328,7 +332,7 @@ def test_damaged_elements_of_every_kind_are_set_aside_and_the_others_are_sent(
         assert name in aside.with_name(f"{aside.name}.reason").read_text()
 
 
-def test_a_batch_ends_before_its_locks_expire_however_long_the_time_out(
+def test_a_batch_ends_before_its_locks_expire_even_with_a_long_timeout(
     spool: DirectoryQueue, scripted: Scripted
 ) -> None:
     filled(spool, 1)
@@ -354,7 +358,7 @@ def test_an_interrupted_drain_leaves_no_lock(
     assert spool.count() == 3
 
 
-def test_what_a_killed_process_had_locked_is_drained_in_passing_when_the_lock_is_old(
+def test_an_element_locked_by_a_killed_process_is_drained_once_the_lock_is_old(
     spool: DirectoryQueue,
 ) -> None:
     waiting = filled(spool, 2)
@@ -381,7 +385,7 @@ def test_a_drain_leaves_no_empty_directories_but_the_newest(
     assert len(list(spool.path.iterdir())) == 1
 
 
-def test_a_drain_stops_after_the_batch_when_it_is_told_to(
+def test_a_drain_stops_after_the_current_batch_on_request(
     spool: DirectoryQueue, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(spool, 5)
@@ -394,7 +398,7 @@ def test_a_drain_stops_after_the_batch_when_it_is_told_to(
     assert locks(spool) == []
 
 
-def test_a_drain_loop_sends_what_comes_until_it_is_stopped(spool: DirectoryQueue) -> None:
+def test_a_drain_loop_sends_new_messages_until_it_is_stopped(spool: DirectoryQueue) -> None:
     stop, totals = threading.Event(), []
     with FakeBroker() as broker:
         config = config_for(spool, broker.url)
@@ -412,7 +416,7 @@ def test_a_drain_loop_sends_what_comes_until_it_is_stopped(spool: DirectoryQueue
     assert totals[0].sent == 3
 
 
-def test_a_drain_loop_lets_a_rejected_message_rest(
+def test_a_drain_loop_retries_a_rejected_message_later(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Scripted(lambda _: "too big")
@@ -431,7 +435,7 @@ def test_a_drain_loop_lets_a_rejected_message_rest(
 @pytest.mark.parametrize(
     ("waiting", "waits"), [(0, [1, 2, 4, 4, 4, 4, 4]), (1, [1, 2, 4, 8, 16, 30, 30])]
 )
-def test_a_drain_loop_waits_longer_the_longer_nothing_can_be_sent(
+def test_a_drain_loop_backs_off_while_nothing_can_be_sent(
     spool: DirectoryQueue, waiting: int, waits: list[float]
 ) -> None:
     filled(spool, waiting)
@@ -442,7 +446,7 @@ def test_a_drain_loop_waits_longer_the_longer_nothing_can_be_sent(
     assert rounds.waits == waits
 
 
-def test_a_drain_loop_outlives_a_file_server_that_is_away(
+def test_a_drain_loop_survives_an_unavailable_file_server(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, sent = _Rounds(2), DrainTotals()

@@ -49,7 +49,7 @@ def test_publish_returns_when_the_broker_confirmed(spool: DirectoryQueue) -> Non
     assert spool.count() == 0
 
 
-def test_a_message_travels_persistent_to_its_destination_with_body_and_headers_unchanged(
+def test_a_message_is_sent_persistently_with_unchanged_body_and_headers(
     spool: DirectoryQueue,
 ) -> None:
     message = metric_message(**{"x-note": "a:b\\c\nd"})
@@ -66,7 +66,7 @@ def test_a_message_travels_persistent_to_its_destination_with_body_and_headers_u
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"a\0b"])
-def test_a_body_that_is_no_text_travels_with_its_length(spool: DirectoryQueue, body: bytes) -> None:
+def test_a_binary_body_is_sent_with_its_length(spool: DirectoryQueue, body: bytes) -> None:
     message = Message({"messageClass": "metricOutput", "samMessageId": "1"}, body)
 
     with FakeBroker() as broker:
@@ -101,7 +101,7 @@ def test_publish_falls_back_to_the_next_broker(spool: DirectoryQueue) -> None:
     ],
     ids=["mute", "eats receipts", "drips", "refuses login", "old", "drops", "full"],
 )
-def test_a_broker_in_trouble_costs_its_share_of_the_deadline(
+def test_a_failing_broker_uses_only_its_share_of_the_deadline(
     spool: DirectoryQueue, trouble: FakeBroker, stem: str
 ) -> None:
     message = metric_message()
@@ -129,7 +129,7 @@ def test_the_deadline_holds_for_all_brokers_together(spool: DirectoryQueue) -> N
     assert spooled_ids(spool) == [message.message_id]
 
 
-def test_a_broker_that_freezes_while_it_is_sent_to_ends_at_the_deadline(
+def test_sending_to_a_broker_that_freezes_ends_at_the_deadline(
     spool: DirectoryQueue,
 ) -> None:
     large = [Message(metric_message().headers, b"x" * 1_000_000) for _ in range(16)]
@@ -144,7 +144,9 @@ def test_a_broker_that_freezes_while_it_is_sent_to_ends_at_the_deadline(
     assert spool.count() == 15
 
 
-def test_what_no_broker_takes_is_spooled_once_with_its_destination(spool: DirectoryQueue) -> None:
+def test_a_message_that_no_broker_accepts_is_spooled_once_with_its_destination(
+    spool: DirectoryQueue,
+) -> None:
     message = metric_message(destination="/queue/mine")
 
     publication = publish([message], config_for(spool, dead_url(), dead_url()))
@@ -156,7 +158,7 @@ def test_what_no_broker_takes_is_spooled_once_with_its_destination(spool: Direct
     assert len(publication.failures) == 2
 
 
-def test_without_a_spool_what_no_broker_takes_is_an_error() -> None:
+def test_a_message_that_no_broker_accepts_is_an_error_without_a_spool() -> None:
     config = PublisherConfig(brokers=(dead_url(),))
 
     with pytest.raises(NoBrokerTookIt, match="1 of 1 messages were neither") as caught:
@@ -165,7 +167,7 @@ def test_without_a_spool_what_no_broker_takes_is_an_error() -> None:
     assert caught.value.exit_code == 69
 
 
-def test_without_broker_and_with_a_spool_that_cannot_be_written_the_caller_keeps_the_message(
+def test_the_caller_gets_the_message_back_without_a_broker_and_a_writable_spool(
     tmp_path: Path,
 ) -> None:
     blocked = tmp_path / "spool"
@@ -206,7 +208,7 @@ def test_activemq_gets_many_messages_in_transactions_and_others_do_not(
     assert not any("transaction" in frame.headers for frame in other.taken)
 
 
-def test_what_was_confirmed_before_a_break_is_not_sent_to_the_next_broker(
+def test_messages_confirmed_before_a_failure_are_not_sent_to_the_next_broker(
     spool: DirectoryQueue,
 ) -> None:
     messages = [metric_message() for _ in range(300)]
@@ -220,7 +222,7 @@ def test_what_was_confirmed_before_a_break_is_not_sent_to_the_next_broker(
     assert len(publication.receipts) == 300
 
 
-def test_of_a_transaction_that_breaks_each_message_is_taken_once(spool: DirectoryQueue) -> None:
+def test_each_message_of_a_failed_transaction_is_accepted_once(spool: DirectoryQueue) -> None:
     messages = [metric_message() for _ in range(300)]
 
     with (
@@ -251,7 +253,7 @@ def test_a_message_that_one_broker_refuses_is_offered_to_the_next(spool: Directo
 
 
 @pytest.mark.parametrize("server", ["RabbitMQ/3.10", "ActiveMQ/6.3.1"])
-def test_a_rejected_message_is_spooled_and_its_neighbours_are_published(
+def test_a_rejected_message_is_spooled_and_the_others_are_published(
     spool: DirectoryQueue, server: str
 ) -> None:
     messages = [metric_message() for _ in range(30)]
@@ -270,7 +272,7 @@ def test_a_rejected_message_is_spooled_and_its_neighbours_are_published(
     assert spooled_ids(spool) == [refused_id]
 
 
-def test_the_same_broker_named_twice_is_asked_once(spool: DirectoryQueue) -> None:
+def test_a_broker_named_twice_is_tried_once(spool: DirectoryQueue) -> None:
     with FakeBroker(refuses_login="closed") as broker:
         localhost = broker.url.replace("127.0.0.1", "localhost")
         publication = publish([metric_message()], config_for(spool, broker.url, localhost))
@@ -279,7 +281,7 @@ def test_the_same_broker_named_twice_is_asked_once(spool: DirectoryQueue) -> Non
     assert len(publication.failures) == 1
 
 
-def test_a_name_that_does_not_resolve_is_a_broker_that_is_unavailable(
+def test_a_broker_whose_name_does_not_resolve_is_unavailable(
     spool: DirectoryQueue,
 ) -> None:
     with FakeBroker() as broker:
@@ -310,7 +312,7 @@ def test_the_login_comes_from_url_and_password_file(
     assert login.headers["host"] == "/"
 
 
-def test_headers_that_a_broker_would_take_for_its_own_do_not_travel(spool: DirectoryQueue) -> None:
+def test_headers_reserved_by_a_broker_are_not_sent(spool: DirectoryQueue) -> None:
     message = metric_message(ack="1", expires="5", **{"message-id": "2", "JMSXUserID": "root"})
 
     with FakeBroker() as broker:
@@ -331,7 +333,7 @@ def test_a_directory_queue_can_be_the_broker(spool: DirectoryQueue, tmp_path: Pa
     assert spool.count() == 0
 
 
-def test_a_directory_queue_that_cannot_be_written_is_a_broker_that_is_unavailable(
+def test_a_directory_queue_that_cannot_be_written_is_an_unavailable_broker(
     spool: DirectoryQueue, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "queue"

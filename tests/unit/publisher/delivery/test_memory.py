@@ -60,20 +60,20 @@ def test_the_address_that_worked_is_remembered_by_the_next_process(tmp_path: Pat
     assert memory(tmp_path, NOW + 1).last_worked() == (AT_SECOND, True)
 
 
-def test_of_two_that_worked_the_later_counts(tmp_path: Path) -> None:
+def test_the_address_that_worked_last_is_remembered(tmp_path: Path) -> None:
     worked(tmp_path, AT_SECOND)
     worked(tmp_path, AT_FIRST, NOW + 1)
 
     assert memory(tmp_path, NOW + 2).last_worked() == (AT_FIRST, True)
 
 
-def test_after_an_hour_a_name_is_to_be_looked_up_again(tmp_path: Path) -> None:
+def test_a_name_is_looked_up_again_after_an_hour(tmp_path: Path) -> None:
     worked(tmp_path, AT_SECOND)
 
     assert memory(tmp_path, NOW + TRUSTED_S).last_worked() == (AT_SECOND, False)
 
 
-def test_an_address_that_failed_rests_and_the_next_process_knows_why(tmp_path: Path) -> None:
+def test_a_failed_address_is_paused_and_the_next_process_knows_the_reason(tmp_path: Path) -> None:
     failed(tmp_path)
 
     fact = memory(tmp_path).rest_of(AT_FIRST)
@@ -85,7 +85,7 @@ def test_an_address_that_failed_rests_and_the_next_process_knows_why(tmp_path: P
     assert memory(tmp_path, NOW + MIN_REST_S).rest_of(AT_FIRST) is None
 
 
-def test_rests_double_up_to_five_minutes(tmp_path: Path) -> None:
+def test_pauses_double_up_to_five_minutes(tmp_path: Path) -> None:
     longest = []
     for times in range(1, 12):
         failed(tmp_path)
@@ -95,7 +95,7 @@ def test_rests_double_up_to_five_minutes(tmp_path: Path) -> None:
     assert longest[-1] == MAX_REST_S
 
 
-def test_rests_differ_so_that_hosts_do_not_come_back_as_one(tmp_path: Path) -> None:
+def test_pauses_differ_between_hosts(tmp_path: Path) -> None:
     rests = set()
     for number in range(20):
         failed(tmp_path / str(number), 3)
@@ -133,7 +133,7 @@ def test_a_steady_state_writes_nothing(tmp_path: Path) -> None:
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_where_there_is_no_choice_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_for_a_single_broker(tmp_path: Path) -> None:
     spool = parse_broker("spool:///somewhere")
     known = Memory(tmp_path, [spool])
 
@@ -155,7 +155,7 @@ def test_without_a_directory_nothing_is_left_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_is_ours_alone_and_has_no_other_beside_it(tmp_path: Path) -> None:
+def test_the_file_is_private_and_the_only_one_in_its_directory(tmp_path: Path) -> None:
     old_mask = os.umask(0)
     try:
         failed(tmp_path / "state")
@@ -183,7 +183,7 @@ def test_the_file_is_ours_alone_and_has_no_other_beside_it(tmp_path: Path) -> No
         b'{"no broker": {"worked_at": 1}, " ": {}, "": {}}',
     ],
 )
-def test_a_damaged_memory_is_no_memory_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_memory_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     (tmp_path / FILE).chmod(0o600)
 
@@ -195,20 +195,20 @@ def test_a_damaged_memory_is_no_memory_and_is_replaced(tmp_path: Path, content: 
     assert memory(tmp_path).last_worked() == (AT_FIRST, True)
 
 
-def test_a_rest_further_ahead_than_any_can_be_is_not_believed(tmp_path: Path) -> None:
+def test_a_pause_longer_than_the_maximum_is_ignored(tmp_path: Path) -> None:
     """The clock was set back three days after the failure."""
     failed(tmp_path, 10, NOW + 3 * DAY_S)
 
     assert memory(tmp_path).rest_of(AT_FIRST) is None
 
 
-def test_a_success_in_the_future_is_not_believed(tmp_path: Path) -> None:
+def test_a_success_in_the_future_is_ignored(tmp_path: Path) -> None:
     worked(tmp_path, AT_FIRST, NOW + DAY_S)
 
     assert memory(tmp_path).last_worked() is None
 
 
-def test_after_the_clock_was_set_back_rests_are_short_again(tmp_path: Path) -> None:
+def test_pauses_are_short_again_after_the_clock_was_set_back(tmp_path: Path) -> None:
     failed(tmp_path, 3, NOW + 3 * DAY_S)
 
     failed(tmp_path)
@@ -217,7 +217,7 @@ def test_after_the_clock_was_set_back_rests_are_short_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("planted", ["symlink", "directory", "pipe", "of all", "unwritable"])
-def test_a_file_that_is_not_plainly_ours_is_neither_read_nor_followed(
+def test_a_file_that_is_not_a_regular_file_of_ours_is_neither_read_nor_followed(
     tmp_path: Path, planted: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -245,7 +245,7 @@ def test_a_file_that_is_not_plainly_ours_is_neither_read_nor_followed(
     assert (elsewhere / FILE).read_bytes() == before
 
 
-def test_a_leftover_of_a_killed_writer_does_not_stop_the_next_for_long(tmp_path: Path) -> None:
+def test_a_temporary_file_of_a_killed_writer_does_not_block_others_for_long(tmp_path: Path) -> None:
     (tmp_path / f".{FILE}.{os.getpid()}.new").write_text("half")
 
     worked(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 
 
-def test_what_was_fetched_ahead_comes_in_its_order() -> None:
+def test_items_fetched_ahead_keep_their_order() -> None:
     ahead = ReadAhead(iter(range(5)), max_items=10)
     first = next(ahead)
 
@@ -19,7 +19,7 @@ def test_what_was_fetched_ahead_comes_in_its_order() -> None:
     assert [first, *ahead] == [0, 1, 2, 3, 4]
 
 
-def test_no_more_is_fetched_ahead_than_allowed() -> None:
+def test_the_number_of_items_fetched_ahead_is_limited() -> None:
     source = iter(range(5))
     ahead = ReadAhead(source, max_items=2)
 
@@ -29,7 +29,7 @@ def test_no_more_is_fetched_ahead_than_allowed() -> None:
     assert next(source) == 2
 
 
-def test_an_end_that_was_found_ahead_comes_after_the_last_item() -> None:
+def test_the_end_is_reported_after_the_last_item() -> None:
     ahead = ReadAhead(iter([1]), max_items=10)
 
     worked = [ahead.work() for _ in range(3)]
@@ -38,7 +38,7 @@ def test_an_end_that_was_found_ahead_comes_after_the_last_item() -> None:
     assert list(ahead) == [1]
 
 
-def test_an_error_that_was_met_ahead_is_raised_where_it_stands() -> None:
+def test_an_error_is_raised_at_its_position() -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise ValueError("broken")

@@ -70,7 +70,7 @@ def test_the_broker_that_worked_last_is_asked_first(tmp_path: Path) -> None:
     assert len(second.taken) == 2
 
 
-def test_a_broker_that_came_back_does_not_unseat_the_one_that_works(tmp_path: Path) -> None:
+def test_a_broker_that_recovers_does_not_replace_the_one_that_works(tmp_path: Path) -> None:
     with FakeBroker() as preferred, FakeBroker() as other:
         Site(tmp_path, other.url).publish()
         Site(tmp_path, dead_url(), other.url).publish()
@@ -80,7 +80,7 @@ def test_a_broker_that_came_back_does_not_unseat_the_one_that_works(tmp_path: Pa
     assert len(other.taken) == 3
 
 
-def test_a_broker_that_failed_is_left_alone_while_the_spool_can_take_the_message(
+def test_a_failed_broker_is_not_tried_while_the_spool_accepts_messages(
     tmp_path: Path,
 ) -> None:
     with FakeBroker(refuses_login="not now") as broker:
@@ -97,7 +97,7 @@ def test_a_broker_that_failed_is_left_alone_while_the_spool_can_take_the_message
 
 
 @pytest.mark.parametrize("settings", [{"spool": None}, {"require_broker": True}])
-def test_a_broker_that_rests_is_asked_all_the_same_where_the_message_would_be_refused(
+def test_a_paused_broker_is_tried_where_the_message_would_be_refused_otherwise(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     broker = FakeBroker(refuses_login="not now")
@@ -112,7 +112,7 @@ def test_a_broker_that_rests_is_asked_all_the_same_where_the_message_would_be_re
     assert publication.spooled == ()
 
 
-def test_a_broker_that_rests_is_asked_when_the_spool_refuses(tmp_path: Path) -> None:
+def test_a_paused_broker_is_tried_when_the_spool_refuses(tmp_path: Path) -> None:
     broker = FakeBroker(refuses_login="not now")
     with broker:
         site = Site(tmp_path, broker.url, spool_max_messages=1)
@@ -125,7 +125,7 @@ def test_a_broker_that_rests_is_asked_when_the_spool_refuses(tmp_path: Path) -> 
     assert publication.failures == ()
 
 
-def test_what_rests_is_asked_after_all_that_do_not(tmp_path: Path) -> None:
+def test_paused_brokers_are_tried_last(tmp_path: Path) -> None:
     with FakeBroker(refuses_login="not now") as resting, FakeBroker() as awake:
         Site(tmp_path, resting.url).publish()
 
@@ -135,7 +135,7 @@ def test_what_rests_is_asked_after_all_that_do_not(tmp_path: Path) -> None:
     assert len(publication.receipts) == 1
 
 
-def test_each_broker_is_named_once_when_none_took_the_message(tmp_path: Path) -> None:
+def test_each_broker_is_reported_once_when_none_accepted_the_message(tmp_path: Path) -> None:
     dead, other = dead_url(), dead_url()
     Site(tmp_path, dead).publish()
 
@@ -147,7 +147,7 @@ def test_each_broker_is_named_once_when_none_took_the_message(tmp_path: Path) ->
     assert {failure.reason for failure in failures} == {"connection refused"}
 
 
-def test_a_rest_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker(refuses_login="not now")
     with broker:
         site = Site(tmp_path, broker.url)
@@ -169,7 +169,7 @@ def _later_memory(seconds: float) -> Any:
     return later
 
 
-def test_a_broker_that_answers_costs_no_look_up_of_others(
+def test_no_other_name_is_looked_up_when_the_first_broker_answers(
     tmp_path: Path, looked_up: list[str]
 ) -> None:
     with FakeBroker() as broker:
@@ -180,7 +180,7 @@ def test_a_broker_that_answers_costs_no_look_up_of_others(
     assert looked_up == ["msg.invalid"]
 
 
-def test_a_remembered_address_that_fails_has_its_name_looked_up(
+def test_the_name_is_looked_up_when_its_remembered_address_fails(
     tmp_path: Path, looked_up: list[str]
 ) -> None:
     with FakeBroker() as broker:
@@ -195,7 +195,7 @@ def test_a_remembered_address_that_fails_has_its_name_looked_up(
     assert len(publication.receipts) == 1
 
 
-def test_a_name_that_leads_elsewhere_after_an_hour_is_followed(
+def test_a_changed_address_is_used_after_an_hour(
     tmp_path: Path, looked_up: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeBroker() as broker:
@@ -210,7 +210,7 @@ def test_a_name_that_leads_elsewhere_after_an_hour_is_followed(
     assert len(publication.receipts) == 1
 
 
-def test_a_name_that_does_not_resolve_rests_too(tmp_path: Path, looked_up: list[str]) -> None:
+def test_a_name_that_does_not_resolve_is_paused_too(tmp_path: Path, looked_up: list[str]) -> None:
     site = Site(tmp_path, "stomp://no-such.invalid")
 
     site.publish()
@@ -242,7 +242,7 @@ def test_shuffled_brokers_are_sticky_too(tmp_path: Path) -> None:
     assert sorted([len(first.taken), len(second.taken)]) == [0, 10]
 
 
-def test_what_is_remembered_is_no_secret(tmp_path: Path) -> None:
+def test_the_memory_contains_no_secret(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("canary\n")
     password.chmod(0o600)
@@ -256,7 +256,9 @@ def test_what_is_remembered_is_no_secret(tmp_path: Path) -> None:
     assert "somebody" not in text
 
 
-def test_a_black_hole_costs_its_share_and_is_left_alone_then(tmp_path: Path) -> None:
+def test_an_unreachable_broker_uses_its_share_of_the_deadline_and_is_then_paused(
+    tmp_path: Path,
+) -> None:
     with FakeBroker(mute=True) as mute, FakeBroker() as broker:
         site = Site(tmp_path, mute.url, broker.url, timeout_s=1.0)
         started = time.monotonic()
@@ -270,7 +272,7 @@ def test_a_black_hole_costs_its_share_and_is_left_alone_then(tmp_path: Path) -> 
     assert later.failures == ()
 
 
-def test_a_broker_that_was_never_asked_is_named_and_does_not_rest(tmp_path: Path) -> None:
+def test_a_broker_that_was_not_tried_is_reported_and_not_paused(tmp_path: Path) -> None:
     with FakeBroker() as broker:
         site = Site(tmp_path, broker.url)
         late = site.publish(timeout_s=1e-9)
@@ -281,7 +283,7 @@ def test_a_broker_that_was_never_asked_is_named_and_does_not_rest(tmp_path: Path
     assert len(in_time.receipts) == 1
 
 
-def test_what_a_proxy_led_to_is_looked_up_when_there_is_no_proxy_any_more(
+def test_a_broker_behind_a_proxy_is_looked_up_once_there_is_no_proxy(
     tmp_path: Path, looked_up: list[str]
 ) -> None:
     with FakeBroker() as broker:

@@ -27,7 +27,7 @@ def test_text_and_json_give_the_same_records() -> None:
     assert len(from_text) == 2
 
 
-def test_a_refused_record_names_its_place_and_its_neighbours_are_read() -> None:
+def test_a_refused_record_is_reported_with_its_line_and_the_others_are_read() -> None:
     valid = write_wlcg(metric_result())
     invalid = write_wlcg(metric_result(metricStatus="FINE"))
 
@@ -75,7 +75,7 @@ def test_a_list_of_flavours_is_one_record_each() -> None:
 
 
 @pytest.mark.parametrize("message_class", ["downtime", "ourOwnClass"])
-def test_of_other_classes_only_the_form_is_checked(message_class: str) -> None:
+def test_records_of_other_classes_are_only_checked_for_syntax(message_class: str) -> None:
     valid, invalid = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", message_class)
 
     assert valid == {"colour": "red", "size": "not a time"}
@@ -120,7 +120,7 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     assert len(expected) > 6
 
 
-def test_a_long_input_is_never_held_as_a_whole(
+def test_a_long_input_is_never_completely_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "in.txt"

@@ -11,13 +11,13 @@ from sam_pipeline.schema.records.normalise import normalise
 from tests.support.builders import NOW, metric_message, metric_result
 
 
-def test_the_time_of_the_record_is_when_the_plugin_started() -> None:
+def test_the_record_has_the_start_time_of_the_plugin() -> None:
     record = record_of(PluginRun(NOW, 0, b"fine"), "check_it")
 
     assert record["timestamp"] == "2026-11-20T12:30:00Z"
 
 
-def test_the_output_of_a_plugin_in_trouble_is_in_the_details() -> None:
+def test_the_output_of_a_failed_plugin_is_in_the_details() -> None:
     record = record_of(PluginRun(NOW, 9, b"some words\nmore", "ended badly"), "check_it")
 
     assert record["detailsData"] == "some words\nmore"

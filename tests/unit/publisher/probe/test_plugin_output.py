@@ -23,12 +23,12 @@ from sam_pipeline.publisher.probe.plugin_output import Output, split_output
         ("'''quoted'''=1", "'''quoted'''=1"),
     ],
 )
-def test_items_keep_their_text_with_one_blank_between(written: str, kept: str) -> None:
+def test_items_keep_their_text_separated_by_one_blank(written: str, kept: str) -> None:
     assert split_output(f"OK - fine |{written}\n") == Output("OK - fine", "", kept)
 
 
 @pytest.mark.parametrize("item", ["a=1,5", "a=", "=1", "a", "'open=1", "a=1=2", "a='b'", "''"])
-def test_an_item_that_is_none_stays_as_it_is_with_its_neighbours(item: str) -> None:
+def test_an_invalid_item_is_kept_unchanged_among_the_others(item: str) -> None:
     output = split_output(f"OK | before=1 {item}  'the last'=2")
 
     assert output == Output("OK", "", f"before=1 {item} 'the last'=2")
@@ -58,7 +58,7 @@ def test_the_summary_is_the_first_line_that_is_not_blank() -> None:
 
 
 @pytest.mark.parametrize("piece", ["'", "'' ", "'a", "=1", "' ''"])
-def test_any_mass_of_quotes_takes_no_time(piece: str) -> None:
+def test_many_quotes_take_linear_time(piece: str) -> None:
     text = f"OK | {piece * 100_000}\n|{piece * 100_000}="
     started = time.process_time()
 

@@ -83,7 +83,7 @@ def secret_file(tmp_path: Path, text: str = SECRET, mode: int = 0o600) -> Path:
         ),
     ],
 )
-def test_the_variables_of_a_broker_are_asked_in_order_the_lower_case_first(
+def test_proxy_variables_are_read_in_order_with_lower_case_first(
     url: str, order: list[str]
 ) -> None:
     for at in range(len(order)):
@@ -117,7 +117,7 @@ def test_the_key_wins_over_all_variables_and_none_means_no_proxy() -> None:
     assert proxy_of(STOMP, "none", http_proxy="http://p:3128") is None
 
 
-def test_no_proxy_in_lower_case_beats_that_in_capitals() -> None:
+def test_no_proxy_in_lower_case_overrides_upper_case() -> None:
     assert proxy_of(STOMP, http_proxy="http://p", no_proxy="", NO_PROXY="*") == "p"
     assert proxy_of(STOMP, http_proxy="http://p", NO_PROXY="*") is None
 
@@ -199,14 +199,14 @@ def test_the_url_of_a_proxy_may_leave_out_scheme_and_port(url: str, expected: Pr
         f"u:12/{SECRET}@p",
     ],
 )
-def test_a_proxy_that_cant_be_used_is_told_without_its_password(url: str) -> None:
+def test_an_unusable_proxy_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"^http_proxy: ") as refusal:
         parse_proxy(url, "http_proxy")
 
     assert SECRET not in str(refusal.value)
 
 
-def test_the_words_for_a_proxy_show_no_password() -> None:
+def test_the_text_of_a_proxy_shows_no_password() -> None:
     proxy = parse_proxy(f"http://u:{SECRET}@p:3128", "http_proxy")
 
     assert str(proxy) == "proxy http://p:3128 (http_proxy)"
@@ -214,7 +214,7 @@ def test_the_words_for_a_proxy_show_no_password() -> None:
     assert str(parse_proxy("[2001:db8::1]", "x")) == "proxy http://[2001:db8::1]:80 (x)"
 
 
-def test_a_bad_proxy_in_a_variable_makes_brokers_unavailable_not_the_program_fail(
+def test_an_invalid_proxy_variable_makes_brokers_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", f"socks5://u:{SECRET}@p:1080")
@@ -227,7 +227,7 @@ def test_a_bad_proxy_in_a_variable_makes_brokers_unavailable_not_the_program_fai
     )
 
 
-def test_stomp_goes_through_a_proxy_by_connect() -> None:
+def test_stomp_passes_a_proxy_with_connect() -> None:
     with FakeBroker() as broker, ProxyServer(hosts=KNOWN) as proxy:
         url = by_name(broker.url)
         publication = publish([metric_message()], PublisherConfig((url,), proxy=proxy.url))
@@ -238,7 +238,7 @@ def test_stomp_goes_through_a_proxy_by_connect() -> None:
     assert len(broker.taken) == 1
 
 
-def test_rest_over_http_goes_through_a_proxy_by_absolute_uris() -> None:
+def test_rest_over_http_passes_a_proxy_with_absolute_uris() -> None:
     with HttpStandIn(lambda request: SENT) as server, ProxyServer(hosts=KNOWN) as proxy:
         config = PublisherConfig((rest_url(server),), proxy=proxy.url)
         publication = publish([metric_message(), metric_message()], config)
@@ -251,7 +251,7 @@ def test_rest_over_http_goes_through_a_proxy_by_absolute_uris() -> None:
     assert first.form["body"].startswith("hostName: ce01.example.org\n")
 
 
-def test_stomp_over_tls_goes_through_a_proxy_and_the_name_of_the_url_is_checked(
+def test_stomp_over_tls_passes_a_proxy_and_the_name_in_the_url_is_checked(
     tmp_path: Path,
 ) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -335,7 +335,7 @@ def test_a_407_is_explained(
     assert b64encode(f"u:{SECRET}".encode()).decode() not in failure
 
 
-def test_a_proxy_that_refuses_connect_is_named_with_the_ways_around_it() -> None:
+def test_a_proxy_that_refuses_connect_is_reported_with_the_alternatives() -> None:
     with ProxyServer(refuses=403) as proxy:
         failure = failure_of(STOMP, proxy.url)
 
@@ -346,7 +346,7 @@ def test_a_proxy_that_refuses_connect_is_named_with_the_ways_around_it() -> None
 
 
 @pytest.mark.parametrize("url", [REST, "rabbitmq-api+http://msg.example.org/%2F/amq.topic"])
-def test_a_403_through_a_proxy_is_no_refusal_of_the_message(url: str) -> None:
+def test_a_403_through_a_proxy_does_not_reject_the_message(url: str) -> None:
     with ProxyServer(refuses=403) as proxy:
         failure = failure_of(url, proxy.url)
 
@@ -354,7 +354,7 @@ def test_a_403_through_a_proxy_is_no_refusal_of_the_message(url: str) -> None:
     assert f"proxy {proxy.url}" in failure
 
 
-def test_a_broker_that_the_proxy_does_not_reach_is_a_502_of_the_proxy() -> None:
+def test_a_broker_that_the_proxy_cannot_reach_is_reported_as_502_of_the_proxy() -> None:
     port = closed_port()
     with ProxyServer(hosts=KNOWN) as proxy:
         by_connect = failure_of(f"stomp://{NAME}:{port}", proxy.url)
@@ -374,7 +374,7 @@ def test_a_broker_that_the_proxy_does_not_reach_is_a_502_of_the_proxy() -> None:
     ],
     ids=["mute", "drips", "drips without end"],
 )
-def test_a_slow_proxy_costs_the_deadline_and_is_named(url: str, trouble: dict[str, Any]) -> None:
+def test_a_slow_proxy_is_named_at_the_deadline(url: str, trouble: dict[str, Any]) -> None:
     with ProxyServer(**trouble) as proxy:
         started = time.monotonic()
         failure = failure_of(url, proxy.url, timeout_s=0.3)
@@ -385,7 +385,7 @@ def test_a_slow_proxy_costs_the_deadline_and_is_named(url: str, trouble: dict[st
 
 
 @pytest.mark.parametrize("url", [STOMP, REST])
-def test_a_slow_proxy_costs_only_its_share_where_another_broker_is_left(
+def test_a_slow_proxy_uses_only_its_share_if_another_broker_follows(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("no_proxy", HOST)
@@ -419,7 +419,7 @@ def test_a_proxy_that_answers_garbage_is_named(url: str, says: bytes) -> None:
     assert len(failure) < 500
 
 
-def test_a_refusal_whose_page_is_cut_is_told_all_the_same() -> None:
+def test_a_refusal_with_a_truncated_page_is_reported() -> None:
     head = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 900\r\n\r\n<html"
     with ProxyServer(says=head) as proxy:
         failure = failure_of(REST, proxy.url)
@@ -429,7 +429,7 @@ def test_a_refusal_whose_page_is_cut_is_told_all_the_same() -> None:
     )
 
 
-def test_a_proxy_that_sends_more_than_its_answer_is_not_taken_for_the_broker() -> None:
+def test_bytes_after_the_answer_of_a_proxy_are_not_read_as_the_broker() -> None:
     with ProxyServer(says=b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0") as proxy:
         failure = failure_of(STOMP, proxy.url)
 
@@ -445,7 +445,7 @@ def test_a_proxy_that_is_down_is_named(url: str) -> None:
     assert failure == f"proxy {proxy} ([publisher] proxy): connection refused"
 
 
-def test_a_proxy_that_does_not_even_refuse_costs_the_deadline() -> None:
+def test_connecting_to_an_unreachable_proxy_ends_at_the_deadline() -> None:
     with black_hole() as hole:
         started = time.monotonic()
         failure = failure_of(STOMP, hole.replace("stomp", "http"), timeout_s=0.3)
@@ -463,7 +463,7 @@ def test_a_proxy_whose_name_is_not_resolved_is_named() -> None:
     )
 
 
-def test_a_proxy_with_many_addresses_is_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_addresses_of_a_proxy_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeBroker() as broker, ProxyServer(hosts=KNOWN) as proxy:
         addresses = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, proxy.port))
@@ -481,7 +481,7 @@ def test_a_proxy_with_many_addresses_is_tried_at_each(monkeypatch: pytest.Monkey
     assert len(publication.receipts) == 1
 
 
-def test_a_broker_that_no_proxy_names_is_reached_without_it(
+def test_a_broker_listed_in_no_proxy_is_reached_directly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with FakeBroker() as broker, ProxyServer() as proxy:
@@ -518,7 +518,7 @@ def test_the_name_of_a_broker_behind_a_proxy_is_not_resolved_here(
     assert HOST in asked
 
 
-def test_the_answer_of_a_broker_comes_back_through_the_proxy() -> None:
+def test_the_answer_of_a_broker_passes_the_proxy() -> None:
     no_queue = json_reply(200, {"routed": False})
     with HttpStandIn(lambda request: no_queue) as server, ProxyServer(hosts=KNOWN) as proxy:
         url = f"rabbitmq-api+http://{NAME}:{server.port}/%2F/amq.topic"

@@ -64,7 +64,7 @@ def test_a_password_comes_from_the_variable_then_the_file_then_the_credential(
     assert secrets.password(None, {}) is None
 
 
-def test_a_token_comes_from_our_own_sources_then_as_wlcg_has_it(tmp_path: Path) -> None:
+def test_a_token_comes_from_our_own_sources_and_then_from_wlcg_discovery(tmp_path: Path) -> None:
     file = secret_in_file(tmp_path / "file", "of-file")
     secret_in_file(tmp_path / "credentials" / secrets.TOKEN_CREDENTIAL, "of-credential")
     discovered(tmp_path / "runtime")
@@ -102,7 +102,7 @@ def test_an_empty_variable_names_no_token(tmp_path: Path) -> None:
     )
 
 
-def test_a_bearer_token_file_that_is_missing_is_an_error_though_another_would_be_found(
+def test_a_missing_bearer_token_file_is_an_error_even_if_another_token_exists(
     tmp_path: Path,
 ) -> None:
     discovered(tmp_path / "runtime")
@@ -123,7 +123,7 @@ def test_a_discovered_token_is_taken_from_a_file_or_link_of_our_own(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_link_of_somebody_else_leads_to_no_file_of_ours(tmp_path: Path) -> None:
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
     link = tmp_path / "runtime" / "bt_u0"
     link.symlink_to(secret_in_file(tmp_path / "private", "private"))
     os.chown(link, 12345, 12345, follow_symlinks=False)
@@ -132,7 +132,7 @@ def test_a_link_of_somebody_else_leads_to_no_file_of_ours(tmp_path: Path) -> Non
     assert secrets.discovered_token_file(environ) in (None, Path("/tmp/bt_u0"))
 
 
-def test_a_runtime_directory_that_we_may_not_enter_is_passed_over(
+def test_a_runtime_directory_without_access_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_runtime_directory_that_we_may_not_enter_is_passed_over(
     assert secrets.token(None, {"XDG_RUNTIME_DIR": "/run/user/0"}) is None
 
 
-def test_a_credential_that_we_may_not_look_at_is_an_error_and_not_absent(
+def test_a_credential_without_access_is_an_error_rather_than_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(self: Path, *_: object, **__: object) -> None:
@@ -172,7 +172,7 @@ def test_a_credential_that_we_may_not_look_at_is_an_error_and_not_absent(
         (0o644, True, False),
     ],
 )
-def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
+def test_a_secret_is_private_to_its_owner_or_to_a_group_of_root(
     mode: int, by_root: bool, accepted: bool
 ) -> None:
     owner = 0 if by_root else 1000
@@ -194,7 +194,7 @@ def test_a_secret_is_for_its_owner_alone_but_root_may_give_it_to_a_group(
         (b"canary\xff\n", 0o600, "is not UTF-8"),
     ],
 )
-def test_a_file_that_cant_be_used_is_told_without_what_it_holds(
+def test_an_unusable_file_is_reported_without_its_content(
     tmp_path: Path, content: bytes, mode: int, stem: str
 ) -> None:
     file = tmp_path / "secret"
@@ -209,7 +209,7 @@ def test_a_file_that_cant_be_used_is_told_without_what_it_holds(
     assert refusal.value.__cause__ is None
 
 
-def test_a_directory_is_no_secret(tmp_path: Path) -> None:
+def test_a_directory_is_not_a_secret(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a directory"):
         read_secret(tmp_path)
     assert problem_of_secret(tmp_path) == f"{tmp_path}: is a directory"
@@ -220,14 +220,14 @@ def test_only_the_first_line_of_a_file_counts_without_blanks_around_it(tmp_path:
 
 
 @pytest.mark.parametrize("token", ["canary\nX-Evil: 1", "canary token", "canary\x07", "canaryü"])
-def test_a_token_with_characters_that_none_has_is_refused_and_not_repeated(token: str) -> None:
+def test_a_token_with_invalid_characters_is_refused_and_not_repeated(token: str) -> None:
     with pytest.raises(ConfigError, match="SAM_PUBLISHER_TOKEN: contains characters") as refusal:
         secrets.token(None, {secrets.TOKEN: token})
 
     assert "canary" not in str(refusal.value)
 
 
-def test_a_certificate_that_holds_its_key_is_a_secret_one_alone_is_none(tmp_path: Path) -> None:
+def test_a_certificate_with_its_key_is_a_secret_but_one_without_is_not(tmp_path: Path) -> None:
     alone = secret_in_file(tmp_path / "cert.pem", "-----BEGIN CERTIFICATE-----", mode=0o644)
     both = secret_in_file(tmp_path / "both.pem", "-----BEGIN RSA PRIVATE KEY-----", mode=0o644)
 
@@ -248,7 +248,7 @@ def test_without_a_user_no_password_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
     assert PublisherConfig(user="other").login(BROKER) == ("sam", "canary")
 
 
-def test_a_file_that_cant_be_used_now_makes_the_broker_unavailable(tmp_path: Path) -> None:
+def test_a_temporarily_unusable_file_makes_the_broker_unavailable(tmp_path: Path) -> None:
     config = PublisherConfig(password_file=tmp_path / "gone", token_file=tmp_path / "gone")
 
     with pytest.raises(BrokerUnavailable, match="gone: no such file or directory"):
@@ -288,7 +288,7 @@ def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_p
     assert logins == ["Basic c2FtOm9sZA==", "Basic c2FtOm5ldw=="]
 
 
-def test_a_token_that_was_rotated_is_read_anew(tmp_path: Path) -> None:
+def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
     config = PublisherConfig(token_file=secret_in_file(tmp_path / "token", "old"))
     before = config.token()
     (tmp_path / "token").write_text("new\n")
@@ -296,7 +296,7 @@ def test_a_token_that_was_rotated_is_read_anew(tmp_path: Path) -> None:
     assert (before, config.token()) == ("old", "new")
 
 
-def test_what_secrets_there_are_is_told_without_them(
+def test_the_sources_of_secrets_are_shown_without_their_values(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(secrets.PASSWORD, "canary")
@@ -336,7 +336,7 @@ def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
         f"spool://sam:{PASSWORD}@msg.example.org/spool",
     ],
 )
-def test_a_broker_url_that_is_refused_is_told_without_its_password(url: str) -> None:
+def test_a_refused_broker_url_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="broker URL") as refusal:
         parse_broker(url)
 

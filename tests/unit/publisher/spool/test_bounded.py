@@ -42,9 +42,7 @@ def messages(count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("state", ["state", None])
-def test_a_full_spool_refuses_and_tells_the_figures(
-    spool: DirectoryQueue, state: str | None
-) -> None:
+def test_a_full_spool_refuses_with_its_counts(spool: DirectoryQueue, state: str | None) -> None:
     room = room_in(spool, state, spool_max_messages=2)
     first, second, third = messages(3)
     room.add(first)
@@ -68,7 +66,7 @@ def test_a_spool_is_bounded_by_its_bytes_too(spool: DirectoryQueue) -> None:
         room.add(message)
 
 
-def test_many_at_once_are_stored_as_far_as_there_is_room(spool: DirectoryQueue) -> None:
+def test_as_many_messages_as_fit_are_stored(spool: DirectoryQueue) -> None:
     room = room_in(spool, spool_max_messages=120)
     offered, stored = messages(130), []
 
@@ -121,7 +119,7 @@ def test_a_message_above_the_bound_drops_nothing(spool: DirectoryQueue) -> None:
     assert ids(spool) == [small.message_id]
 
 
-def test_what_was_drained_since_makes_room_at_once(spool: DirectoryQueue) -> None:
+def test_drained_messages_make_room_immediately(spool: DirectoryQueue) -> None:
     room_in(spool, spool_max_messages=1).add(metric_message())
     spool.remove(next(spool.names()))
 
@@ -130,7 +128,7 @@ def test_what_was_drained_since_makes_room_at_once(spool: DirectoryQueue) -> Non
     assert spool.count() == 1
 
 
-def test_the_next_process_counts_on_without_reading_the_spool(
+def test_the_next_process_continues_counting_without_reading_the_spool(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room_in(spool).add(metric_message())
@@ -144,7 +142,9 @@ def test_the_next_process_counts_on_without_reading_the_spool(
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"path": 1}', b"null", b'{"path": "/other", "messages": 9}']
 )
-def test_a_damaged_count_is_counted_anew(spool: DirectoryQueue, damage: bytes) -> None:
+def test_the_spool_is_counted_again_if_the_count_is_damaged(
+    spool: DirectoryQueue, damage: bytes
+) -> None:
     room_in(spool).add(metric_message())
     (file,) = spool.path.with_name("state").iterdir()
     file.write_bytes(damage)
@@ -154,7 +154,7 @@ def test_a_damaged_count_is_counted_anew(spool: DirectoryQueue, damage: bytes) -
     assert json.loads(file.read_bytes())["messages"] == 2
 
 
-def test_the_count_of_another_spool_is_not_believed(spool: DirectoryQueue) -> None:
+def test_the_count_of_another_spool_is_ignored(spool: DirectoryQueue) -> None:
     room_in(spool).add(metric_message())
     (file,) = spool.path.with_name("state").iterdir()
     count_file = json.loads(file.read_bytes())
@@ -166,7 +166,7 @@ def test_the_count_of_another_spool_is_not_believed(spool: DirectoryQueue) -> No
 
 
 @pytest.mark.parametrize("minutes", [2, -3 * 24 * 60])
-def test_a_count_of_another_time_is_counted_anew(spool: DirectoryQueue, minutes: int) -> None:
+def test_an_outdated_count_is_counted_again(spool: DirectoryQueue, minutes: int) -> None:
     room_in(spool).add(metric_message())
     (file,) = spool.path.with_name("state").iterdir()
     count_file = json.loads(file.read_bytes())
@@ -178,7 +178,7 @@ def test_a_count_of_another_time_is_counted_anew(spool: DirectoryQueue, minutes:
     assert json.loads(file.read_bytes())["messages"] == 2
 
 
-def test_a_process_that_sleeps_on_the_count_holds_nobody_up(
+def test_a_process_that_keeps_the_count_locked_does_not_block_others(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_count, "PATIENCE_S", 0.05)
@@ -191,7 +191,7 @@ def test_a_process_that_sleeps_on_the_count_holds_nobody_up(
             room_in(spool, spool_max_messages=1).add(metric_message())
 
 
-def test_a_state_directory_that_cannot_be_written_costs_a_count_and_nothing_else(
+def test_a_read_only_state_directory_only_costs_a_count(
     spool: DirectoryQueue,
 ) -> None:
     spool.path.with_name("state").touch()

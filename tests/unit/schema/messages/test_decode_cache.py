@@ -185,7 +185,7 @@ def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> N
         {"metricStatus": "UP"},
     ],
 )
-def test_a_value_that_is_refused_is_refused_of_a_known_instance_too(
+def test_a_bad_value_is_refused_for_a_cached_instance_too(
     changes: dict[str, str],
 ) -> None:
     met_twice(metric_result())
@@ -218,7 +218,7 @@ def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "metricoutput"])
-def test_other_classes_are_decoded_as_ever(name: str) -> None:
+def test_other_classes_are_decoded_unchanged_by_the_cache(name: str) -> None:
     message = new_message(name, write_wlcg({"siteName": "S", "hostName": "h"}))
 
     for _ in range(3):

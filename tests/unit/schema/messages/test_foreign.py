@@ -67,7 +67,7 @@ def test_a_stamp_adds_the_headers_that_a_message_lacks() -> None:
     }
 
 
-def test_the_headers_of_a_message_win() -> None:
+def test_the_headers_of_a_message_override_the_stamp() -> None:
     theirs = Message({CLASS: "own", FORMAT: "wlcg"}, b"")
 
     stamped = make_stamp("metricOutput", "nstream").stamped(theirs)
@@ -76,7 +76,7 @@ def test_the_headers_of_a_message_win() -> None:
 
 
 @pytest.mark.parametrize("stamp", [Stamp(), make_stamp(), make_stamp("metricOutput", "wlcg")])
-def test_a_message_that_lacks_nothing_is_returned_as_it_is(stamp: Stamp) -> None:
+def test_a_complete_message_is_returned_unchanged(stamp: Stamp) -> None:
     message = metric_message()
 
     assert stamp.stamped(message) is message
@@ -89,7 +89,7 @@ def test_nstream_results_are_metric_results_unless_a_class_is_given() -> None:
 
 @given(st.dictionaries(NAMES, NAMES))
 @example({"a=b,c": "%41", "ü:\n": "x y"})
-def test_any_names_travel_in_the_header(rename: dict[str, str]) -> None:
+def test_any_names_can_be_encoded_in_the_header(rename: dict[str, str]) -> None:
     problems = list(rename_problems(rename.items()))
     headers = make_stamp(rename=rename).headers
 
@@ -130,14 +130,14 @@ def test_any_text_in_the_headers_gives_a_row_or_a_reason(text: str) -> None:
         ("a=x,b=X", "both become"),
     ],
 )
-def test_a_header_of_another_form_is_refused_with_the_whole_message(text: str, stem: str) -> None:
+def test_a_malformed_header_refuses_the_whole_message(text: str, stem: str) -> None:
     refused = only_refusal(decoded(FOREIGN_TEXT, **{RENAME: text}))
 
     assert (refused.number, refused.reason, refused.raw) == (WHOLE, "bad-rename", FOREIGN_TEXT)
     assert stem in refused.text
 
 
-def test_an_unknown_format_is_refused_with_the_whole_message() -> None:
+def test_an_unknown_format_refuses_the_whole_message() -> None:
     refused = only_refusal(decoded(FOREIGN_TEXT, **{FORMAT: "xml"}))
 
     assert (refused.number, refused.reason) == (WHOLE, "unknown-format")
@@ -177,7 +177,7 @@ def test_the_keys_of_json_are_renamed() -> None:
     assert not outcome.ignored
 
 
-def test_two_keys_may_change_places() -> None:
+def test_two_keys_may_be_swapped() -> None:
     body = json.dumps({"a": "1", "B": "2"}).encode()
     message = Message({CLASS: "own", CONTENT_TYPE: JSON, **renamed(a="b", b="a")}, body)
     as_text = Message({CLASS: "own", **renamed(a="b", b="a")}, b"a: 1\nB: 2\nEOT\n")
@@ -198,7 +198,7 @@ def test_a_record_with_both_names_of_a_key_has_it_twice(content_type: str) -> No
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_message_above_the_limit_of_bytes_is_kept_whole_and_unread(extra: int) -> None:
+def test_a_message_above_the_limit_of_bytes_is_refused_whole_and_unread(extra: int) -> None:
     body = metric_message().body
 
     outcome = decoded(body, Limits(max_message_bytes=len(body) - extra))

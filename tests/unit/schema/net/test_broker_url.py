@@ -80,7 +80,7 @@ def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -
         ("spool:///", "has no directory"),
     ],
 )
-def test_a_bad_url_is_refused_with_words(url: str, stem: str) -> None:
+def test_a_bad_url_is_refused_with_a_reason(url: str, stem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(stem)):
         parse_broker(url)
 

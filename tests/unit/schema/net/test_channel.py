@@ -86,7 +86,7 @@ def read_all(channel: Channel) -> bytes:
     return received
 
 
-def test_bytes_go_there_and_come_back_until_the_peer_closes() -> None:
+def test_bytes_are_sent_and_received_until_the_peer_closes() -> None:
     def echo(connection: socket.socket) -> None:
         connection.sendall(connection.recv(65536).upper())
 
@@ -98,7 +98,7 @@ def test_bytes_go_there_and_come_back_until_the_peer_closes() -> None:
         assert not channel.forwarded
 
 
-def test_many_bytes_arrive_whole_at_a_slow_reader() -> None:
+def test_many_bytes_arrive_completely_at_a_slow_reader() -> None:
     taken: list[int] = []
 
     def sip(connection: socket.socket) -> None:
@@ -113,7 +113,7 @@ def test_many_bytes_arrive_whole_at_a_slow_reader() -> None:
 
 
 @pytest.mark.parametrize("peer", [mute, until_closed], ids=["mute", "reads only"])
-def test_a_peer_that_says_nothing_costs_the_deadline(peer: Peer) -> None:
+def test_reading_from_a_silent_peer_ends_at_the_deadline(peer: Peer) -> None:
     with channel_to(peer, SHORT_S) as channel:
         channel.send(b"x")
         started = time.monotonic()
@@ -124,7 +124,7 @@ def test_a_peer_that_says_nothing_costs_the_deadline(peer: Peer) -> None:
     assert SHORT_S / 2 < took < NOT_LONG_S
 
 
-def test_a_peer_that_takes_nothing_costs_the_deadline() -> None:
+def test_sending_to_a_peer_that_does_not_read_ends_at_the_deadline() -> None:
     with channel_to(mute, SHORT_S) as channel:
         started = time.monotonic()
         with pytest.raises(TimeoutError, match=NOT_READING):
@@ -135,7 +135,7 @@ def test_a_peer_that_takes_nothing_costs_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("peer", [drip, flood])
-def test_bytes_that_keep_coming_do_not_move_the_deadline(peer: Peer) -> None:
+def test_a_steady_stream_of_bytes_does_not_extend_the_deadline(peer: Peer) -> None:
     with channel_to(peer, SHORT_S) as channel:
         started = time.monotonic()
         with pytest.raises(TimeoutError, match=NO_ANSWER):
@@ -146,7 +146,7 @@ def test_bytes_that_keep_coming_do_not_move_the_deadline(peer: Peer) -> None:
     assert SHORT_S / 2 < took < NOT_LONG_S
 
 
-def test_a_peer_that_sips_does_not_move_the_deadline() -> None:
+def test_a_peer_that_reads_slowly_does_not_extend_the_deadline() -> None:
     def sip(connection: socket.socket) -> None:
         while connection.recv(2000):
             time.sleep(0.01)
@@ -161,7 +161,7 @@ def test_a_peer_that_sips_does_not_move_the_deadline() -> None:
     assert took < NOT_LONG_S
 
 
-def test_a_new_deadline_lets_a_channel_go_on() -> None:
+def test_a_channel_can_be_used_again_with_a_new_deadline() -> None:
     go = threading.Event()
 
     def wait(connection: socket.socket) -> None:
@@ -177,7 +177,7 @@ def test_a_new_deadline_lets_a_channel_go_on() -> None:
         assert channel.receive() == b"late"
 
 
-def test_a_deadline_that_is_over_reads_nothing_though_bytes_wait() -> None:
+def test_nothing_is_read_after_the_deadline_even_if_bytes_wait() -> None:
     with channel_to(lambda connection: connection.sendall(b"there")) as channel:
         assert channel.receive() == b"there"
         channel.deadline = Deadline.after(-1)
@@ -186,7 +186,7 @@ def test_a_deadline_that_is_over_reads_nothing_though_bytes_wait() -> None:
             channel.receive()
 
 
-def test_a_peer_that_resets_is_an_error_in_words() -> None:
+def test_a_reset_is_an_error_with_a_readable_text() -> None:
     def reset(connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -206,7 +206,7 @@ def test_sending_to_a_peer_that_closed_is_an_error_and_no_signal() -> None:
                 channel.send(b"x" * 65536)
 
 
-def test_where_both_directions_are_full_what_comes_is_passed_on_and_the_rest_goes() -> None:
+def test_incoming_bytes_are_passed_on_while_sending_is_blocked() -> None:
     """A broker that waits until we read its answers takes no more messages before."""
     arrived: list[bytes] = []
     taken: list[int] = []
@@ -226,7 +226,7 @@ def test_where_both_directions_are_full_what_comes_is_passed_on_and_the_rest_goe
     assert sum(map(len, arrived)) == len(MUCH)
 
 
-def test_where_both_directions_are_full_and_nobody_listens_it_costs_the_deadline() -> None:
+def test_sending_ends_at_the_deadline_if_both_directions_are_blocked() -> None:
     def speak_first(connection: socket.socket) -> None:
         connection.sendall(MUCH)
 
@@ -239,7 +239,7 @@ def test_where_both_directions_are_full_and_nobody_listens_it_costs_the_deadline
     assert took < NOT_LONG_S
 
 
-def test_what_arrives_while_sending_may_end_it() -> None:
+def test_incoming_bytes_may_end_sending() -> None:
     def say_no(connection: socket.socket) -> None:
         connection.sendall(b"no")
         mute(connection)
@@ -253,7 +253,7 @@ def test_what_arrives_while_sending_may_end_it() -> None:
             channel.send(MUCH)
 
 
-def test_waiting_for_a_mute_peer_takes_no_processor_time() -> None:
+def test_waiting_for_a_silent_peer_takes_no_cpu_time() -> None:
     with channel_to(mute, 0.3) as channel:
         channel.send(b"x")
         used = time.thread_time()
@@ -264,7 +264,7 @@ def test_waiting_for_a_mute_peer_takes_no_processor_time() -> None:
     assert used < 0.1
 
 
-def test_a_peer_that_refuses_is_unavailable_in_words() -> None:
+def test_a_refused_connection_has_a_readable_text() -> None:
     url = f"stomp://{HOST}:{closed_port()}"
 
     with pytest.raises(BrokerUnavailable) as refusal:
@@ -273,7 +273,7 @@ def test_a_peer_that_refuses_is_unavailable_in_words() -> None:
     assert str(refusal.value) == f"{url}: connection refused"
 
 
-def test_a_peer_that_does_not_even_refuse_costs_the_deadline() -> None:
+def test_connecting_to_an_unreachable_peer_ends_at_the_deadline() -> None:
     with black_hole() as url:
         started = time.monotonic()
         with pytest.raises(BrokerUnavailable, match=NO_ANSWER):
@@ -284,7 +284,7 @@ def test_a_peer_that_does_not_even_refuse_costs_the_deadline() -> None:
     assert SHORT_S / 2 < took < NOT_LONG_S
 
 
-def test_a_deadline_that_is_over_connects_nowhere() -> None:
+def test_no_connection_is_made_after_the_deadline() -> None:
     with black_hole() as url, pytest.raises(TimeoutError):
         connect(HOST, parse_broker(url).port, Deadline.after(-1))
 
@@ -356,7 +356,7 @@ def test_http_client_waits_for_a_dripping_answer_no_longer_than_the_deadline() -
     assert took < NOT_LONG_S
 
 
-def test_a_file_reads_in_pieces_what_came_in_one() -> None:
+def test_a_file_returns_received_bytes_in_parts() -> None:
     with (
         channel_to(lambda connection: connection.sendall(b"line 1\nline 2\nrest")) as channel,
         channel.makefile("rb") as file,
@@ -375,7 +375,7 @@ def test_a_file_reads_in_pieces_what_came_in_one() -> None:
         (ValueError("what"), "what"),
     ],
 )
-def test_an_error_has_words_for_a_person(error: Exception, text: str) -> None:
+def test_an_error_has_a_readable_text(error: Exception, text: str) -> None:
     assert error_text(error) == text
 
 

@@ -15,7 +15,7 @@ from sam_pipeline.schema.net.resolver import Resolver
 real_getaddrinfo = socket.getaddrinfo
 
 
-def test_a_call_that_hangs_costs_its_deadline() -> None:
+def test_a_hanging_call_ends_at_its_deadline() -> None:
     over = threading.Event()
     started = time.monotonic()
 
@@ -26,13 +26,13 @@ def test_a_call_that_hangs_costs_its_deadline() -> None:
     assert 0.1 <= time.monotonic() - started < 1
 
 
-def test_a_call_within_its_deadline_returns_or_raises_as_it_would_by_itself() -> None:
+def test_a_call_within_its_deadline_returns_or_raises_normally() -> None:
     assert within(Deadline.after(5), int, "7") == 7
     with pytest.raises(ValueError, match="invalid literal"):
         within(Deadline.after(5), int, "seven")
 
 
-def test_a_slow_name_server_is_asked_once_and_heard_by_the_next_caller(
+def test_a_slow_look_up_runs_once_and_answers_the_next_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer, queries = threading.Event(), 0
@@ -60,7 +60,7 @@ def test_a_slow_name_server_is_asked_once_and_heard_by_the_next_caller(
     assert ips_of(10) == ["192.0.2.2"]  # what was answered is not remembered
 
 
-def test_a_name_that_was_not_resolved_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresolved_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")]
 
     def answer(host: str, port: int, *arguments: Any) -> Any:

@@ -30,7 +30,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(COMMANDS, st.dictionaries(NAMES, TEXT, max_size=5), st.binary(max_size=50), PIECES)
-def test_what_is_written_is_read_again_however_it_is_cut(
+def test_encoded_frames_are_read_back_from_any_chunks(
     command: str, headers: dict[str, str], body: bytes, sizes: list[int]
 ) -> None:
     headers = {**headers, "content-length": str(len(body))}
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_again_however_it_is_cut(
 
 
 @given(st.binary(max_size=200), PIECES)
-def test_no_bytes_raise_anything_but_the_documented_error(data: bytes, sizes: list[int]) -> None:
+def test_arbitrary_bytes_raise_only_the_documented_error(data: bytes, sizes: list[int]) -> None:
     reader = FrameReader(max_head_bytes=50, max_body_bytes=50)
 
     try:
@@ -54,7 +54,7 @@ def test_no_bytes_raise_anything_but_the_documented_error(data: bytes, sizes: li
 
 
 @given(st.binary(max_size=60))
-def test_no_frame_that_begins_well_raises_anything_but_the_documented_error(tail: bytes) -> None:
+def test_a_valid_start_with_arbitrary_bytes_raises_only_the_documented_error(tail: bytes) -> None:
     try:
         frames = frames_of(b"MESSAGE\n" + tail + b"\n\n\0")
     except FrameError as error:
@@ -63,7 +63,7 @@ def test_no_frame_that_begins_well_raises_anything_but_the_documented_error(tail
         assert {frame.command for frame in frames} <= {"MESSAGE", "RECEIPT", "ERROR"}
 
 
-def test_a_header_can_not_bring_another_header_or_frame() -> None:
+def test_a_header_cannot_inject_another_header_or_frame() -> None:
     evil = "x\ndestination:/queue/other\r\n\n\0"
 
     with pytest.raises(ValueError, match="holds a NUL"):
@@ -73,7 +73,7 @@ def test_a_header_can_not_bring_another_header_or_frame() -> None:
     assert data == b"SEND\nno\\cte\\n:x\\ndestination\\c/queue/other\\r\\n\\n\n\n\0"
 
 
-def test_connect_is_not_escaped_and_refuses_what_would_need_it() -> None:
+def test_connect_is_not_escaped_and_refuses_values_that_need_escapes() -> None:
     data = encode("CONNECT", {"passcode": "a:b\\c"})
 
     assert data == b"CONNECT\npasscode:a:b\\c\n\n\0"
@@ -83,20 +83,20 @@ def test_connect_is_not_escaped_and_refuses_what_would_need_it() -> None:
         assert "a" + value[1] not in str(caught.value)
 
 
-def test_connected_is_read_as_it_is() -> None:
+def test_connected_is_read_without_unescaping() -> None:
     (frame,) = frames_of(b"CONNECTED\nserver:a\\nb:c\n\n\0")
 
     assert frame.headers == {"server": "a\\nb:c"}
 
 
-def test_of_a_repeated_header_the_first_counts() -> None:
+def test_the_first_of_repeated_headers_counts() -> None:
     (frame,) = frames_of(b"MESSAGE\ncontent-length:1\ncontent-length:9\na:1\na:2\n\nx\0")
 
     assert frame.headers == {"content-length": "1", "a": "1"}
     assert frame.body == b"x"
 
 
-def test_heart_beats_between_frames_are_passed_over() -> None:
+def test_heart_beats_between_frames_are_skipped() -> None:
     receipt = b"RECEIPT\nreceipt-id:1\n\n\0"
 
     frames = frames_of(b"\n\n\r\n", receipt, b"\n", b"\n" + receipt, b"\n")
@@ -140,7 +140,7 @@ def test_a_body_with_its_length_may_hold_any_byte() -> None:
         (b"MESSAGES\na:1\n\n\0", "no STOMP frame begins 'MESSAGES"),
     ],
 )
-def test_a_wrong_frame_is_told_in_words(data: bytes, stem: str) -> None:
+def test_a_malformed_frame_is_an_error_with_a_reason(data: bytes, stem: str) -> None:
     with pytest.raises(FrameError) as caught:
         frames_of(data)
 
@@ -156,7 +156,7 @@ def test_a_wrong_frame_is_told_in_words(data: bytes, stem: str) -> None:
         (b"x" * 100_000, repr("x" * 40)),
     ],
 )
-def test_what_is_no_frame_is_told_with_its_first_bytes_at_once(data: bytes, shown: str) -> None:
+def test_bytes_that_are_not_a_frame_are_reported_at_once(data: bytes, shown: str) -> None:
     with pytest.raises(FrameError, match="no STOMP frame begins") as caught:
         frames_of(data)
 
@@ -177,7 +177,7 @@ def test_a_body_without_end_is_an_error() -> None:
         frames_of(b"ERROR\n\n", *[b"x"] * 1002, reader=reader)
 
 
-def test_frames_before_the_trouble_are_read() -> None:
+def test_frames_before_an_error_are_read() -> None:
     frames = []
 
     with pytest.raises(FrameError):
@@ -186,7 +186,7 @@ def test_frames_before_the_trouble_are_read() -> None:
     assert frames == [Frame("RECEIPT", {"receipt-id": "1"})]
 
 
-def test_frames_nobody_asked_for_are_kept() -> None:
+def test_frames_beyond_the_requested_one_are_kept() -> None:
     reader = FrameReader()
     data = b"RECEIPT\nreceipt-id:%d\n\n\0"
 

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 @pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
-def test_common_options_stand_before_or_after_the_subcommand(argv: list[str]) -> None:
+def test_common_options_work_before_and_after_the_subcommand(argv: list[str]) -> None:
     parsed: list[argparse.Namespace] = []
 
     command.run("sam-x", parser(), argv, lambda args: parsed.append(args) or 0)

@@ -54,7 +54,7 @@ def test_the_file_gives_values_and_relative_paths_are_relative_to_it(file: Path)
     assert settings.timeout_s == 10.0
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(file: Path) -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_file(file: Path) -> None:
     env = {"SAM_CONSUMER_NAME": "b", "SAM_CONSUMER_BROKERS": "p, q", "SAM_CONSUMER_EAGER": "yes"}
 
     assert load(file, env).name == "b"
@@ -132,7 +132,7 @@ def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Pa
     assert of_option.value.problems == ("command line: timeout_s: must be positive",)
 
 
-def test_good_values_can_be_read_beside_bad_ones(file: Path) -> None:
+def test_valid_values_can_be_read_despite_invalid_ones(file: Path) -> None:
     file.write_text(file.read_text().replace('"a"', "7", 1))
 
     examined = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
@@ -173,7 +173,7 @@ def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
         ("[consumer.words]\na = 1", "expected a string for each name, not a = 1"),
     ],
 )
-def test_a_table_of_anything_else_is_a_problem_with_its_line(
+def test_a_table_with_other_values_is_a_problem_with_its_line(
     tmp_path: Path, text: str, stem: str
 ) -> None:
     path = tmp_path / "sam.toml"

@@ -23,7 +23,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_file_has_its_mode_and_so_have_directories_that_were_missing(tmp_path: Path) -> None:
+def test_the_file_and_new_directories_have_the_given_modes(tmp_path: Path) -> None:
     path = tmp_path / "state" / "file"
 
     with replacing(path, 0o600, directory_mode=0o700) as file:
@@ -33,7 +33,7 @@ def test_the_file_has_its_mode_and_so_have_directories_that_were_missing(tmp_pat
     assert (mode_of(path), mode_of(path.parent)) == (0o600, 0o700)
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failure_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
 

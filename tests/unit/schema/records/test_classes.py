@@ -21,7 +21,7 @@ def test_only_ascii_letters_have_a_case(name: str, expected: str) -> None:
     assert folded(name) == expected
 
 
-def test_a_built_in_class_is_found_in_any_case_and_no_look_alike_is() -> None:
+def test_a_built_in_class_matches_in_any_case_but_no_look_alike_does() -> None:
     assert built_in("DOWNTIME") is built_in("downtime") is not None
     assert built_in("downt\u0131me") is None
     assert built_in(None) is None

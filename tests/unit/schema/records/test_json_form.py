@@ -51,7 +51,7 @@ def test_bad_json_is_one_bad_record(body: bytes, reason: str) -> None:
     assert record.reason == reason
 
 
-def test_a_bad_object_leaves_its_neighbours_and_keeps_its_text() -> None:
+def test_a_bad_object_keeps_its_text_and_does_not_affect_the_others() -> None:
     first, invalid, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
 
     assert isinstance(first, ReadRecord) and isinstance(last, ReadRecord)

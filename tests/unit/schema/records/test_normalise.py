@@ -73,7 +73,7 @@ def test_anything_else_is_not_a_time(text: str) -> None:
     assert refusal(metric_result(timestamp=text)) == "bad-time"
 
 
-def test_results_out_of_the_age_window_are_refused_with_their_own_reasons() -> None:
+def test_results_that_are_too_old_or_in_the_future_are_refused_with_a_reason() -> None:
     assert refusal(metric_result(timestamp="2016-01-01T00:00:00Z")) == "too-old"
     assert refusal(metric_result(timestamp="2026-11-22T12:00:00Z")) == "in-the-future"
     with pytest.raises(RecordRefused, match="0 days old"):
@@ -103,7 +103,7 @@ def test_the_flavour_may_come_from_the_service_type() -> None:
     assert row(metric_result(serviceFlavour=None, serviceType="SE"))["serviceFlavour"] == "SE"
 
 
-def test_the_monitoring_host_is_the_key_else_the_header_else_gathered_at() -> None:
+def test_the_monitoring_host_comes_from_the_key_the_header_or_gathered_at() -> None:
     record = metric_result()
 
     assert row(record | {"monitoringHost": "m"}, nagios_host="n")["monitoringHost"] == "m"
@@ -117,7 +117,7 @@ def test_a_missing_required_key_is_reported(key: str) -> None:
     assert refusal(metric_result(**{key: " "})) == "missing-key"
 
 
-def test_names_hold_no_control_characters_but_texts_may() -> None:
+def test_control_characters_are_allowed_in_texts_but_not_in_names() -> None:
     assert refusal(metric_result(metricName="a\x07b")) == "control-character"
     assert row(metric_result(summaryData="a\x1bb"))["summaryData"] == "a\x1bb"
 
@@ -134,7 +134,7 @@ def test_a_downtime_names_a_host_or_a_site() -> None:
     assert row(downtime | {"siteName": "A"}, "downtime")["siteName"] == "A"
 
 
-def test_a_sites_own_class_has_only_its_times_normalised() -> None:
+def test_only_the_times_of_a_custom_class_are_normalised() -> None:
     record = {"uuid": " x ", "TIMESTAMP": "0", "metricStatus": "whatever", "empty": ""}
 
     assert row(record, "environment") == {
@@ -214,7 +214,7 @@ def test_a_foreign_message_gets_an_id_from_class_and_body() -> None:
     assert first.message_id.startswith("sha256:")
 
 
-def test_our_ids_sort_by_the_time_they_were_made() -> None:
+def test_our_ids_sort_by_creation_time() -> None:
     ids = [metric_message().message_id for _ in range(3)]
 
     assert len(set(ids)) == 3

@@ -95,7 +95,7 @@ def test_each_tag_is_a_flavour(tags: str) -> None:
         assert not outcome.ignored
 
 
-def test_a_flavour_under_its_own_name_goes_before_tags() -> None:
+def test_an_explicit_flavour_overrides_the_tags() -> None:
     outcome = decoded(nstream_result(serviceFlavour="SRM", tags="prod"))
 
     assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
@@ -112,7 +112,7 @@ def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | N
     assert len(outcome.rows) == 1
 
 
-def test_a_class_of_a_sites_own_needs_no_flavour() -> None:
+def test_a_custom_class_needs_no_flavour() -> None:
     stamp = make_stamp("perfSonar", "nstream", {"ps_host": "host"})
     message = stamp.stamped(Message({}, b'{"metric": "ps ntp", "ps_host": "ps.example.org"}'))
 
@@ -121,7 +121,7 @@ def test_a_class_of_a_sites_own_needs_no_flavour() -> None:
     assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
 
 
-def test_a_rename_goes_before_the_names_of_the_documentation() -> None:
+def test_a_rename_overrides_the_documented_names() -> None:
     result = nstream_result(tags="lhcb", flavour="SRMv2", metric=None, check="org.sam.M")
 
     renamed = values(result, {"tags": "voName", "flavour": "serviceFlavour", "check": "metricName"})
@@ -186,13 +186,13 @@ def test_a_body_that_is_not_json_is_one_dead_letter(body: bytes) -> None:
     assert (refused.reason, refused.raw) == ("not-json", body)
 
 
-def test_nesting_to_the_depth_of_the_parser_is_no_crash() -> None:
+def test_nesting_to_the_depth_of_the_parser_does_not_crash() -> None:
     body = b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}"
 
     assert len(decoded(body).bad) == 1
 
 
-def test_line_ends_that_nagios_did_not_write_stay() -> None:
+def test_line_ends_not_written_by_nagios_are_kept() -> None:
     assert values(nstream_result(details=r"C:\\new"))["detailsData"] == r"C:\\new"
     assert values(nstream_result(details="a\nb"))["detailsData"] == "a\nb"
     assert values(nstream_result(summary=r"a\nb"))["summaryData"] == r"a\nb"
@@ -201,14 +201,14 @@ def test_line_ends_that_nagios_did_not_write_stay() -> None:
 @given(
     st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
 )
-def test_whatever_a_result_holds_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
+def test_any_result_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
     outcome = decoded(nstream_result(**changes))
 
     assert bool(outcome.rows) != bool(outcome.bad)
 
 
 @given(st.binary())
-def test_whatever_a_body_holds_gives_rows_or_a_reason(body: bytes) -> None:
+def test_any_body_gives_rows_or_a_reason(body: bytes) -> None:
     outcome = decoded(body)
 
     assert bool(outcome.rows) != bool(outcome.bad)

@@ -48,7 +48,7 @@ def decoded(message: Message) -> Decoded:
 @given(RECORDS)
 @example(metric_result(detailsData="a\r\n\ufeffb\r", siteName="\ufeff x \r", voName="\xa0"))
 @example(metric_result(summaryData="caf\udce9", gatheredAt="\xa0"))
-def test_what_is_read_is_what_was_normalised(record: Record) -> None:
+def test_decoding_returns_the_normalised_values(record: Record) -> None:
     assume(
         len(record["summaryData"]) <= SUMMARY_LENGTH and END not in record.get("detailsData", "")
     )
@@ -62,7 +62,7 @@ def test_what_is_read_is_what_was_normalised(record: Record) -> None:
 @given(st.dictionaries(KEYS, st.text(ANY)))
 @example({"summaryData": "\n \n", "detailsData": "EOT\nEOT"})
 @example({"summaryData": "x" * 300 + "\r\n\ufeffEOT", "detailsData": "\ufeffEOT\r\nhostName: x"})
-def test_writing_what_was_read_of_any_record_changes_nothing(record: Record) -> None:
+def test_writing_a_decoded_record_changes_nothing(record: Record) -> None:
     text = write_wlcg(record)
     assume("\0" not in text and text != "EOT\n")
 
@@ -72,7 +72,7 @@ def test_writing_what_was_read_of_any_record_changes_nothing(record: Record) -> 
 
 
 @given(st.lists(RECORDS, min_size=2, max_size=4))
-def test_records_of_one_body_are_read_as_each_alone(records: list[Record]) -> None:
+def test_records_in_one_body_are_read_like_single_records(records: list[Record]) -> None:
     bodies = [write_wlcg(record).encode("utf-8", "replace") for record in records]
 
     together = read_wlcg(b"".join(bodies))
@@ -82,7 +82,7 @@ def test_records_of_one_body_are_read_as_each_alone(records: list[Record]) -> No
 
 
 @given(RECORDS)
-def test_text_and_json_say_the_same(record: Record) -> None:
+def test_text_and_json_give_the_same_rows(record: Record) -> None:
     rows = normalise(record, "metricOutput", {}, NOW)
     headers = {"messageClass": "metricOutput", "content-type": JSON}
 

@@ -45,7 +45,7 @@ def test_the_writer_keeps_the_order_of_the_known_writers_and_puts_details_last()
     assert lines[-3:] == ["b", "EOT", ""]
 
 
-def test_a_long_summary_is_cut_and_the_whole_heads_the_details() -> None:
+def test_a_long_summary_is_cut_and_repeated_in_full_in_the_details() -> None:
     summary = "x" * 300
 
     [record] = fields_of(write_wlcg(metric_result(summaryData=summary, detailsData="more")))
@@ -73,7 +73,7 @@ def test_a_details_line_that_would_end_the_record_gets_a_blank() -> None:
     ],
     ids=["crlf", "bom", "blanks after the colon", "blank lines", "case and margins"],
 )
-def test_the_reader_accepts_what_is_seen_in_the_wild(body: str) -> None:
+def test_the_reader_accepts_variants_of_known_writers(body: str) -> None:
     assert fields_of(body) == [{"hostName": "a", "metricName": "b"}]
 
 
@@ -94,7 +94,7 @@ def test_an_eot_inside_details_ends_the_record_only_before_a_known_key() -> None
     assert second == {"metricName": "b"}
 
 
-def test_a_column_of_a_sites_own_class_starts_a_record_too() -> None:
+def test_a_column_of_a_custom_class_also_starts_a_record() -> None:
     body = "uuid: 1\ndetailsData: x\nEOT\nuuid: 2\nEOT\n"
 
     assert len(fields_of(body)) == 1
@@ -141,7 +141,7 @@ def test_a_bad_record_does_not_affect_its_neighbours(record: bytes, reason: str)
     assert (invalid.reason, invalid.raw) == (reason, record)
 
 
-def test_a_missing_last_eot_is_forgiven_only_where_nothing_can_be_lost() -> None:
+def test_a_missing_final_eot_is_accepted_only_where_nothing_can_be_lost() -> None:
     record = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
     with_details = record + b"detailsData: maybe more\n"
 
@@ -158,7 +158,7 @@ details = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["
 
 
 @given(text, details)
-def test_writing_what_was_read_again_changes_nothing(summary: str, more: str) -> None:
+def test_writing_and_reading_again_changes_nothing(summary: str, more: str) -> None:
     written = write_wlcg(metric_result(summaryData=summary, detailsData=more))
 
     [record] = fields_of(written)

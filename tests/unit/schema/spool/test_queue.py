@@ -60,7 +60,7 @@ def test_a_removed_element_is_gone_with_its_lock(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.lck"))
 
 
-def test_an_element_goes_before_its_lock_so_that_nobody_can_take_it_in_between(
+def test_an_element_is_removed_before_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DirectoryQueue(tmp_path)
@@ -74,7 +74,7 @@ def test_an_element_goes_before_its_lock_so_that_nobody_can_take_it_in_between(
     assert gone == [element, f"{element}.lck"]
 
 
-def test_a_queue_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_queue_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "none")
 
     queue.purge()
@@ -111,7 +111,7 @@ def test_empty_directories_are_removed_except_the_newest(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["00000078"]
 
 
-def test_a_damaged_element_is_put_aside_with_its_reason(tmp_path: Path) -> None:
+def test_a_damaged_element_is_moved_aside_with_its_reason(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     name = queue.add(metric_message())
     (queue.path / name).write_bytes(b'{"body": "cut')
@@ -149,7 +149,7 @@ def test_elements_of_other_writers_are_read(tmp_path: Path, encoding: str) -> No
     assert message == Message({"x": "y"}, body)
 
 
-def test_a_header_without_a_value_is_an_absent_one(tmp_path: Path) -> None:
+def test_a_header_without_a_value_is_absent(tmp_path: Path) -> None:
     (tmp_path / "00000000").mkdir()
     (tmp_path / "00000000" / "00000000000000").write_text('{"header": {"x": "y", "z": null}}')
 
@@ -173,7 +173,7 @@ def test_the_name_of_an_element_holds_the_time_it_was_written(tmp_path: Path) ->
     assert abs(written_at(name).timestamp() - time.time()) < 60
 
 
-def test_a_spool_that_cannot_be_written_says_where_and_why(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_written_is_reported_with_path_and_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(
@@ -222,7 +222,7 @@ def test_a_new_queue_is_durable_with_every_directory_above_it(
     assert stat.S_IMODE((tmp_path / "a" / "b" / "spool").stat().st_mode) == 0o700
 
 
-def test_a_directory_that_is_removed_as_empty_in_between_is_made_again(
+def test_a_directory_removed_by_another_process_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
@@ -242,7 +242,7 @@ def test_a_directory_that_is_removed_as_empty_in_between_is_made_again(
 
 
 @pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
-def test_a_link_that_was_made_counts_whatever_the_file_server_says(
+def test_a_created_link_counts_even_if_the_file_server_reports_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     queue, message = DirectoryQueue(tmp_path / "spool"), metric_message()
@@ -261,9 +261,7 @@ def test_a_link_that_was_made_counts_whatever_the_file_server_says(
     assert queue.read(name) == message
 
 
-def test_a_name_that_is_taken_is_left_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_in_use_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     real, taken = os.link, []
 
@@ -290,7 +288,7 @@ def test_a_name_that_is_taken_is_left_for_the_next(
         (errno.EACCES, "check owner and mode", 77),
     ],
 )
-def test_a_refusal_says_what_where_why_and_what_to_do(
+def test_a_refusal_has_size_path_reason_and_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, stem: str, exit_code: int
 ) -> None:
     queue, message = DirectoryQueue(tmp_path / "spool"), metric_message()
@@ -336,7 +334,7 @@ def test_a_batch_that_could_not_be_synced_is_written_again(
     assert [(queue.path / name).read_bytes() for name in queue.names()] == contents
 
 
-def test_a_lock_is_young_when_it_is_born_though_the_element_is_old(tmp_path: Path) -> None:
+def test_a_new_lock_is_recent_even_if_the_element_is_old(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path)
     name = queue.add(metric_message())
     os.utime(tmp_path / name, (0, time.time() - OLD_S))
@@ -529,7 +527,7 @@ def test_a_directory_in_which_everybody_may_remove_is_refused(
     assert (list(tmp_path.iterdir()) == []) == refused
 
 
-def test_a_pipe_or_directory_in_place_of_an_element_blocks_nobody(tmp_path: Path) -> None:
+def test_a_pipe_or_directory_in_place_of_an_element_does_not_block(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     directory = queue.path / queue.add(metric_message()).split("/")[0]
     os.mkfifo(directory / "00000000000000")
@@ -555,7 +553,7 @@ def test_an_encoding_that_is_not_known_is_named(tmp_path: Path, encoding: str) -
         DirectoryQueue(tmp_path).read("00000000/00000000000000")
 
 
-def test_a_header_that_is_not_utf8_comes_back(tmp_path: Path) -> None:
+def test_a_header_that_is_not_utf8_is_preserved(tmp_path: Path) -> None:
     queue = DirectoryQueue(tmp_path / "spool")
     message = Message({"destination": os.fsdecode(b"/queue/\xff")}, b"")
 
