@@ -264,11 +264,11 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
 
             status = workplace.run("sam-consume", "status")
             assert status.code == UNAVAILABLE
-            assert "waiting: nothing can be stored" in status.out
+            assert "waiting: unable to commit" in status.out
             assert written_state(workplace)["held_messages"] == 1
             assert get(port, "/healthz")[0] == 200
             warned = workplace.run("check_sam_consumer")
-            assert (warned.code, "nothing can be stored" in warned.out) == (1, True), str(warned)
+            assert (warned.code, "unable to commit" in warned.out) == (1, True), str(warned)
             alarmed = workplace.run("check_sam_consumer", "--critical-age", "0")
             assert alarmed.code == 2, str(alarmed)
 
