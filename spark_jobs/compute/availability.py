@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from sam_pipeline.schema.program.progress import Stage
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.errors import SparkFailed
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, METRIC
@@ -26,8 +28,10 @@ NOT_KNOWN = (UNKNOWN, MISSING, EXCLUDED)
 _FACTOR = 100_000  # 5 decimals
 
 
-def write_timelines(storage: Storage, segments: DataFrame, run_ids: Mapping[int, int]) -> int:
-    """Write the segments of all levels, and return their number.
+def write_tables(
+    storage: Storage, segments: DataFrame, run_ids: Mapping[int, int], stage: Stage
+) -> None:
+    """Write the timelines of all levels, and the figures of the levels that store them.
 
     Args:
         segments: as folding.SEGMENTS.
@@ -47,11 +51,7 @@ def write_timelines(storage: Storage, segments: DataFrame, run_ids: Mapping[int,
     # A cluster repeats the task of a worker that died, even if its rows were committed.
     if storage.segments_of(run_ids.values()) != written:
         raise SparkFailed("a task was repeated after it had stored its rows: run the report again")
-    return written
-
-
-def write_figures(storage: Storage, segments: DataFrame, run_ids: Mapping[int, int]) -> None:
-    """Write the figures of every level that stores them, from the same arguments."""
+    stage(f"adding up {plural(written, 'segment')}")
     summed = figures(segments.where(F.col("level") != METRIC))
     storage.write(summed.withColumn("run_id", _run_id(run_ids)), "{level}_figure")
 

@@ -10,10 +10,11 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.compute import availability, rows
+from sam_pipeline.spark_jobs.compute.availability import write_tables
 from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
 from sam_pipeline.spark_jobs.compute.folding import SEGMENTS, folding
 from sam_pipeline.spark_jobs.compute.results import ReportResults
+from sam_pipeline.spark_jobs.compute.rows import bring_together
 from sam_pipeline.spark_jobs.compute.storage import Storage, persisting
 from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
 from sam_pipeline.spark_jobs.inputs.expected import expect
@@ -67,33 +68,29 @@ def _compute_report(
     clock: Callable[[], int],
     stage: Stage,
 ) -> Summary:
-    began, now, name = time.monotonic(), results.now, profile.name
+    """Read, bring together, fold, write and publish the days of one report."""
+    began, now = time.monotonic(), results.now
+
+    def report_stage(text: str) -> None:
+        stage(f"{profile.name}: {text}")
+
     with persisting() as persist:
-        stage(f"{name}: reading results")
+        report_stage("reading results")
         announcements = (announced.memberships, announced.downtimes, announced.exclusions)
         expected = [expect(day, *announcements, profile, now) for day in announced.period.days()]
         stretches = results.stretches(profile)
 
-        fold_input = rows.bring_together(storage, stretches, expected, profile, persist)
-        facts = day_facts(
-            expected,
-            announced.members,
-            fold_input.counts,
-            results.excluded(),
-            results.newest,
-            profile,
-            now,
-        )
+        rows, counts = bring_together(storage, stretches, expected, profile, persist)
+        excluded, members = results.excluded(), announced.members
+        facts = day_facts(expected, members, counts, excluded, results.newest, profile, now)
         run_ids = record.begin(storage.engine, profile, facts, change_no, now)
         with record.failing(storage.engine, run_ids):
-            stage(f"{name}: folding {plural(sum(day.results_read for day in facts), 'result')}")
-            segments = persist(fold_input.rows.mapInArrow(folding(profile, now), SEGMENTS))
+            report_stage(f"folding {plural(sum(day.results_read for day in facts), 'result')}")
+            segments = persist(rows.mapInArrow(folding(profile, now), SEGMENTS))
 
             run_of = {day_number(d.day): number for d, number in zip(facts, run_ids, strict=True)}
-            segment_count = availability.write_timelines(storage, segments, run_of)
-            stage(f"{name}: adding up {plural(segment_count, 'segment')}")
-            availability.write_figures(storage, segments, run_of)
+            write_tables(storage, segments, run_of, report_stage)
 
-            stage(f"{name}: publishing")
+            report_stage("publishing")
             published = record.publish(storage.engine, profile, facts, run_ids, clock())
-    return Summary(name, announced.period, facts, published, time.monotonic() - began)
+    return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)

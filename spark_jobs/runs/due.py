@@ -102,6 +102,6 @@ def periods(days: Iterable[date]) -> list[Period]:
 
 
 def horizon(connection: Connection) -> date | None:
-    """The first day of which no result was pruned; None if none were pruned at all."""
+    """The first day that still has all its results; None if no results were ever pruned."""
     day = connection.scalar(text("SELECT day FROM report_horizon"))
     return None if day is None else as_day(day)
