@@ -190,8 +190,8 @@ class _Names:
         keys, first, thing = np.unique(
             self._key(level, codes), return_index=True, return_inverse=True
         )
-        own = {name: codes[name][first] for name in ("day", *NAMES[level])}
-        return Things(level, own, keys), thing
+        of_things = {name: codes[name][first] for name in ("day", *NAMES[level])}
+        return Things(level, of_things, keys), thing
 
     def cover_edges(self, things: Things) -> CoverEdges:
         """The starts and stops of the covers of these things within the day."""

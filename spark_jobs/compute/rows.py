@@ -129,11 +129,11 @@ def refuse_mixed_vos(tally: DataFrame, endpoints: DataFrame, profile: Profile) -
     """
     if profile.vo is not None:
         return
-    own = tally.where(_is_of_vo(profile)).select("day", *_INSTANCE, "vo")
-    carried = own.withColumn("day", F.col("day") + 1)
+    of_vo = tally.where(_is_of_vo(profile)).select("day", *_INSTANCE, "vo")
+    carried = of_vo.withColumn("day", F.col("day") + 1)
     expected = F.broadcast(endpoints.where("first_site"))
     mixed = (
-        own.unionByName(carried)
+        of_vo.unionByName(carried)
         .join(expected, on=list(_ENDPOINT), how="left_semi")
         .where(_is_in_profile(profile))
         .groupBy("day", *_INSTANCE)

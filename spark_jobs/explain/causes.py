@@ -179,7 +179,7 @@ def masked(text: str, host_name: str = "") -> str:
     The endpoint's own `host_name` is masked even if it is a short word.
     """
     line = one_line(text[:_MAX_READ])
-    own = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
+    host_names = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
 
     def mask(piece: re.Match[str]) -> str:
         word = piece.group()
@@ -191,17 +191,17 @@ def masked(text: str, host_name: str = "") -> str:
             return MASK + ending
         # A path, an address or a URL: mask the parts between the separators.
         parts = _SEPARATOR.split(bare)
-        parts[::2] = (_masked_part(part, own) for part in parts[::2])
+        parts[::2] = (_masked_part(part, host_names) for part in parts[::2])
         return _TEMPORARY.sub(rf"\1{MASK}", "".join(parts)) + ending
 
     return one_line(_REPEATED.sub(MASK, _PIECE.sub(mask, line)), _MAX_TEXT)
 
 
-def _masked_part(part: str, own: set[str]) -> str:
+def _masked_part(part: str, host_names: set[str]) -> str:
     bare = part.strip(".!?+~#")
     domain = _HOST.fullmatch(bare.lower()) if bare in (bare.lower(), bare.upper()) else None
     is_host = domain is not None and (bare.count(".") > 1 or domain.group(1) in _DOMAINS)
-    if is_host or bare.lower() in own or _HEX.fullmatch(bare) or _is_random(bare):
+    if is_host or bare.lower() in host_names or _HEX.fullmatch(bare) or _is_random(bare):
         return part.replace(bare, MASK)
     if not _has_digit(bare):
         return part

@@ -39,7 +39,7 @@ def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> 
     site, flavour, host, metric = segment.names
     about = (metric, segment.start, segment.end, segment.status)
     if segment.status == "EXCLUDED":
-        own = [
+        exclusions = [
             exclusion
             for exclusion in results.run.exclusions
             if exclusion.kind == METRIC
@@ -47,7 +47,7 @@ def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> 
             and exclusion.covers(site, flavour, host)
             and exclusion.touches(segment.start, segment.end)
         ]
-        return Evidence(*about, (), decides, exclusions=own)
+        return Evidence(*about, (), decides, exclusions=exclusions)
     if segment.status != "MISSING":
         return Evidence(*about, results.behind(segment), decides)
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)

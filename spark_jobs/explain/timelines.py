@@ -46,9 +46,9 @@ class Timelines:
         """The children's segments that overlap a segment."""
         touching = []
         for key in self._children.get((segment.level, segment.names), ()):
-            own = self.of[key]
-            first = bisect_right(own, segment.start, key=_end)
-            touching += own[first : bisect_left(own, segment.end, lo=first, key=_start)]
+            segments = self.of[key]
+            first = bisect_right(segments, segment.start, key=_end)
+            touching += segments[first : bisect_left(segments, segment.end, lo=first, key=_start)]
         return touching
 
     def deciding(self, segment: Segment, covered: Sequence[Span] = ()) -> list[Segment]:

@@ -107,8 +107,8 @@ def _statuses_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], I
 
 def changes(segments: Iterable[Segment], end: int) -> Iterator[tuple[Names, Item]]:
     """The start of each status and, as in ARGO, the last status again at the end of the day."""
-    for names, own in groupby(segments, key=lambda segment: segment.names):
-        for segment in own:
+    for names, group in groupby(segments, key=lambda segment: segment.names):
+        for segment in group:
             yield names, _status(segment.start, segment.status)
         yield names, _status(end, segment.status)
 

@@ -253,8 +253,8 @@ def _site_now(
             for metric in profile.metrics_of(endpoint.service_flavour):
                 names = (*endpoint, metric)
                 # Only results of the profile's VO count (availability rule 2).
-                own = [s for s in statuses_of.get(names, ()) if profile.vo in (None, s.vo)]
-                last = max(own, key=lambda status: status.measured, default=None)
+                matching = [s for s in statuses_of.get(names, ()) if profile.vo in (None, s.vo)]
+                last = max(matching, key=lambda status: status.measured, default=None)
                 valid_s = profile.validity(metric) or SILENT_AFTER_S
                 if last is None or last.measured + valid_s <= now:
                     reports, known = silent.get(names, ([], None))

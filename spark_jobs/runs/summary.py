@@ -97,9 +97,9 @@ def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
     for day in days:
         by_names.setdefault(day.names, []).append(day)
     for names in sorted(by_names):
-        own = by_names[names]
-        total = sum((day.seconds for day in own), Seconds())
-        yield figure_of(names, total, len(own), until_of(own))
+        figures = by_names[names]
+        total = sum((day.seconds for day in figures), Seconds())
+        yield figure_of(names, total, len(figures), until_of(figures))
 
 
 def group_means(
