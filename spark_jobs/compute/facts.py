@@ -111,7 +111,7 @@ def day_facts(
     facts = []
     for day in expected:
         number = day_number(day.day)
-        counted, previous = by_day.get(number, {}), by_day.get(number - 1, {})
+        counted, carried = by_day.get(number, {}), by_day.get(number - 1, {})
         ignored = {**counted, EXCLUDED_HOST: excluded.get(number)}
         facts.append(
             DayFacts(
@@ -120,7 +120,7 @@ def day_facts(
                 results_read=(counted.get("read") or 0) + excluded.get(number, 0),
                 results_ignored={r: ignored[r] for r in REASONS if ignored.get(r)},
                 instances=day.instances(profile),
-                results_digest=f"{counted.get('digest') or 0} {previous.get('carried_digest') or 0}",
+                results_digest=f"{counted.get('digest') or 0} {carried.get('carried_digest') or 0}",
                 topology_digest=day.topology_digest,
                 downtimes_digest=day.downtimes_digest,
                 exclusions_digest=day.exclusions_digest,
