@@ -271,7 +271,7 @@ def compare_new_and_known(url: str, count: int, rounds: int) -> bool:
             fold_all(engine)
     print("PostgreSQL, bulk door, by kind of rows")
     print_cost("known names, new rows", known_s)
-    print_cost("a new host and instance in every row", new_s)
+    print_cost("new host and new instance", new_s)
     print_cost("rows that are already stored", repeated_s)
     return True
 

@@ -78,7 +78,7 @@ def _writing(directory: Path, count: int, at_once: int) -> bool:
         ours_s.append(_seconds(lambda: list(room.add_all(messages))))  # noqa: B023
         contents = [serialise(message) for message in messages]
         bare_s.append(_seconds(lambda: _bare_loop(bare, contents, at_once == 1)))  # noqa: B023
-    ratio = median(bare / ours for ours, bare in zip(ours_s, bare_s, strict=True))
+    ratio = median(base / own for own, base in zip(ours_s, bare_s, strict=True))
     print(f"writing: {count} messages of {len(contents[0])} bytes, {at_once} at once")
     print(f"  {'messages a second, bare loop':40} {count / sum(bare_s):7.0f}")
     print(f"  {'messages a second, spool':40} {count / sum(ours_s):7.0f}")
