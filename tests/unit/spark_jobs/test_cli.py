@@ -1,4 +1,4 @@
-"""What `sam-report` says when the question or the surroundings are wrong: one line, a code."""
+"""`sam-report` answers wrong arguments and a broken setup with one line and an exit code."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_period_is_a_day_a_range_or_a_month() -> None:
     assert requested("--month", "2024-02") == Period(date(2024, 2, 1), date(2024, 2, 29))
 
 
-def test_what_is_due_needs_no_period() -> None:
+def test_due_days_need_no_period() -> None:
     assert requested("--due") is None
 
 
-def test_the_month_that_runs_ends_today() -> None:
+def test_the_present_month_ends_today() -> None:
     assert requested("--month", "2026-11") == Period(date(2026, 11, 1), TODAY)
 
 
@@ -97,7 +97,7 @@ def test_a_day_in_the_future_exits_64(config: Path, capsys: pytest.CaptureFixtur
     assert "is in the future" in error_of(capsys)
 
 
-def test_no_profile_at_all_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_profile_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(config.read_text().partition("[report]")[0])
 
     assert main(["run", "--config", str(config), "--day", "2026-11-14"]) == 64

@@ -80,7 +80,7 @@ def covering_a_day(rows: Sequence[object], world: World) -> bool:
 
 def in_two_sites(world: World) -> bool:
     places = {(endpoint.host, endpoint.flavour, endpoint.site) for endpoint in world.endpoints}
-    return max(Counter(place[:2] for place in places).values(), default=0) > 1
+    return max(Counter(pair[:2] for pair in places).values(), default=0) > 1
 
 
 EDGES: dict[str, Callable[[World], bool]] = {

@@ -61,7 +61,7 @@ Spans = list[tuple[float, float, str]]
 
 @dataclass(frozen=True)
 class Case:
-    """What is known of a site, and the timelines that must come of it."""
+    """The input of a site, and its expected timelines."""
 
     name: str
     results: Sequence[tuple[str, float, str]]  # "flavour host metric", hour, status
@@ -226,30 +226,32 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[tuple[str, str], Spans]:
+def all_spans() -> dict[tuple[str, str], Spans]:
     """The timelines of all cases: (case, "level names") to spans in hours."""
-    return _told([row for case in CASES for row in (*_stretches(case), *_covers(case))])
+    return _folded_timelines([row for case in CASES for row in (*_stretches(case), *_covers(case))])
 
 
-def _told(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, str], Spans]:
-    found: dict[tuple[str, str], Spans] = {}
+def _folded_timelines(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, str], Spans]:
+    spans_of: dict[tuple[str, str], Spans] = {}
     for level in fold(_table(rows), PROFILE, NOW):
         for row in level.sort_by("at").to_pylist():
             names = [row[n] for n in ("service_flavour", "host_name", "metric_name", "function")]
             thing = " ".join([row["level"], *filter(None, names)])
             start, end = (_hour(row[edge], row["day"]) for edge in ("at", "until"))
-            spans = found.setdefault((row["site"], thing), [])
+            spans = spans_of.setdefault((row["site"], thing), [])
             spans.append((start, end, STATUSES[row["status"]]))
-    return found
+    return spans_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-def test_timeline(case: Case, told: dict[tuple[str, str], Spans]) -> None:
-    assert {thing: told[case.name, thing] for thing in case.timelines} == case.timelines
+def test_timeline(case: Case, all_spans: dict[tuple[str, str], Spans]) -> None:
+    assert {thing: all_spans[case.name, thing] for thing in case.timelines} == case.timelines
 
 
-def test_no_timeline_has_gaps_or_equal_neighbours(told: dict[tuple[str, str], Spans]) -> None:
-    for (name, _), spans in told.items():
+def test_no_timeline_has_gaps_or_equal_neighbours(
+    all_spans: dict[tuple[str, str], Spans],
+) -> None:
+    for (name, _), spans in all_spans.items():
         end = 10 if "open day" in name else 24
 
         assert spans[0][0] == 0 and spans[-1][1] == end
@@ -257,15 +259,17 @@ def test_no_timeline_has_gaps_or_equal_neighbours(told: dict[tuple[str, str], Sp
             assert until == start and status != following
 
 
-def test_the_order_of_rows_changes_nothing(told: dict[tuple[str, str], Spans]) -> None:
+def test_timelines_do_not_depend_on_the_order_of_rows(
+    all_spans: dict[tuple[str, str], Spans],
+) -> None:
     rows = [row for case in CASES for row in (*_stretches(case), *_covers(case))]
     random.Random(7).shuffle(rows)
 
-    assert _told(rows) == told
+    assert _folded_timelines(rows) == all_spans
 
 
-def test_nothing_expected_is_no_timeline() -> None:
-    assert _told([]) == {}
+def test_without_expected_endpoints_there_is_no_timeline() -> None:
+    assert _folded_timelines([]) == {}
 
 
 def _stretches(case: Case) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Results become stretches, and nothing that a report asks about them is lost."""
+"""Results become stretches without losing anything that a report needs."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ START = 1_794_614_400  # 2026-11-14T00:00:00Z
 OK, WARNING, CRITICAL = 0, 1, 5
 NOBODY = np.empty(0, np.int64)
 
-Said = list[tuple[int, int, int]]  # instance, second of the day, status
+ResultRows = list[tuple[int, int, int]]  # instance, second of the day, status
 
 
-def condensed(said: Said, *, alone: tuple[int, ...] = (), apart_s: int | None = None) -> Stretches:
-    rows = np.array([(i, (START + s) << 3 | status) for i, s, status in said], np.int64)
+def condensed(
+    results: ResultRows, *, alone: tuple[int, ...] = (), apart_s: int | None = None
+) -> Stretches:
+    rows = np.array([(i, (START + s) << 3 | status) for i, s, status in results], np.int64)
     columns = rows.reshape(-1, 2).T
     return stretches(Results(columns[0], columns[1]), np.array(alone, np.int64), apart_s)
 
 
-def told(found: Stretches) -> list[tuple[int, int, int, int, int]]:
+def rows_of(table: Stretches) -> list[tuple[int, int, int, int, int]]:
     """Instance, status, first and last second of the day, number of results."""
     columns = (
-        found.instance_id,
-        found.packed & 7,
-        (found.packed >> 3) - START,
-        found.last - START,
-        found.results,
+        table.instance_id,
+        table.packed & 7,
+        (table.packed >> 3) - START,
+        table.last - START,
+        table.results,
     )
     return [tuple(map(int, row)) for row in zip(*columns, strict=True)]
 
 
-def test_results_that_say_the_same_are_one_stretch() -> None:
-    said = [(1, 10, OK), (1, 20, OK), (1, 30, CRITICAL), (1, 40, OK), (2, 15, OK)]
+def test_equal_consecutive_results_are_one_stretch() -> None:
+    results = [(1, 10, OK), (1, 20, OK), (1, 30, CRITICAL), (1, 40, OK), (2, 15, OK)]
 
-    assert told(condensed(said)) == [
+    assert rows_of(condensed(results)) == [
         (1, OK, 10, 20, 2),
         (1, CRITICAL, 30, 30, 1),
         (1, OK, 40, 40, 1),
@@ -45,88 +47,90 @@ def test_results_that_say_the_same_are_one_stretch() -> None:
     ]
 
 
-def test_of_results_at_one_second_the_worst_is_said() -> None:
-    said = [(1, 10, OK), (1, 20, CRITICAL), (1, 20, OK), (1, 20, WARNING), (1, 30, CRITICAL)]
+def test_of_results_at_one_second_the_worst_counts() -> None:
+    results = [(1, 10, OK), (1, 20, CRITICAL), (1, 20, OK), (1, 20, WARNING), (1, 30, CRITICAL)]
 
-    assert told(condensed(said)) == [(1, OK, 10, 10, 1), (1, CRITICAL, 20, 30, 4)]
+    assert rows_of(condensed(results)) == [(1, OK, 10, 10, 1), (1, CRITICAL, 20, 30, 4)]
 
 
 def test_a_long_silence_begins_a_new_stretch() -> None:
-    said = [(1, 0, OK), (1, 100, OK), (1, 201, OK)]
+    results = [(1, 0, OK), (1, 100, OK), (1, 201, OK)]
 
-    assert told(condensed(said, apart_s=100)) == [(1, OK, 0, 100, 2), (1, OK, 201, 201, 1)]
+    assert rows_of(condensed(results, apart_s=100)) == [(1, OK, 0, 100, 2), (1, OK, 201, 201, 1)]
 
 
-def test_of_an_instance_that_shares_its_place_each_result_stands_alone() -> None:
-    said = [(1, 0, OK), (1, 1, OK), (2, 0, OK), (2, 1, OK)]
+def test_results_of_an_instance_in_alone_are_not_merged() -> None:
+    results = [(1, 0, OK), (1, 1, OK), (2, 0, OK), (2, 1, OK)]
 
-    assert told(condensed(said, alone=(2,))) == [
+    assert rows_of(condensed(results, alone=(2,))) == [
         (1, OK, 0, 1, 2),
         (2, OK, 0, 0, 1),
         (2, OK, 1, 1, 1),
     ]
 
 
-def test_no_results_are_no_stretches() -> None:
-    assert told(condensed([])) == []
+def test_no_results_give_no_stretches() -> None:
+    assert rows_of(condensed([])) == []
 
 
-results = st.lists(
+any_results = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 40), st.sampled_from([OK, WARNING, CRITICAL]))
 )
 
 
-@given(results, st.randoms(use_true_random=False))
-def test_the_order_of_results_changes_nothing(said: Said, random: object) -> None:
-    shuffled = list(said)
+@given(any_results, st.randoms(use_true_random=False))
+def test_stretches_do_not_depend_on_the_order_of_results(
+    results: ResultRows, random: object
+) -> None:
+    shuffled = list(results)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    one, two = condensed(said, apart_s=5), condensed(shuffled, apart_s=5)
+    in_order, out_of_order = condensed(results, apart_s=5), condensed(shuffled, apart_s=5)
 
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(in_order, out_of_order, strict=True))
 
 
-@given(results, st.sampled_from([None, 3, 7]))
+@given(any_results, st.sampled_from([None, 3, 7]))
 def test_each_second_has_the_state_and_the_age_of_the_newest_result(
-    said: Said, apart_s: int | None
+    results: ResultRows, apart_s: int | None
 ) -> None:
-    found = told(condensed(said, apart_s=apart_s))
+    rows = rows_of(condensed(results, apart_s=apart_s))
 
-    for instance in {i for i, _, _ in said}:
-        own = [(s, status) for i, s, status in said if i == instance]
-        parts = [(first, last, status) for i, status, first, last, _ in found if i == instance]
+    for instance in {i for i, _, _ in results}:
+        own = [(s, status) for i, s, status in results if i == instance]
+        parts = [(first, last, status) for i, status, first, last, _ in rows if i == instance]
         for second in range(45):
-            newest = max((each for each in own if each[0] <= second), default=None)
-            at = max((each for each in parts if each[0] <= second), default=None)
+            newest = max((result for result in own if result[0] <= second), default=None)
+            at = max((part for part in parts if part[0] <= second), default=None)
             assert (newest is None) == (at is None)
             if newest is not None and at is not None:
                 assert at[2] == newest[1]
-                # A result is believed for so long: known is where any of them still counts.
+                # Time is known while a result of the stretch is still valid.
                 valid = 7 if apart_s is None else apart_s
-                seen = min(at[1], second)
+                measured = min(at[1], second)
                 if apart_s is not None:
                     assert (second - newest[0] <= valid) == (
-                        second - seen <= valid or at[1] > second
+                        second - measured <= valid or at[1] > second
                     )
 
 
-@given(results)
-def test_counts_and_checks_add_up_however_results_are_cut(said: Said) -> None:
-    whole = condensed(said)
-    early, late = ([r for r in said if (r[1] < 20) == first] for first in (True, False))
+@given(any_results)
+def test_counts_and_checks_add_up_however_results_are_sliced(results: ResultRows) -> None:
+    whole = condensed(results)
+    early, late = ([r for r in results if (r[1] < 20) == first] for first in (True, False))
     parts = [condensed(early), condensed(late)]
 
     for column in ("results", "check_1", "check_2"):
         cut = sum(int(getattr(part, column).sum()) for part in parts)
         assert int(getattr(whole, column).sum()) == cut
-    assert whole.results.sum() == len(said)
+    assert whole.results.sum() == len(results)
 
 
 @pytest.mark.parametrize("column", ["check_1", "check_2"])
-def test_a_check_changes_when_a_result_does(column: str) -> None:
-    one = condensed([(1, 10, OK), (1, 20, OK)])
+def test_a_check_changes_with_a_result(column: str) -> None:
+    base = condensed([(1, 10, OK), (1, 20, OK)])
     moved, worse = condensed([(1, 10, OK), (1, 22, OK)]), condensed([(1, 10, WARNING), (1, 20, OK)])
 
-    sums = {int(getattr(each, column).sum()) for each in (one, moved, worse)}
+    sums = {int(getattr(table, column).sum()) for table in (base, moved, worse)}
 
     assert len(sums) == 3

@@ -1,4 +1,4 @@
-"""Each segment that is not OK names what made it: children, results, downtimes, exclusions."""
+"""Each segment that is not OK names its reasons: children, results, downtimes, exclusions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_only_the_children_that_decide_are_named_and_when(stored: StoredDay) -> 
 
     [site, *_] = stored.day().things
 
-    assert [(each.names[-1], each.start) for each in site.reasons[0].deciding] == [
+    assert [(child.names[-1], child.start) for child in site.reasons[0].deciding] == [
         ("compute", at("00:00")),
         ("storage", at("04:00")),
     ]
@@ -71,14 +71,14 @@ def test_only_the_children_that_decide_are_named_and_when(stored: StoredDay) -> 
 
 
 def test_a_status_that_no_child_has_names_all_children_that_were_not_ok(stored: StoredDay) -> None:
-    # A profile's own operation may answer WARNING to one CRITICAL of two.
+    # A profile's own operation may fold one CRITICAL of two to WARNING.
     stored.segment("site", "", "00:00-24:00 WARNING")
     stored.segment("function", "compute", "00:00-24:00 CRITICAL")
     stored.segment("function", "storage", "00:00-24:00 OK")
 
     [site, *_] = stored.day().things
 
-    assert [each.names[-1] for each in site.reasons[0].deciding] == ["compute"]
+    assert [child.names[-1] for child in site.reasons[0].deciding] == ["compute"]
 
 
 def test_missing_by_validity_shows_the_last_result_and_since_when(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_missing_all_day_shows_how_far_back_the_report_looked(stored: StoredDay)
     assert "no result since 2026-11-13T00:00:00Z (" in as_text(stored.day(), ALL)
 
 
-def test_a_state_of_the_day_before_is_told_by_its_result(stored: StoredDay) -> None:
+def test_a_status_of_the_day_before_shows_its_result(stored: StoredDay) -> None:
     stored.everywhere("00:00-24:00 CRITICAL")
     stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
     stored.result("CE h1 submit", "~21:00", "CRITICAL")
@@ -113,7 +113,7 @@ def test_a_state_of_the_day_before_is_told_by_its_result(stored: StoredDay) -> N
     assert "21:00:00Z" not in text
 
 
-def test_a_threshold_tells_what_it_changed_and_by_which_rule(stored: StoredDay) -> None:
+def test_a_threshold_shows_the_status_it_changed_and_its_rule(stored: StoredDay) -> None:
     limits = Range(Fraction(0), Fraction(30)), Range(None, Fraction("60.5"))
     rules = (Threshold("submit", "time", *limits),)
     stored.profile = replace(stored.profile, thresholds=rules)
@@ -135,7 +135,7 @@ def test_a_threshold_tells_what_it_changed_and_by_which_rule(stored: StoredDay) 
 
 def test_an_excluded_metric_names_its_exclusion(stored: StoredDay) -> None:
     stored.everywhere("00:00-24:00 OK")
-    stored.segments = [each for each in stored.segments if each.level != "endpoint"]
+    stored.segments = [segment for segment in stored.segments if segment.level != "endpoint"]
     stored.segment("endpoint", "CE h1", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
     stored.segment("metric", "CE h1 submit", "00:00-02:00 EXCLUDED", "02:00-24:00 OK")
     stored.exclusions = [
@@ -163,7 +163,7 @@ def test_an_excluded_site_names_its_exclusion_and_no_function(stored: StoredDay)
     [site, *_] = stored.day().things
 
     assert site.reasons[0].deciding == []
-    assert [each.exclusion_id for each in site.reasons[0].exclusions] == [9]
+    assert [exclusion.exclusion_id for exclusion in site.reasons[0].exclusions] == [9]
     assert "exclusion 9 of site A," in as_text(stored.day(), ALL)
 
 
@@ -181,14 +181,14 @@ def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(stored: St
 
     day = stored.day()
 
-    assert [each.result.message_id for each in day.ignored] == ["m-06:00", "m-08:00"]
+    assert [ignored.result.message_id for ignored in day.ignored] == ["m-06:00", "m-08:00"]
     assert (
         "ignored: CE h1 submit 2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00),"
         " measured by nagios (exclusion 3)"
     ) in lines(as_text(stored.day(), ALL))
 
 
-def test_downtimes_that_count_make_segments_and_the_others_say_so(stored: StoredDay) -> None:
+def test_downtimes_that_count_make_segments_and_others_are_marked(stored: StoredDay) -> None:
     stored.everywhere("00:00-02:00 DOWNTIME", "02:00-24:00 OK")
     stored.segment("metric", "CE h1 submit", "00:00-01:00 CRITICAL", "01:00-24:00 OK")
     stored.result("CE h1 submit", "00:00", "CRITICAL")
@@ -204,7 +204,7 @@ def test_downtimes_that_count_make_segments_and_the_others_say_so(stored: Stored
     text = as_text(stored.day(), ALL)
 
     [endpoint] = stored.day().of_level(ENDPOINT)
-    assert [each.downtime_id for each in endpoint.reasons[0].downtimes] == ["GOC-1"]
+    assert [downtime.downtime_id for downtime in endpoint.reasons[0].downtimes] == ["GOC-1"]
     assert endpoint.reasons[0].deciding == []
     assert "because function compute is DOWNTIME: service CE: endpoint h1: in downtime" in text
     assert "also submit CRITICAL 00:00:00-01:00:00" in lines(text)
@@ -212,10 +212,11 @@ def test_downtimes_that_count_make_segments_and_the_others_say_so(stored: Stored
     assert "(does not count)" in text
     assert "GOC-3" not in text
     assert "GOC-4" not in text
-    assert [(each.message_id, each.costs) for each in stored.day().failures] == [("m-00:00", False)]
+    [failure] = stored.day().failures
+    assert (failure.message_id, failure.costs) == ("m-00:00", False)
 
 
-def test_a_failure_is_told_once_though_it_is_behind_several_segments(stored: StoredDay) -> None:
+def test_a_failure_behind_several_segments_is_listed_once(stored: StoredDay) -> None:
     stored.everywhere(
         "00:00-06:00 CRITICAL", "06:00-07:00 DOWNTIME", "07:00-12:00 CRITICAL", "12:00-24:00 OK"
     )
@@ -225,7 +226,7 @@ def test_a_failure_is_told_once_though_it_is_behind_several_segments(stored: Sto
     stored.downtimes = [replace(DOWNTIME, start=at("06:00"), end=at("07:00"))]
 
     # 06:10 was in the downtime; 06:30, too, but it still held after it.
-    assert [(each.message_id, each.costs) for each in stored.day().failures] == [
+    assert [(failure.message_id, failure.costs) for failure in stored.day().failures] == [
         ("m-~23:00", True),
         ("m-05:00", True),
         ("m-06:10", False),
@@ -251,30 +252,32 @@ def three_causes(stored: StoredDay) -> StoredDay:
 def test_a_line_for_each_cause(three_causes: StoredDay) -> None:
     text = causes_text(three_causes.day(), ALL)
 
-    about, heading, *found, without_effect = lines(text)
+    about, heading, *costly, without_effect = lines(text)
     assert about == "test, 2026-11-14: A"
     assert heading == f"{COSTLY}: 60 failures, 3 causes"
     assert without_effect == f"{WITHOUT_EFFECT}: 0 failures, 0 causes"
-    assert [line.partition("; e.g. ")[0] for line in found] == [
+    assert [line.partition("; e.g. ")[0] for line in costly] == [
         "20 x CRITICAL CE submit 00:20:00-19:20:00 at h1: no route to *",
         "20 x CRITICAL CE submit 00:00:00-19:00:00 at h1: timed out after * s",
         "20 x CRITICAL CE submit 00:40:00-19:40:00 at h1: {<b> {x}",
     ]
-    assert found[0].endswith("; e.g. h1 2026-11-14T19:20:00Z (m-19:20)")
+    assert costly[0].endswith("; e.g. h1 2026-11-14T19:20:00Z (m-19:20)")
     document = causes_json(three_causes.day(), ALL)
-    assert [each["count"] for each in document["causes"]] == [20, 20, 20]
+    assert [cause["count"] for cause in document["causes"]] == [20, 20, 20]
     assert document["causes"][2]["example"]["summary"] == "{<b>\n{x}"
 
 
-def test_a_ticket_names_site_day_figure_causes_and_what_to_run(three_causes: StoredDay) -> None:
-    found = ticket(three_causes.day(), ALL)
+def test_a_ticket_shows_site_day_figure_causes_and_the_command(three_causes: StoredDay) -> None:
+    written = ticket(three_causes.day(), ALL)
 
-    assert found[0] == "A on 2026-11-14 (UTC), report test"
-    assert found[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
-    assert found[2].startswith("targets missed: availability 16.67 is below 80; reliability 16.67")
-    assert "  00:00:00-20:00:00 CRITICAL: function compute: service CE: endpoint h1:" in found[5]
-    assert sum("20 x CRITICAL" in line for line in found) == 3
-    assert found[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
+    assert written[0] == "A on 2026-11-14 (UTC), report test"
+    assert written[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
+    assert written[2].startswith(
+        "targets missed: availability 16.67 is below 80; reliability 16.67"
+    )
+    assert "  00:00:00-20:00:00 CRITICAL: function compute: service CE: endpoint h1:" in written[5]
+    assert sum("20 x CRITICAL" in line for line in written) == 3
+    assert written[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
 
 
 def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: StoredDay) -> None:
@@ -294,7 +297,7 @@ def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: S
     assert "  1 x CRITICAL OTHER probe, 00:00:00 to 00:00:00 at h3" in lines_of_ticket
 
 
-def test_a_ticket_is_short_whatever_happened(stored: StoredDay) -> None:
+def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:
     clock = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60 + 1, 30)]
     statuses = ["CRITICAL", "WARNING"] * 24
     stretches = [
@@ -320,7 +323,7 @@ def test_a_ticket_is_short_whatever_happened(stored: StoredDay) -> None:
         assert "sam-report explain" in written[-1]
 
 
-def test_one_flavour_or_host_can_be_asked_for(stored: StoredDay) -> None:
+def test_an_explanation_can_be_limited_to_a_flavour_or_host(stored: StoredDay) -> None:
     stored.everywhere("00:00-24:00 CRITICAL")
     stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
     stored.segment("endpoint", "SRM h2", "00:00-24:00 CRITICAL")
@@ -331,15 +334,15 @@ def test_one_flavour_or_host_can_be_asked_for(stored: StoredDay) -> None:
 
     assert "SRM h2 (AND of its metrics)" in lines(text)
     assert "CE h1 (AND of its metrics)" not in lines(text)
-    assert "because function compute is CRITICAL" in text  # the site is always told whole
+    assert "because function compute is CRITICAL" in text  # the whole site is always explained
 
 
 @pytest.mark.parametrize("site", ["SITE-A", "=SUM(A1) <b>&/../x", "-x", "it's", "$(reboot)", "ä b"])
-def test_the_command_line_is_what_a_shell_reads_back(site: str) -> None:
+def test_a_shell_parses_the_command_line_back(site: str) -> None:
     line = " ".join(explain_command("my report", site, DAY, "CE", "-h1"))
 
-    program, *words = shlex.split(line)
-    args = make_parser().parse_args(words)
+    program, *arguments = shlex.split(line)
+    args = make_parser().parse_args(arguments)
     assert program == "sam-report"
     assert (args.report, args.site, args.day) == ("my report", site, DAY)
     assert (args.flavour, args.host) == ("CE", "-h1")

@@ -40,7 +40,7 @@ def stored(tmp_path: Path) -> StoredDay:
 def page(stored: StoredDay, out: Path) -> str:
     """The site's page of a month in which only this day was computed."""
     month = Month("test", Period(DAY, DAY), "test/2026-11", [stored.run], "")
-    of_site = [each for each in stored.segments if each.level == SITE]
+    of_site = [segment for segment in stored.segments if segment.level == SITE]
     figure = DayFigure(DAY, ("A",), seconds_of(of_site))
     timelines = {DAY: Timelines(stored.segments, stored.profile)}
     view = site_view(month, [figure], timelines, stored.results_of)
@@ -49,7 +49,7 @@ def page(stored: StoredDay, out: Path) -> str:
 
 
 def counts(stored: StoredDay, tmp_path: Path) -> tuple[str, str]:
-    """How many failures of each class everybody shows: page, text, ticket and JSON."""
+    """The numbers of failures of both classes, the same on the page, in text, ticket and JSON."""
     day = stored.day()
     costly, without_effect = (
         next(line for line in causes_text(day, ALL).splitlines() if line.startswith(title))
@@ -79,7 +79,7 @@ def test_a_day_wholly_in_downtime_has_only_failures_without_effect(
     stored: StoredDay, tmp_path: Path
 ) -> None:
     stored.everywhere("00:00-24:00 DOWNTIME")
-    stored.segments = [each for each in stored.segments if each.level != "metric"]
+    stored.segments = [segment for segment in stored.segments if segment.level != "metric"]
     for metric in ("ping", "submit"):
         stored.segment("metric", f"CE h1 {metric}", "00:00-24:00 CRITICAL")
         for time in hours(0, 24):
@@ -101,7 +101,7 @@ def test_a_day_partly_in_downtime_has_failures_of_both_classes(
     assert counts(stored, tmp_path) == ("6 failures, 1 cause", "6 failures, 1 cause")
 
 
-def test_what_was_measured_while_its_metric_was_excluded_had_no_effect(
+def test_a_failure_while_its_metric_was_excluded_has_no_effect(
     stored: StoredDay, tmp_path: Path
 ) -> None:
     stored.everywhere("00:00-06:00 CRITICAL", "06:00-24:00 OK")
@@ -115,11 +115,11 @@ def test_what_was_measured_while_its_metric_was_excluded_had_no_effect(
     assert counts(stored, tmp_path) == ("1 failure, 1 cause", "2 failures, 1 cause")
 
 
-def test_what_failed_while_its_site_was_excluded_had_no_effect(
+def test_a_failure_while_its_site_was_excluded_has_no_effect(
     stored: StoredDay, tmp_path: Path
 ) -> None:
     stored.everywhere("00:00-12:00 CRITICAL", "12:00-24:00 OK")
-    stored.segments = [each for each in stored.segments if each.level != SITE]
+    stored.segments = [segment for segment in stored.segments if segment.level != SITE]
     stored.segment(SITE, "", "00:00-06:00 UNKNOWN", "06:00-12:00 CRITICAL", "12:00-24:00 OK")
     stored.segment("metric", "CE h1 submit", "00:00-12:00 CRITICAL", "12:00-24:00 OK")
     for time in ("00:00", "03:00", "06:00", "09:00"):
@@ -130,7 +130,7 @@ def test_what_failed_while_its_site_was_excluded_had_no_effect(
     assert counts(stored, tmp_path) == ("2 failures, 1 cause", "2 failures, 1 cause")
 
 
-def test_results_of_an_excluded_monitoring_host_are_no_failures(
+def test_results_of_an_excluded_monitoring_host_are_not_failures(
     stored: StoredDay, tmp_path: Path
 ) -> None:
     stored.everywhere("00:00-06:00 OK", "06:00-24:00 CRITICAL")
@@ -160,15 +160,15 @@ def test_an_endpoint_beside_a_good_one_fails_without_effect(
 
     # From noon on neither was up: either of them would have been enough.
     assert counts(stored, tmp_path) == ("3 failures, 3 causes", "2 failures, 2 causes")
-    costly = [each for each in stored.day().failures if each.costs]
-    assert [(each.host_name, each.text) for each in costly] == [
+    costly = [failure for failure in stored.day().failures if failure.costs]
+    assert [(failure.host_name, failure.text) for failure in costly] == [
         ("h1", "CRITICAL says submit"),
         ("h2", NO_RESULT),
         ("h2", NO_RESULT),
     ]
 
 
-def test_a_warning_costs_nothing_unless_the_operation_makes_more_of_it(
+def test_a_warning_costs_nothing_unless_the_operation_folds_it_to_worse(
     stored: StoredDay, tmp_path: Path
 ) -> None:
     stored.everywhere("00:00-12:00 WARNING", "12:00-24:00 CRITICAL")
@@ -186,7 +186,7 @@ def test_a_failure_whose_result_was_pruned_is_still_counted(
     stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
 
     assert counts(stored, tmp_path) == ("1 failure, 1 cause", "0 failures, 0 causes")
-    assert [each.text for each in stored.day().failures] == [NOT_STORED]
+    assert [failure.text for failure in stored.day().failures] == [NOT_STORED]
 
 
 def test_the_page_says_where_a_threshold_decided_the_status(

@@ -1,4 +1,4 @@
-"""ARGO's documents: its names, its nesting, its texts."""
+"""ARGO's documents: names, nesting and texts."""
 
 from __future__ import annotations
 
@@ -57,33 +57,36 @@ def test_a_figure_has_percents_of_the_known_and_shares_of_all_time() -> None:
         (Seconds(), "-1", "-1"),
     ],
 )
-def test_what_has_no_figure_is_minus_one(
+def test_a_missing_figure_is_minus_one(
     seconds: Seconds, availability: str, reliability: str
 ) -> None:
-    told = figures("2015-06-23", seconds)
+    texts = figures("2015-06-23", seconds)
 
-    assert (told["availability"], told["reliability"]) == (availability, reliability)
-
-
-def test_missing_unknown_and_excluded_time_is_unknown_in_argos_words() -> None:
-    told = figures("2015-06-23", Seconds(ok=40, unknown=10, missing=20, excluded=30))
-
-    assert (told["unknown"], told["uptime"]) == ("0.6", "0.4")
+    assert (texts["availability"], texts["reliability"]) == (
+        availability,
+        reliability,
+    )
 
 
-def test_a_timeline_ends_with_its_last_status_once_more() -> None:
+def test_missing_unknown_and_excluded_time_is_unknown_for_argo() -> None:
+    texts = figures("2015-06-23", Seconds(ok=40, unknown=10, missing=20, excluded=30))
+
+    assert (texts["unknown"], texts["uptime"]) == ("0.6", "0.4")
+
+
+def test_a_timeline_ends_with_its_last_status_repeated() -> None:
     segments = [
         segment(0, 3600, "OK"),
         segment(3600, 86_400, "CRITICAL"),
         segment(0, 86_400, "MISSING", "B"),
     ]
 
-    told = [
+    rows = [
         (*names, item["timestamp"], item["value"])
         for names, item in changes(segments, START + 86_399)
     ]
 
-    assert told == [
+    assert rows == [
         ("A", f"{DAY}T00:00:00Z", "OK"),
         ("A", f"{DAY}T01:00:00Z", "CRITICAL"),
         ("A", f"{DAY}T23:59:59Z", "CRITICAL"),
@@ -92,7 +95,7 @@ def test_a_timeline_ends_with_its_last_status_once_more() -> None:
     ]
 
 
-def test_the_same_name_in_two_places_is_two_things() -> None:
+def test_equal_names_below_different_parents_are_two_things() -> None:
     rows = [
         (("A", "CE", "h"), {"n": 1}),
         (("A", "SRM", "h"), {"n": 2}),

@@ -1,4 +1,4 @@
-"""Export: where files go, which months are whole, and what a spreadsheet is spared."""
+"""Export: paths of files, covered months, and cells that are safe in spreadsheets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_every_format_has_a_writer() -> None:
         (date(2026, 12, 31), date(2027, 1, 31), ["2027-01"]),
     ],
 )
-def test_a_month_counts_when_all_of_it_is_asked(first: date, last: date, months: list[str]) -> None:
+def test_a_month_is_covered_when_the_period_contains_all_of_it(
+    first: date, last: date, months: list[str]
+) -> None:
     found = covered_months(Period(first, last), TODAY)
 
     assert [f"{month.first:%Y-%m}" for month in found] == months
@@ -60,7 +62,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteFile, match="make room"), output_file(tmp_path / "file"):
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""The OpenMetrics text: what its own parser makes of it."""
+"""The OpenMetrics text, read with the official parser."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def parsed(report: str, days: Sequence[DayFigure]) -> list[Any]:
     return list(family.samples)
 
 
-def test_names_come_back_whatever_is_in_them() -> None:
+def test_any_name_is_parsed_back() -> None:
     name = 'a "quoted" \\ name\nof two lines, {ü}'
 
-    found = parsed(name, [DayFigure(DAY, (name,), Seconds(ok=86_400))])
+    parsed_samples = parsed(name, [DayFigure(DAY, (name,), Seconds(ok=86_400))])
 
-    assert {(each.labels["report"], each.labels["site"]) for each in found} == {(name, name)}
+    assert {(s.labels["report"], s.labels["site"]) for s in parsed_samples} == {(name, name)}
 
 
 def test_each_status_has_a_sample_a_day_stamped_with_its_last_second() -> None:
@@ -37,12 +37,12 @@ def test_each_status_has_a_sample_a_day_stamped_with_its_last_second() -> None:
         DayFigure(DAY, ("A",), Seconds(ok=86_000, critical=400)),
     ]
 
-    found = parsed("r", days)
+    parsed_samples = parsed("r", days)
 
-    assert {each.labels["status"] for each in found} == {
+    assert {sample.labels["status"] for sample in parsed_samples} == {
         *("OK", "WARNING", "CRITICAL", "UNKNOWN", "MISSING", "DOWNTIME", "EXCLUDED")
     }
-    ok = [(float(each.timestamp), each.value) for each in found if each.labels["status"] == "OK"]
+    ok = [(float(s.timestamp), s.value) for s in parsed_samples if s.labels["status"] == "OK"]
     assert ok == [(START + 86_399, 86_000), (START + 86_400 + 999, 400)]
 
 

@@ -1,4 +1,4 @@
-"""Who is expected on a day, and which downtimes cover it."""
+"""The endpoints that are expected on a day, and the downtimes that cover them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def exclusion(kind: str, **changes: Any) -> Exclusion:
 
 
 def covers(profile: Profile, *exclusions: Exclusion) -> list[str]:
-    """What is excluded, of two metrics on two endpoints of a site."""
+    """The excluded ones of two metrics on two endpoints of a site."""
     members = [membership(), membership(host_name="h2")]
     expected = expect(DAY, members, [], exclusions, profile, LATER)
     assert all((each.start, each.end) == (START + 100, START + 200) for each in expected.covers)
@@ -88,12 +88,12 @@ def test_the_newest_announcement_governs(profile: Profile) -> None:
 
 @pytest.mark.parametrize("flag", ["N", "no", " False ", "0"])
 @pytest.mark.parametrize("name", ["production", "monitored"])
-def test_a_flag_can_say_no(profile: Profile, name: str, flag: str) -> None:
+def test_a_flag_can_exclude_an_endpoint(profile: Profile, name: str, flag: str) -> None:
     assert endpoints(profile, membership(**{name: flag})) == []
 
 
 @pytest.mark.parametrize("flag", [None, "Y", "1", "true"])
-def test_everything_else_means_yes(profile: Profile, flag: str | None) -> None:
+def test_any_other_value_of_a_flag_means_yes(profile: Profile, flag: str | None) -> None:
     assert endpoints(profile, membership(production=flag, monitored=flag)) == ["A CE h1"]
 
 
@@ -162,13 +162,13 @@ def test_a_downtime_is_cut_to_the_day_and_to_now(profile: Profile) -> None:
         ({"metric_name": "unknown"}, []),
     ],
 )
-def test_an_excluded_metric_covers_what_its_selectors_fit(
+def test_an_excluded_metric_covers_the_instances_that_its_selectors_match(
     profile: Profile, named: dict[str, str], covered: list[str]
 ) -> None:
     assert covers(profile, exclusion(METRIC, **named)) == covered
 
 
-def test_an_excluded_group_covers_its_site_alone(profile: Profile) -> None:
+def test_an_excluded_group_covers_only_its_site(profile: Profile) -> None:
     assert covers(profile, exclusion(GROUP, site="A"), exclusion(GROUP, site="B")) == ["site A"]
 
 

@@ -159,10 +159,10 @@ def test_two_profiles_may_not_define_one_report(tmp_path: Path) -> None:
 def test_a_run_can_read_back_the_profile_it_recorded(file: Path) -> None:
     profile = read(file, SHORT + "[targets]\navailability = 99.5\n")
 
-    again = recorded_profile(profile.document)
+    read_back = recorded_profile(profile.document)
 
-    assert again == profile
-    assert again.targets.availability == Fraction("99.5")
+    assert read_back == profile
+    assert read_back.targets.availability == Fraction("99.5")
 
 
 def test_the_digest_depends_on_content_and_not_on_layout(file: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_bad_table_is_refused_with_the_reason(
     assert message in problem
 
 
-def test_an_incomplete_table_is_refused_with_what_is_missing(file: Path) -> None:
+def test_an_incomplete_table_is_refused_with_the_missing_pairs(file: Path) -> None:
     table = '[["OK", "WARNING", "OK"]]'
 
     [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")

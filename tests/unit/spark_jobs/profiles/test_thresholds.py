@@ -98,7 +98,7 @@ def test_a_range_alerts_as_the_guidelines_say(
         ("-10", "below 0 write ~:-10"),
     ],
 )
-def test_what_is_no_range_is_refused_with_its_text(text: str, words: str) -> None:
+def test_an_invalid_range_is_refused_with_its_text(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         read_range(text)
 
@@ -106,7 +106,7 @@ def test_what_is_no_range_is_refused_with_its_text(text: str, words: str) -> Non
 
 
 @given(st.text(alphabet="@~:.,+-e0123456789 ", max_size=12))
-def test_any_text_is_a_range_or_refused_in_words(text: str) -> None:
+def test_any_text_is_a_range_or_refused(text: str) -> None:
     try:
         limits = read_range(text)
     except ValueError as error:
@@ -157,7 +157,7 @@ def test_the_most_specific_rule_of_a_label_governs() -> None:
             assert judge(list(order), f"time={count}.5") == "WARNING"
 
 
-def test_a_specific_rule_that_does_not_trigger_keeps_the_general_one_away() -> None:
+def test_a_specific_rule_applies_instead_of_a_general_one_even_if_it_does_not_trigger() -> None:
     rules = [rule(critical="10"), rule(critical="100", host=HOST)]
 
     assert judge(rules, "time=50") == "OK"
@@ -175,7 +175,7 @@ def test_a_label_given_twice_counts_by_its_worst_value() -> None:
     assert judge([rule("1", "5")], "time=0 time=9 time=2") == "CRITICAL"
 
 
-def test_the_verdict_tells_the_rule_and_the_value() -> None:
+def test_the_verdict_has_the_rule_and_the_value() -> None:
     first, second = rule(warning="1"), rule(warning="1", label="b")
 
     assert verdict_of(
@@ -199,7 +199,7 @@ VALUES = ["0", "2.5s", "-1%", "7.001", "10", "U", ""]
     st.dictionaries(st.sampled_from(["a", "b", "c d"]), st.sampled_from(VALUES)),
     st.sampled_from(["OK", "WARNING", "CRITICAL", "UNKNOWN"]),
 )
-def test_a_second_reading_of_the_rule_agrees(
+def test_the_verdict_equals_the_oracles(
     rules: list[tuple[str, ...]], values: dict[str, str], status: str
 ) -> None:
     data = " ".join(f"'{label}'={value};1;2" for label, value in values.items())

@@ -27,7 +27,7 @@ def test_unknown_time_is_left_out_and_downtime_counts_for_availability_only() ->
 
 
 @pytest.mark.parametrize("seconds", [Seconds(missing=86_400), Seconds()])
-def test_without_known_time_there_is_no_figure(seconds: Seconds) -> None:
+def test_without_known_time_the_figure_is_undefined(seconds: Seconds) -> None:
     assert seconds.availability is None and seconds.reliability is None
 
 
@@ -45,14 +45,14 @@ def test_a_period_adds_seconds_and_divides_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "shown"),
     [(Fraction(1, 3), "0.33333"), (Fraction(100, 32_000), "0.00313"), (Fraction(100), "100.00000")],
 )
-def test_figures_are_rounded_half_up(value: Fraction, told: str) -> None:
-    assert str(rounded(value)) == told
+def test_figures_are_rounded_half_up(value: Fraction, shown: str) -> None:
+    assert str(rounded(value)) == shown
 
 
-def test_a_figure_is_not_told_as_the_whole_number_it_does_not_reach() -> None:
+def test_a_figure_is_not_rounded_up_to_a_whole_number() -> None:
     assert short(Fraction(99_999, 1000)) == "99.99"
     assert short(Fraction(79_996, 1000)) == "79.99"
     assert short(Fraction(200, 3)) == "66.67"
@@ -94,7 +94,7 @@ def test_a_group_with_too_few_known_sites_misses_its_coverage() -> None:
     assert str(miss) == "share of sites with data 50.00 is below 90"
 
 
-def test_targets_are_met_on_the_dot() -> None:
+def test_a_figure_equal_to_its_target_meets_it() -> None:
     on_the_dot = Seconds(ok=72, critical=12, downtime=6, unknown=10)
     figure = Figure(("A",), on_the_dot.availability, on_the_dot.reliability, on_the_dot)
 

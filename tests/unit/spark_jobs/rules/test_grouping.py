@@ -1,4 +1,4 @@
-"""Failures of one cause are one line, whatever probes write into their texts."""
+"""Failures of one cause are one line, although the texts of probes vary."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def drawn(rng: random.Random) -> str:
     return "".join(rng.choices(ascii_letters + digits, k=22))
 
 
-def test_a_cause_tells_how_often_when_where_and_the_newest_message() -> None:
+def test_a_cause_has_count_times_endpoints_and_the_newest_message() -> None:
     failures = [
         replace(FAILURE, at=3000, message_id="", host_name="ce03.example.org"),
         replace(FAILURE, at=2000, message_id="message-2", host_name="ce02.example.org"),
@@ -84,19 +84,24 @@ def test_causes_differ_by_flavour_metric_status_and_text(other: Failure) -> None
 
 
 def test_the_most_harmful_comes_first_then_the_most_frequent() -> None:
-    seen = [
+    failures_to_sort = [
         *[replace(FAILURE, status="WARNING")] * 9,
         *[replace(FAILURE, status="MISSING", text="no result")] * 2,
         *[replace(FAILURE, text="rare")],
         *[replace(FAILURE, text="frequent")] * 3,
     ]
 
-    assert [each.text for each in causes(seen)] == ["frequent", "rare", "no result", "down"]
+    assert [cause.text for cause in causes(failures_to_sort)] == [
+        "frequent",
+        "rare",
+        "no result",
+        "down",
+    ]
     assert causes([]) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected_text"),
     [
         ("timed out after 30 s", "timed out after * s"),
         ("load is 3.14, 12% of 1e6", "load is * of *"),
@@ -134,8 +139,8 @@ def test_the_most_harmful_comes_first_then_the_most_frequent() -> None:
         ("", None),
     ],
 )
-def test_what_differs_by_occasion_is_masked_and_the_rest_stays(text: str, told: str | None) -> None:
-    assert masked(text) == (text if told is None else told)
+def test_varying_parts_are_masked_and_the_others_stay(text: str, expected_text: str | None) -> None:
+    assert masked(text) == (text if expected_text is None else expected_text)
 
 
 def test_an_endpoint_is_masked_by_its_own_name_even_a_short_one() -> None:
@@ -150,10 +155,10 @@ def test_a_text_of_several_lines_is_one_line() -> None:
 
 
 def test_a_long_text_is_cut() -> None:
-    told = masked("out of memory " * 700)
+    line = masked("out of memory " * 700)
 
-    assert len(told) == 200
-    assert told.endswith("…")
+    assert len(line) == 200
+    assert line.endswith("…")
     assert masked("x" * 200) == "x" * 200
 
 
@@ -172,7 +177,7 @@ def test_no_text_takes_long(piece: str) -> None:
 
 @given(st.text(), st.text(max_size=20))
 def test_any_text_is_masked_to_one_short_line(text: str, host: str) -> None:
-    told = masked(text, host)
+    line = masked(text, host)
 
-    assert len(told) <= 200
-    assert not any(each in told for each in "\n\r\t\0\x1b\u2028")
+    assert len(line) <= 200
+    assert not any(character in line for character in "\n\r\t\0\x1b\u2028")

@@ -257,7 +257,7 @@ def test_an_unusable_state_directory_does_not_stop_an_import(
     assert count("metricOutput") == 1
 
 
-def test_an_id_depends_on_class_and_record_alone() -> None:
+def test_an_id_depends_only_on_class_and_record() -> None:
     assert content_id("metricOutput", b"a\n") == content_id("METRICOUTPUT", b"\na")
     assert content_id("metricOutput", b"a") != content_id("metricOutput", b"b")
     assert content_id("metricOutput", b"a") != content_id("downtime", b"a")

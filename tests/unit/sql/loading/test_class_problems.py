@@ -86,7 +86,7 @@ def test_two_classes_must_differ_in_more_than_case() -> None:
     assert problem("Note", rivals=("notes", "\u212aote")) is None
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     words = str(problem("sam-check", (Column("x", "_text", "text[]"),), enabled=()))
 
     assert words.count("; ") == 2

@@ -63,7 +63,7 @@ def test_details_are_removed_no_later_than_their_results() -> None:
     assert bounds_of(TODAY, 10, None) == Bounds(ten_days_ago, ten_days_ago)
 
 
-def test_an_age_of_details_alone_keeps_the_results() -> None:
+def test_only_an_age_of_details_keeps_the_results() -> None:
     assert bounds_of(TODAY, None, 60) == Bounds(None, date(2026, 9, 21))
 
 
