@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
-from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.settings.config import DESTINATION
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
@@ -39,12 +38,14 @@ def publish_and_report(
     print_line: Callable[[str], object] = print,
     output: BinaryIO | None = None,
     refused: Sequence[RefusedRecord] = (),
+    meanwhile: Callable[[], bool] | None = None,
 ) -> int:
     """Publish the messages while they are read, report where they went, return the exit code.
 
     Args:
         output: gets the messages of a dry run (default: standard output).
         refused: grows while the messages are read.
+        meanwhile: work to do while a broker is at work; returns False if there is none.
 
     Raises:
         NoBrokerTookIt: some messages are lost; raised after the report on the others.
@@ -63,7 +64,6 @@ def publish_and_report(
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failure: NoBrokerTookIt | None = None
     remaining = iter(messages)
-    meanwhile = messages.work if isinstance(messages, ReadAhead) else None
     with Courier(config, meanwhile) as courier:
         for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
             started = time.monotonic()

@@ -77,5 +77,6 @@ def handle(args: argparse.Namespace) -> int:
         max_records = 1 if args.one_per_message else MAX_RECORDS
         messages = pack(records(), config.message_class, max_records, headers=headers)
     if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
-        messages = ReadAhead(messages, BATCH)
+        ahead = ReadAhead(messages, BATCH)
+        return publish_and_report(ahead, config, args, refused=refused, meanwhile=ahead.work)
     return publish_and_report(messages, config, args, refused=refused)
