@@ -160,7 +160,7 @@ def test_a_form_above_the_servlet_limit_is_rejected_without_being_sent(
         assert next(frames).body == fits.body
 
     assert [rejection.message for rejection in publication.rejections] == [too_long]
-    assert "the servlet takes 200000" in publication.rejections[0].reason
+    assert "limit of 200000" in publication.rejections[0].reason
     assert spool.count() == 1
 
 
