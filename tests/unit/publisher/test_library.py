@@ -1,4 +1,4 @@
-"""Publishing from a probe written in Python: the promises of the command, without one."""
+"""Publishing from a probe written in Python, with the same guarantees as the command."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def only_the_day_before(world: World) -> bool:
         return result.measured_at.date()
 
     return any(
-        {day_of(each) for each in world.results if each.host == host} == {world.all_days[0]}
-        for host in {each.host for each in world.results}
+        {day_of(result) for result in world.results if result.host == host} == {world.all_days[0]}
+        for host in {result.host for result in world.results}
     )
 
 
@@ -99,7 +99,7 @@ EDGES: dict[str, Callable[[World], bool]] = {
     "downtimes that overlap": overlapping,
     "a downtime of a whole day": lambda world: covering_a_day(world.downtimes, world),
     "a downtime that is cancelled": lambda world: any(
-        each.start == each.end for each in world.downtimes
+        downtime.start == downtime.end for downtime in world.downtimes
     ),
     "a downtime announced twice": lambda world: (
         max(
@@ -111,15 +111,15 @@ EDGES: dict[str, Callable[[World], bool]] = {
         > 1
     ),
     "a downtime that ends at midnight": lambda world: any(
-        each.end == midnight(day) for each in world.downtimes for day in world.all_days
+        downtime.end == midnight(day) for downtime in world.downtimes for day in world.all_days
     ),
     "an endpoint of two sites": in_two_sites,
-    "an endpoint that nobody watches": lambda world: any(
-        "N" in (each.production, each.monitored) for each in world.endpoints
+    "an endpoint that is not monitored": lambda world: any(
+        "N" in (endpoint.production, endpoint.monitored) for endpoint in world.endpoints
     ),
     "an endpoint that comes or goes at midnight": lambda world: any(
-        midnight(day) in (each.valid_from, each.valid_to)
-        for each in world.endpoints
+        midnight(day) in (endpoint.valid_from, endpoint.valid_to)
+        for endpoint in world.endpoints
         for day in world.all_days
     ),
     "a site with two weights": lambda world: (
@@ -190,7 +190,8 @@ def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) 
             for world in worlds
         ]
 
-    world = next(each for each in batches[0].worlds if len(each.downtimes) > 1 and wrong([each])[0])
+    worlds = batches[0].worlds
+    world = next(world for world in worlds if len(world.downtimes) > 1 and wrong([world])[0])
     small = smallest(world, wrong)
     text = differences(replace(batches[0], worlds=[small]), {"w000": {}})
 

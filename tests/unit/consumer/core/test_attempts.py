@@ -1,4 +1,4 @@
-"""Messages that kill the process are recognised by what was pending at its deaths."""
+"""Messages that kill the process are identified by what was pending when it died."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoSession:
     broker = "stomp://a:1"
 
     def ack(self, tokens: Sequence[object]) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
 
 def batch(count: int) -> list[Delivery]:

@@ -14,7 +14,7 @@ SOON_S = 5.0
 
 
 class Connection:
-    """Remembers what was acked."""
+    """Records the acks."""
 
     broker = "stomp://a:1"
 

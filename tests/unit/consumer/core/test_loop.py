@@ -1,4 +1,4 @@
-"""Take, load, commit, then ack: with a scripted loader and delays that take no time."""
+"""Take, load, commit, then ack, with a scripted loader and without real delays."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Scene:
         self.loop = Loop(self.inbox, rule, self, patience, attempts, self.state)
 
     def run(self) -> None:
-        """As long as there is something in the inbox."""
+        """Run the loop until the inbox is empty."""
         self.loop.run(self.stop, should_continue=lambda news: news)
 
     def prepare(self) -> None:
         raise NotImplementedError
 
     def upkeep(self, news: bool) -> None:
-        """There is none."""
+        """Does nothing."""
 
     def finish(self) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the main loop records, with a clock that stands still until the test moves it."""
+"""The state that the main loop records, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BROKER = "stomp://a:61613"
 
 
 class Scene:
-    """A state whose clock shows noon."""
+    """A state whose clock starts at noon."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -46,7 +46,7 @@ class Scene:
 
 
 class SilentSource:
-    """Delivers nothing."""
+    """A source that delivers nothing."""
 
     name = BROKER
 

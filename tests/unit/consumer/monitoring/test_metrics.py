@@ -35,7 +35,7 @@ class Connection:
 
 
 class Daemon:
-    """Reports a scripted snapshot, on a port of its own."""
+    """Reports a scripted snapshot on its own port."""
 
     def __init__(self) -> None:
         self.changes: dict[str, object] = {}
@@ -58,7 +58,7 @@ class Daemon:
         return socket.create_connection(("127.0.0.1", self.port), timeout=SOON_S)
 
     def values(self) -> dict[str, float]:
-        """By name and labels, as Prometheus reads them."""
+        """The values by name and labels, as Prometheus parses them."""
         code, text = self.get("/metrics")
         assert code == 200
         return {

@@ -33,7 +33,7 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 
 
 class Daemon:
-    """A daemon without a loop: what would happen in it is done by hand."""
+    """A daemon without a main loop, whose steps the test runs."""
 
     def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
         self.state, self.request = State(), StopRequest()
@@ -45,7 +45,7 @@ class Daemon:
         self.systemd = systemd
 
     def tick(self) -> list[str]:
-        """What it makes systemd hear."""
+        """Run one tick of the reporter; the notifications it sends."""
         self.reporter.tick()
         return self.systemd.heard()
 

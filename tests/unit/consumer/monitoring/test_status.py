@@ -1,4 +1,4 @@
-"""What status and the monitoring plugin report of a daemon's last snapshot."""
+"""What `status` and the monitoring plugin report about the last snapshot of a daemon."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_process_is_also_identified_by_its_start_time() -> None:
 
 
 class Home:
-    """A consumer's configuration and state, and the two commands that look at them."""
+    """The configuration and state of a consumer, and the two commands that read them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

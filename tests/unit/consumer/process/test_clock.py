@@ -1,4 +1,4 @@
-"""A clock that was never set."""
+"""The check for a clock that was never set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping in order, and in time."""
+"""Stopping on signals, in order and in time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_process_that_stops_in_time_is_left_alone() -> None:
 
 
 def test_an_empty_signal_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPython gives it when a stop and a continuation fall on the end of the wait."""
+    """CPython returns it when SIGSTOP and SIGCONT arrive at the end of the wait."""
     wait = signal.sigtimedwait
     answers = [signal.struct_siginfo((-1015584256, 0, 0, 0, 0, 0, 0))]
     monkeypatch.setattr(signal, "sigtimedwait", lambda *of: answers.pop() if answers else wait(*of))

@@ -1,4 +1,4 @@
-"""The check of a way from a broker to us, and what a session says of brokers that hinder it."""
+"""Round trips from a broker to the consumer, and the errors of brokers that refuse them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SOON_S = 10.0
 
 
 class Scene:
-    """A queue, an inbox, and a source between the two."""
+    """A queue, an inbox, and the source that connects them."""
 
     def __init__(self, directory: Path, capacity: int = 100) -> None:
         self.path = directory / "spool"

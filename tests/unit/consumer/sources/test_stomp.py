@@ -41,7 +41,7 @@ class Frame:
 
 @dataclass
 class FakeBroker:
-    """Answers CONNECT and receipts, and does what it is told besides; `frames` is what it heard."""
+    """Answers CONNECT and receipts; tests make it send more. `frames` has the received frames."""
 
     server: str = "ActiveMQ/6.3.1"
     heart_beat: str = "0,0"
@@ -83,7 +83,7 @@ class FakeBroker:
         self.send("MESSAGE", subscription=subscription_id, ack=ack_id, message_id=ack_id)
 
     def heard(self, command: str) -> Frame:
-        """The next frame of that command."""
+        """The next received frame with this command."""
         deadline = time.monotonic() + SOON_S
         while True:
             frame = self.frames.get(timeout=max(deadline - time.monotonic(), 0))
@@ -156,7 +156,7 @@ def logged_in(
 def served(
     broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, heart_beat_s: float = 10.0
 ) -> Iterator[None]:
-    """A session that is open, subscribed and served inside the block."""
+    """A subscribed session that is served inside the block."""
     session = logged_in(broker, inbox, heart_beat_s=heart_beat_s)
     stop = threading.Event()
     session.subscribe("site-a", subscriptions)
@@ -313,7 +313,7 @@ def running(
     host: str = "msg.example.org",
     owners: dict[Address, str] | None = None,
 ) -> Iterator[StompSource]:
-    """A source of one URL whose name leads where `resolve` says; it never waits."""
+    """A source of one URL, whose name is resolved by `resolve`, without delays."""
     source = StompSource(
         Broker("stomp", host, 61613),
         StompSettings("site-a", (METRICS,)),
@@ -341,7 +341,7 @@ def started(source: StompSource, inbox: Inbox) -> Iterator[None]:
 def eventually(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + SOON_S
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
 
 
@@ -414,7 +414,7 @@ def test_a_name_without_addresses_is_looked_up_again(broker: FakeBroker, inbox: 
 
 @dataclass
 class NameServer:
-    """Knows that every name is this host; it hangs while it does not `answer`."""
+    """Resolves every name to this host, but hangs until `answer` is set."""
 
     answer: threading.Event = field(default_factory=threading.Event)
     queries: int = 0

@@ -25,7 +25,7 @@ real_getaddrinfo = socket.getaddrinfo
 
 
 def resolves_to(monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
-    """From now on every name has these addresses."""
+    """Make every name resolve to these addresses."""
 
     def answer(host: str, port: int, *arguments: Any) -> Any:
         if arguments[-1] & socket.AI_NUMERICHOST:

@@ -1,4 +1,4 @@
-"""HTTP over a channel: kept connections, odd answers, words for refusals, and the deadline."""
+"""HTTP over a channel: kept connections, unusual answers, texts of refusals, and the deadline."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def always(answer: bytes) -> Callable[[Asked], bytes]:
 
 
 def failure_of(answer: bytes, user: str = "") -> str:
-    """The words of BrokerUnavailable that an answer leads to."""
+    """The text of the BrokerUnavailable that an answer causes."""
     return refused(HttpStandIn(always(answer)), user).reason
 
 

@@ -1,4 +1,4 @@
-"""The kinds that speak HTTP, against small servers: what travels, what counts as confirmed."""
+"""The kinds that use HTTP, against small servers: requests, and what counts as confirmed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rabbitmq_url(server: HttpStandIn, path: str = "%2F/amq.topic") -> str:
 def sent_to(
     url: str, messages: Sequence[Message], config: PublisherConfig | None = None
 ) -> dict[int, str | None]:
-    """By position: None where the broker confirmed, else why it did not want the message."""
+    """By position: None if the broker confirmed the message, else why it rejected it."""
     address = BrokerAddress(parse_broker(url), HOST)
     deadline = Deadline.after(10)
     kind = kind_of(address.broker)
@@ -80,7 +80,7 @@ def rejection_of(url: str, message: Message, config: PublisherConfig | None = No
 
 
 def answering(*answers: bytes) -> Callable[[Asked], bytes]:
-    """These answers one after the other, the last one for ever."""
+    """These answers in order, the last one repeatedly."""
     left = list(answers)
     return lambda request: left.pop(0) if len(left) > 1 else left[0]
 

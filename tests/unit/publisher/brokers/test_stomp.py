@@ -1,4 +1,4 @@
-"""The STOMP kind by itself: what it sends, how it reads answers, and what it proves."""
+"""The STOMP kind by itself: frames, answers and round trips."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def connected(broker: FakeBroker, timeout_s: float = TIMEOUT_S) -> StompTranspor
 def send_all(
     transport: StompTransport, messages: Sequence[Message], timeout_s: float = TIMEOUT_S
 ) -> list[tuple[int, str | None]]:
-    """Each position with the words of its rejection, if any."""
+    """Each position with the reason of its rejection, if any."""
     settled = outcomes(transport, messages, Deadline.after(timeout_s))
     return [(position, rejection and rejection.reason) for position, rejection in settled]
 

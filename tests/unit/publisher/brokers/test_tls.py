@@ -1,4 +1,4 @@
-"""Publishing over TLS: each refusal in its own words, and never a word in the clear."""
+"""Publishing over TLS: a reason for each refusal, and nothing in plain text."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def spool(tmp_path: Path) -> DirectoryQueue:
 
 @pytest.fixture
 def config(files: TlsFiles, spool: DirectoryQueue) -> PublisherConfig:
-    """Trusts `files.ca`; brokers are still to be named."""
+    """A configuration that trusts `files.ca`, without brokers."""
     return PublisherConfig(spool=spool.path, ca_file=files.ca_file, timeout_s=5.0)
 
 
 @dataclass
 class Peer:
-    """Accepts connections and treats each as it is told; `heard` is what came first on each."""
+    """Accepts connections and runs a function on each; `heard` has the first bytes of each."""
 
     treat: Callable[[socket.socket, threading.Event], object]
     heard: list[bytes] = field(default_factory=list)
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """The URL of it, with TLS."""
+        """The URL of the peer, with TLS."""
         stopping = threading.Event()
         with socket.create_server((HOST, 0)) as listener:
             listener.settimeout(0.05)
@@ -91,12 +91,12 @@ class Peer:
 
 
 def says(answer: bytes) -> Callable[[socket.socket, threading.Event], object]:
-    """Gives one answer and closes."""
+    """A peer that sends one answer and closes."""
     return lambda connection, stopping: connection.sendall(answer)
 
 
 def why(publication: Publication) -> str:
-    """The words for the only broker."""
+    """The reason why the only broker failed."""
     (failure,) = publication.failures
     return failure.reason
 
@@ -115,7 +115,7 @@ def publish_one(config: PublisherConfig, *urls: str) -> Publication:
 
 
 def known_by(config: PublisherConfig, files: TlsFiles, ours: trustme.LeafCert) -> PublisherConfig:
-    """The configuration with a certificate of ours."""
+    """The configuration with this client certificate."""
     return config._replace(
         certificate_file=files.certificate_file(ours), key_file=files.key_file(ours)
     )
@@ -327,7 +327,7 @@ def test_another_certificate_than_the_revoked_one_is_accepted(
 def test_a_refusal_during_a_request_is_reported(
     files: TlsFiles, config: PublisherConfig, size: int
 ) -> None:
-    """With TLS 1.3 the client is done before the server looks at its certificate."""
+    """With TLS 1.3 the client finishes the handshake before the server checks its certificate."""
     message = Message(metric_message().headers, b"x" * size)
 
     with HttpStandIn(context=files.server(wants_ours=True)) as server:

@@ -18,7 +18,7 @@ Check = Callable[..., tuple[int, str, list[str]]]
 
 @pytest.fixture(autouse=True)
 def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration, secret or proxy but those of the test."""
+    """An environment without configuration, secrets or proxies."""
     for name in os.environ:
         if name.startswith(("SAM_", "XDG_", "BEARER_TOKEN")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -30,7 +30,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Check:
-    """Exit code, standard output, and the lines of standard error."""
+    """Runs the check; returns its exit code, standard output and the lines of standard error."""
 
     def run(*arguments: str) -> tuple[int, str, list[str]]:
         code = main(["check", *arguments])
@@ -236,7 +236,7 @@ def test_the_json_document_has_problems_notes_brokers_and_no_secret(
 
 
 def test_a_servlet_that_confirms_but_does_not_deliver_is_a_problem(check: Check) -> None:
-    """A broker that confirms, and loses."""
+    """The servlet confirms the message but never delivers it."""
 
     def swallows(asked: Asked) -> bytes:
         return reply(204) if asked.method == "GET" else reply(200, b"Message sent", messageID="1")

@@ -1,4 +1,4 @@
-"""What a command makes of the outcome: deadlines that reading and a slow reader do not move."""
+"""Deadlines of commands that neither slow input nor a slow reader of the output extends."""
 
 from __future__ import annotations
 

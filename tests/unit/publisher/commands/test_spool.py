@@ -1,4 +1,4 @@
-"""`sam-publish spool …`: what a person at a worker node sees and mends."""
+"""`sam-publish spool …`: inspecting and repairing a spool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.builders import metric_message
 
 
 class Scene:
-    """A spool, and what the commands say of it."""
+    """A spool, and the output of the commands about it."""
 
     def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
         self.queue = DirectoryQueue(directory / "spool")
@@ -152,7 +152,7 @@ def test_verify_finds_nothing_in_an_intact_spool(scene: Scene) -> None:
 
 
 def spoil(scene: Scene) -> dict[str, str]:
-    """Every kind of trouble, by the name it is at."""
+    """Cause every kind of problem; the problems by element name."""
     names = sorted(scene.add() for _ in range(6))
     directory = names[0].split("/")[0]
     scene.damage(names[0])

@@ -1,4 +1,4 @@
-"""The spool is drained: by the next call that reaches a broker, or by command."""
+"""Draining the spool: by the next call that reaches a broker, or by command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config_for(spool: DirectoryQueue, *brokers: str, timeout_s: float = 5.0) -> 
 
 
 def filled(spool: DirectoryQueue, count: int) -> list[str]:
-    """The ids of so many messages that wait in the spool."""
+    """Spool this many messages; their ids."""
     messages = [metric_message() for _ in range(count)]
     for message in messages:
         spool.add(message)
@@ -236,7 +236,7 @@ def test_a_spool_that_is_also_the_broker_is_not_drained_into_itself(
 
 
 class Scripted:
-    """A broker in this process: it takes each message unless `refuses` says why not."""
+    """A broker in this process that accepts each message unless `refuses` returns a reason."""
 
     def __init__(self, refuses: Callable[[Message], str] = lambda _: "") -> None:
         self._refuses = refuses
@@ -466,7 +466,7 @@ def test_a_drain_loop_survives_an_unavailable_file_server(
 
 
 class _Rounds:
-    """The event that stops a loop, after so many rounds; nobody really waits."""
+    """A stop event that is set after this many rounds and never actually waits."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -482,5 +482,5 @@ class _Rounds:
 def _until(condition: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < ends_at, "it never came to be"
+        assert time.monotonic() < ends_at, "the condition never became true"
         time.sleep(0.01)

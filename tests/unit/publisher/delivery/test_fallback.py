@@ -1,4 +1,4 @@
-"""Publishing over STOMP: falling back, deadlines, receipts, and what is never lost."""
+"""Publishing over STOMP: fallback, deadlines and receipts, without losing messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of brokers, and that nothing depends on it."""
+"""The memory of brokers, and that publishing works without it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_S = 86400.0
 
 
 def memory(state: Path | None, now: float = NOW) -> Memory:
-    """As a process that starts at `now` finds it."""
+    """The memory as read by a process that starts at `now`."""
     remembered = Memory(state, [FIRST, SECOND], clock=lambda: now)
     remembered.refresh()
     return remembered

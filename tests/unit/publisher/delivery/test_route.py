@@ -1,4 +1,4 @@
-"""Which broker is asked when: stickiness, rest, order, and names looked up late."""
+"""The order in which brokers are tried: stickiness, pauses, and late name look-ups."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def named(url: str, name: str = "msg.invalid") -> str:
 
 
 class Site:
-    """Processes of one user that share state and spool: each call is one of them."""
+    """Processes of one user that share state and spool; each call stands for one process."""
 
     def __init__(self, directory: Path, *brokers: str, **settings: Any) -> None:
         kept = {"spool": directory / "spool", "state": directory / "state", "timeout_s": 2.0}

@@ -1,4 +1,4 @@
-"""What `send` reads: text or JSON, and what it refuses with which words."""
+"""The input of `send`: text or JSON, and the reasons of refused records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three parts of what a plugin writes."""
+"""The three parts of the output of a plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which proxy stands before a broker, and the way through it."""
+"""Which proxy is used for a broker, and connecting through it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def proxy_of(url: str, key: str | None = None, **environ: str) -> str | None:
 
 
 def by_name(url: str) -> str:
-    """The same broker by a name that the proxy knows and nobody else."""
+    """The URL of the broker with a name that only the proxy can resolve."""
     return url.replace(HOST, NAME)
 
 

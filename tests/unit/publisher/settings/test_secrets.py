@@ -31,7 +31,7 @@ PROXY_PASSWORD = "canary-of-the-proxy"
 
 @pytest.fixture(autouse=True)
 def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No secret but those of the test, and a place for tokens that nobody else uses."""
+    """An environment without secrets, with its own directory for tokens."""
     for name in os.environ:
         if name.startswith(("SAM_", "BEARER_TOKEN", "CREDENTIALS_")):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""The bounds of a spool: what is added never exceeds them, and a refusal is always true."""
+"""The limits of a spool: they are never exceeded, and never refuse a message that fits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spool(tmp_path: Path) -> DirectoryQueue:
 
 
 def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object) -> BoundedSpool:
-    """The room as a process that just started sees it."""
+    """The spool as seen by a process that has just started."""
     directory = spool.path.with_name(state) if state else None
     config = PublisherConfig(spool=spool.path, state=directory, **bounds)  # type: ignore[arg-type]
     return BoundedSpool(spool.path, config)

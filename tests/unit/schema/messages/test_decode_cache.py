@@ -81,7 +81,7 @@ ENDS = st.sampled_from(
 
 @st.composite
 def plain_texts(draw: st.DrawFn) -> str:
-    """A record in the form of our writer, whatever its values."""
+    """A record in the form of our writer, with arbitrary values."""
     optional = [key for key in PLAIN if key not in METRIC_OUTPUT.required]
     left_out = draw(st.sets(st.sampled_from(optional), max_size=4))
     record = {key: draw(st.sampled_from(PLAIN[key])) for key in PLAIN if key not in left_out}
@@ -90,7 +90,7 @@ def plain_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def damaged_texts(draw: st.DrawFn) -> str:
-    """Such a record with a few things wrong."""
+    """Such a record with some damage."""
     lines = draw(plain_texts()).splitlines(keepends=True)[:-1]
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(lines) - 1))

@@ -1,4 +1,4 @@
-"""What a subscription says of foreign messages: stamps, renamed keys, and the limits of any."""
+"""Foreign messages: the stamp of their subscription, renamed keys, and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broker URLs: what each form means, and what is wrong with the others."""
+"""Broker URLs: the valid forms, and the reasons why others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to bytes: whatever the peer does, it costs the deadline and never more."""
+"""Channels of bytes: whatever the peer does, every call ends at the deadline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OVER = threading.Event()
 
 @contextmanager
 def channel_to(peer: Peer = lambda connection: None, seconds: float = SOON_S) -> Iterator[Channel]:
-    """A channel to a peer that does this, in a thread, and closes when it is done."""
+    """A channel to a peer that runs this function in a thread and then closes."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -64,7 +64,7 @@ def until_closed(connection: socket.socket) -> None:
 
 
 def mute(connection: socket.socket) -> None:
-    """Neither speaks nor reads until the other end is done."""
+    """Neither send nor read until the other end closes."""
     OVER.wait(SOON_S)
 
 
@@ -207,7 +207,7 @@ def test_sending_to_a_peer_that_closed_is_an_error_and_no_signal() -> None:
 
 
 def test_incoming_bytes_are_passed_on_while_sending_is_blocked() -> None:
-    """A broker that waits until we read its answers takes no more messages before."""
+    """A broker that waits until its answers are read accepts no messages before that."""
     arrived: list[bytes] = []
     taken: list[int] = []
 

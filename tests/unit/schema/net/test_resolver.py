@@ -1,4 +1,4 @@
-"""From names to addresses under a deadline, and calls that take none."""
+"""Resolving names under a deadline, and deadlines for calls that have none."""
 
 from __future__ import annotations
 

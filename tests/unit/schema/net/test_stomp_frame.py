@@ -1,4 +1,4 @@
-"""STOMP frames: written so that nothing slips in, read so that nothing overruns."""
+"""STOMP frames: encoding prevents injection, decoding enforces limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame]:
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    """The data in pieces of these sizes, again and again."""
+    """The data in chunks of these sizes, repeated in a cycle."""
     pieces = []
     while data:
         size = sizes[len(pieces) % len(sizes)]

@@ -1,4 +1,4 @@
-"""Repeated lines of a log are folded, and a log that can't be written stops nobody."""
+"""Repeated lines of a log are folded, and a log that cannot be written stops nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lines(io.StringIO):
 
 
 class Log:
-    """Two loggers, one handler of `every_s` behind them."""
+    """Two loggers that share a handler with `every_s`."""
 
     def __init__(self, every_s: float) -> None:
         self.stream = Lines()
@@ -148,7 +148,7 @@ def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
 
 @contextmanager
 def unwritable(how: str) -> Iterator[io.TextIOWrapper | None]:
-    """A stream that can't be written, for one of several reasons."""
+    """A stream that cannot be written, for the given reason."""
     if how == "none":
         yield None
         return

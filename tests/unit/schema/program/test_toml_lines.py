@@ -1,4 +1,4 @@
-"""Lines of the places of a TOML text."""
+"""The line number of each path in a TOML text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the values of a record mean."""
+"""Normalising the values of a record."""
 
 from __future__ import annotations
 

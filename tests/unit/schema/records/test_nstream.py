@@ -25,7 +25,7 @@ JSON_VALUES = st.recursive(
 
 
 def nstream_result(**changes: Any) -> dict[str, Any]:
-    """What nstream's backend `mq` writes with the names of its documentation."""
+    """A result as written by nstream's backend `mq`, with the documented names."""
     result = {
         "metric": "org.lhcb.SRM-VOPut-/lhcb/Role=production",
         "host": "SRM01.example.org",

@@ -1,4 +1,4 @@
-"""Values out of performance data, whatever stands around them."""
+"""Reading values from performance data, whatever surrounds them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ GOOD = [
 
 
 def assert_whole(outcome: Decoded) -> None:
-    """Every record is a row or is refused, with a documented reason and short, clean words."""
+    """Check that each record is a row or refused, with a documented reason and a short text."""
     refused_numbers = {refused.number for refused in outcome.bad}
     numbers = refused_numbers | {row.number for row in outcome.rows}
     assert numbers == set(range(1, len(numbers) + 1))

@@ -419,7 +419,7 @@ def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
     (queue.path / f"{(2**32 - 1) // 60 * 60:08x}").symlink_to(elsewhere)
 
     with pytest.raises(SpoolError, match="is a symbolic link or a file, remove it"):
-        _in_a_process_of_its_own(queue)
+        _add_like_a_new_process(queue)
     queue.purge()
 
     assert list(queue.names()) == [own]
@@ -572,7 +572,7 @@ def test_whether_there_are_elements_is_found_without_following_links(tmp_path: P
 
 
 def _failing(code: int, real: Callable[..., object] | None = None, at: int = 1) -> object:
-    """A system call that fails: always, or as `real` at the so-manieth call only."""
+    """A system call that always fails or, if `real` is given, only at call number `at`."""
     calls = 0
 
     def call(*arguments: object, **keywords: object) -> object:
@@ -585,8 +585,8 @@ def _failing(code: int, real: Callable[..., object] | None = None, at: int = 1) 
     return call
 
 
-def _in_a_process_of_its_own(queue: DirectoryQueue) -> None:
-    """So that a clock far in the future is not that of the other tests."""
+def _add_like_a_new_process(queue: DirectoryQueue) -> None:
+    """Add a message with a fresh clock, like a new process, and restore the clock of the tests."""
     from sam_pipeline.schema.spool import directory as spool_directory
 
     before = spool_directory._clock
