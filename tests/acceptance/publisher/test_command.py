@@ -19,7 +19,7 @@ from tests.support.builders import metric_result
 
 DESTINATION = "/topic/grid.probe.metricOutput"
 OK_RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
-LOST = "1 of 1 messages"
+LOST = "1 of 1 messages were neither"
 """How the report of messages that neither a broker nor the spool took begins."""
 
 Publish = Callable[..., "subprocess.CompletedProcess[str]"]
