@@ -1,20 +1,26 @@
-"""The page of a kind of groups (federation, region, VO): its groups, and the sites of each."""
+"""The page of a type of groups (federation, region, VO): its groups, and the sites of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import chain
 
-from sam_pipeline.spark_jobs.pages.month import Month, PeriodTotals, Value, totals_of
-from sam_pipeline.spark_jobs.pages.verdict import Cell, availability_cell
-from sam_pipeline.spark_jobs.pages.writer import site_page
+from sam_pipeline.spark_jobs.pages.verdict import (
+    Cell,
+    PeriodTotals,
+    TargetValue,
+    availability_cell,
+    totals_of,
+)
+from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
+from sam_pipeline.spark_jobs.profiles.profile import Targets
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, group_means, group_total
-
-DayMembers = Sequence[tuple[date, Member]]
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,8 @@ class GroupRow:
     number: int
     name: str
     availability: Cell
-    reliability: Value
-    coverage: Value
+    reliability: TargetValue
+    coverage: TargetValue
     misses: Sequence[str]
     days: Sequence[Cell]
     members: Sequence[MemberRow]
@@ -43,35 +49,37 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupsView:
-    """All groups of a kind: `missing` are those that miss a target, `fine` all others."""
+    """All groups of a type: those that `missed` a target, and those that `met` them all."""
 
-    month: Month
-    kind: str
-    missing: Sequence[GroupRow]
-    fine: Sequence[GroupRow]
+    group_type: str
+    missed: Sequence[GroupRow]
+    met: Sequence[GroupRow]
 
+    @property
+    def groups(self) -> int:
+        return len(self.missed) + len(self.met)
 
-def group_totals(members: DayMembers, figures: Mapping[str, Sequence[DayFigure]]) -> list[Figure]:
-    """The figures of all groups over all days."""
-    sites = [day for days in figures.values() for day in days]
-    return [group_total(group) for group in group_means(members, sites)]
+    @property
+    def link(self) -> str:
+        """The path of the page, relative to the index of the month."""
+        return group_page(self.group_type)
 
 
 def group_views(
-    month: Month,
-    totals: Sequence[Figure],
-    members: DayMembers,
+    targets: Targets,
+    period: Period,
+    members: Sequence[tuple[date, Member]],
     figures: Mapping[str, Sequence[DayFigure]],
 ) -> Iterator[GroupsView]:
-    """A page for each kind of groups."""
-    targets = month.targets
-    site_rows = {site: totals_of(next(added_up(days)), targets) for site, days in figures.items()}
+    """A page for each type of groups, from the figures of each site's days."""
+    totals = list(map(group_total, group_means(members, chain.from_iterable(figures.values()))))
+    site_totals = {site: totals_of(added_up(days), targets) for site, days in figures.items()}
     # The weight of a site is that of its newest day in the group.
     members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
     members_on: dict[date, list[Member]] = {}
     for day, member in members:
         members_on.setdefault(day, []).append(member)
-        total = site_rows.get(member.site)
+        total = site_totals.get(member.site)
         members_of.setdefault((member.group_type, member.group_name), {})[member.site] = MemberRow(
             member.site, site_page(member.site) if total else "", member.weight, total
         )
@@ -91,19 +99,19 @@ def group_views(
             number,
             total.names[1],
             availability_cell(total, targets, 2),
-            Value(short(total.reliability), "reliability" in missed),
-            Value(f"{total.sites_known} of {total.sites_expected}", "coverage" in missed),
+            TargetValue(short(total.reliability), "reliability" in missed),
+            TargetValue(f"{total.sites_known} of {total.sites_expected}", "coverage" in missed),
             [str(miss) for miss in misses],
             [
                 availability_cell(figure_on.get((day, *total.names)), targets, 0)
-                for day in month.period.days()
+                for day in period.days()
             ],
             [member for _, member in sorted(members_of[total.names].items())],
         )
 
-    for kind in dict.fromkeys(total.names[0] for total in totals):
-        of_kind = [total for total in totals if total.names[0] == kind]
-        missing = [total for total in of_kind if total.misses(targets)]
-        fine = [total for total in of_kind if total not in missing]
-        rows = [row(number, total) for number, total in enumerate([*missing, *fine], 1)]
-        yield GroupsView(month, kind, rows[: len(missing)], rows[len(missing) :])
+    for group_type in dict.fromkeys(total.names[0] for total in totals):
+        of_type = [total for total in totals if total.names[0] == group_type]
+        missed = [total for total in of_type if total.misses(targets)]
+        met = [total for total in of_type if total not in missed]
+        rows = [row(number, total) for number, total in enumerate([*missed, *met], 1)]
+        yield GroupsView(group_type, rows[: len(missed)], rows[len(missed) :])

@@ -27,8 +27,14 @@ from sam_pipeline.spark_jobs.pages.drawing import (
     spoken,
     status_strokes,
 )
-from sam_pipeline.spark_jobs.pages.month import Day, Month, PeriodTotals, totals_of
-from sam_pipeline.spark_jobs.pages.verdict import MET, Cell, availability_cell
+from sam_pipeline.spark_jobs.pages.month import Day, Month
+from sam_pipeline.spark_jobs.pages.verdict import (
+    MET,
+    Cell,
+    PeriodTotals,
+    availability_cell,
+    totals_of,
+)
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
@@ -89,7 +95,6 @@ class DayView:
 class SiteView:
     """The page of a site; `statuses` are those with a column."""
 
-    month: Month
     site: str
     total: PeriodTotals
     seconds: Seconds
@@ -105,7 +110,7 @@ def site_view(
     results: Results,
 ) -> SiteView:
     """The page of a site, from the figures of its days, their timelines and results."""
-    [figure] = added_up(figures)
+    figure = added_up(figures)
     seconds = figure.seconds or Seconds()
     run_of = {run.day: run for run in month.runs}
     causes_of = {
@@ -113,7 +118,6 @@ def site_view(
         for day, of_day in timelines.items()
     }
     return SiteView(
-        month,
         figure.names[0],
         totals_of(figure, month.targets),
         seconds,

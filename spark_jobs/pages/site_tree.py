@@ -3,7 +3,7 @@
     index.html                       every report and month
     REPORT/2026-11/index.html        sites by day
     REPORT/2026-11/SITE.html#DAY     a site, with the explanation of each day
-    REPORT/2026-11/groups/KIND.html  federations, regions, VOs
+    REPORT/2026-11/groups/TYPE.html  federations, regions, VOs
     REPORT/2026-11/trends.html       the most status changes
     REPORT/2026-11/changes.html      figures that a later run changed
 
@@ -23,7 +23,7 @@ from sam_pipeline.spark_jobs.explain.failures import failing_instances
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.pages.changes import changes_view
-from sam_pipeline.spark_jobs.pages.groups import group_totals, group_views
+from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
 from sam_pipeline.spark_jobs.pages.site import site_view
 from sam_pipeline.spark_jobs.pages.start import MonthRow, ReportView, month_row
@@ -91,10 +91,10 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
         view = site_view(month, days, timelines, results)
         files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
     members = list(day_members(connection, month.report, month.period))
-    totals = group_totals(members, figures)
-    index = month_view(month, figures, totals)
-    for groups, kind in zip(group_views(month, totals, members, figures), index.kinds, strict=True):
-        files.write(f"{month.path}/{kind.link}", "groups.html", view=groups, month=month)
+    groups = list(group_views(month.targets, month.period, members, figures))
+    index = month_view(month, figures, groups)
+    for of_type in groups:
+        files.write(f"{month.path}/{of_type.link}", "groups.html", view=of_type, month=month)
     trends = trends_view(connection, month)
     files.write(f"{month.path}/{TRENDS}", "trends.html", view=trends, month=month)
     changes = changes_view(connection, month)

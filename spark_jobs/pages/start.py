@@ -13,17 +13,17 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True)
 class MonthRow:
-    """A month of a report; `named` are the first of the `missing` sites that miss a target."""
+    """A month of a report; `named` are the first of the sites that `missed` a target."""
 
     month: Month
     sites: int
-    missing: int
+    missed: int
     named: Sequence[SiteRow]
     groups: Sequence[str]
 
     @property
     def more(self) -> int:
-        return self.missing - len(self.named)
+        return self.missed - len(self.named)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,11 @@ def month_row(view: MonthView) -> MonthRow:
     return MonthRow(
         view.month,
         view.sites,
-        len(view.missing),
-        view.missing[:_MAX_NAMED],
-        [f"{kind.name} {kind.missing} of {kind.groups}" for kind in view.kinds if kind.missing],
+        len(view.missed),
+        view.missed[:_MAX_NAMED],
+        [
+            f"{of_type.group_type} {len(of_type.missed)} of {of_type.groups}"
+            for of_type in view.groups
+            if of_type.missed
+        ],
     )

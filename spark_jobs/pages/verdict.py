@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sam_pipeline.spark_jobs.profiles.profile import Targets
-from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
 from sam_pipeline.spark_jobs.runs.summary import Figure
 
 
@@ -60,3 +61,42 @@ def availability_cell(figure: Figure | None, targets: Targets, places: int, link
     text = "" if figure.availability is None else short(figure.availability, places)
     in_downtime = figure.seconds is not None and figure.seconds.downtime > 0
     return Cell(verdict(figure, targets), text, link, in_downtime)
+
+
+@dataclass(frozen=True)
+class TargetValue:
+    """A percentage or a number of sites, and whether it misses its target."""
+
+    text: str
+    misses: bool
+
+
+@dataclass(frozen=True)
+class PeriodTotals:
+    """The figures of a site over the period; `unknown` and `missing` are parts of `not_known`."""
+
+    availability: Cell
+    reliability: TargetValue
+    not_known: TargetValue
+    unknown: str
+    missing: str
+    misses: Sequence[str]
+
+
+def totals_of(figure: Figure, targets: Targets) -> PeriodTotals:
+    """The figures of a period, each compared with its target."""
+    misses = figure.misses(targets)
+    missed = {miss.figure for miss in misses}
+    seconds = figure.seconds or Seconds()
+    unknown, missing = (
+        short(percent(part, seconds.total), 1) if part else ""
+        for part in (seconds.unknown, seconds.missing)
+    )
+    return PeriodTotals(
+        availability_cell(figure, targets, 2),
+        TargetValue(short(figure.reliability), "reliability" in missed),
+        TargetValue(short(figure.unknown, 1), "unknown" in missed),
+        unknown,
+        missing,
+        [str(miss) for miss in misses],
+    )

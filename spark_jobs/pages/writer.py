@@ -74,7 +74,7 @@ def site_page(site: str) -> str:
 
 
 def group_page(group_type: str) -> str:
-    """The page of a kind of groups, relative to the index of the month."""
+    """The page of a type of groups, relative to the index of the month."""
     return f"groups/{slug(group_type)}.html"
 
 

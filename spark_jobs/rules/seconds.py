@@ -27,15 +27,7 @@ class Seconds:
     @property
     def _all(self) -> tuple[int, ...]:
         # dataclasses.astuple copies its values, and the pages of a month add thousands of these.
-        return (
-            self.ok,
-            self.warning,
-            self.critical,
-            self.unknown,
-            self.missing,
-            self.downtime,
-            self.excluded,
-        )
+        return tuple(vars(self).values())
 
     @property
     def total(self) -> int:

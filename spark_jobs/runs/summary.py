@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -91,15 +91,10 @@ def period_figures(connection: Connection, report: str, level: str, period: Peri
     return sorted(figures, key=lambda figure: figure.names)
 
 
-def added_up(days: Iterable[DayFigure]) -> Iterator[Figure]:
-    """One figure for each thing, ordered by its names."""
-    by_names: dict[Names, list[DayFigure]] = {}
-    for day in days:
-        by_names.setdefault(day.names, []).append(day)
-    for names in sorted(by_names):
-        figures = by_names[names]
-        total = sum((day.seconds for day in figures), Seconds())
-        yield figure_of(names, total, len(figures), until_of(figures))
+def added_up(days: Sequence[DayFigure]) -> Figure:
+    """The figure over the days of one site, function, service or endpoint."""
+    seconds = sum((day.seconds for day in days), Seconds())
+    return figure_of(days[0].names, seconds, len(days), until_of(days))
 
 
 def group_means(

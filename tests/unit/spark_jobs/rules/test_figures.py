@@ -37,7 +37,7 @@ def test_a_period_adds_seconds_and_divides_once() -> None:
         DayFigure(DAY + timedelta(days=1), ("A",), Seconds(ok=50, critical=50)),
     ]
 
-    [figure] = added_up(days)
+    figure = added_up(days)
 
     # The mean of the two days would be 75.
     assert rounded(figure.availability) == Decimal("66.66667")
