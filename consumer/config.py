@@ -245,20 +245,12 @@ class ConsumerConfig:
         )
 
     def password(self) -> str | None:
-        """The password, read again for each connection.
-
-        Raises:
-            ConfigError: its file can't be read now.
-        """
+        """The password, read again for each connection; raises ConfigError if that fails."""
         return find_secret(self.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
 
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
-    """The configuration from file, environment and command line.
-
-    Raises:
-        ConfigError: all its problems at once.
-    """
+    """The configuration from file, environment and command line; a ConfigError has all problems."""
     config = load(ConsumerConfig, SECTION, args.config, os.environ, **_surroundings(instance))
     problems = []
     if any(broker.kind != SPOOL for broker in config.brokers):
@@ -284,22 +276,12 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
 
 
 def load_identity(args: argparse.Namespace) -> ConsumerConfig:
-    """The configuration with name and brokers alone.
-
-    It is enough to ask for the status of a daemon, whose secrets the account may not read.
-
-    Raises:
-        ConfigError: the name, the brokers or the file are bad.
-    """
+    """Only name and brokers, for accounts that may not read the secrets; raises ConfigError."""
     return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
 
 
 def load_limits(args: argparse.Namespace) -> Limits:
-    """The limits alone, since a replay needs no brokers.
-
-    Raises:
-        ConfigError: a limit or the file is bad.
-    """
+    """Only the limits, since a replay needs no brokers; raises ConfigError."""
     return _load_keys(args, LIMITS).limits()
 
 

@@ -43,8 +43,6 @@ class ClockNotSet(ConsumerError):
 
 
 class SourceUnreachable(ConsumerError):
-    """A drain did not reach some brokers; the messages of the others were loaded."""
-
     exit_code = UNAVAILABLE
 
     def __init__(self, sources: Sequence[str], timeout_s: float) -> None:
@@ -75,8 +73,6 @@ class NoState(ConsumerError):
 
 
 class EditorFailed(ConsumerError):
-    """The editor failed, and nothing was changed."""
-
     exit_code = USAGE
 
 

@@ -37,11 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Check everything, and print the round trips.
-
-    Raises:
-        ConfigError: all problems.
-    """
+    """Check everything and print the round trips; raises ConfigError with all problems."""
     problems: list[str] = []
     config, trips = None, list[RoundTrip]()
     try:

@@ -66,11 +66,7 @@ class Loop:
             self.sink.upkeep(news)
 
     def _store(self, batch: Sequence[Delivery]) -> Tally:
-        """Store the batch and commit it.
-
-        Raises:
-            SinkAway: nothing was committed.
-        """
+        """Store and commit the batch; raises SinkAway if nothing was committed."""
         self.inbox.raise_failure()  # a source may have failed while the sink was away
         self.attempts.begin(batch)
         try:

@@ -74,7 +74,7 @@ class _Server(ThreadingTCPServer):
     def __init__(self, port: int, observe: Callable[[], Snapshot]) -> None:
         self.observe = observe
         self.registry = CollectorRegistry()
-        self.registry.register(_Collector(observe))
+        self.registry.register(self)
         ProcessCollector(registry=self.registry)
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
@@ -102,6 +102,27 @@ class _Server(ThreadingTCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("a client of the metrics port disconnected early", exc_info=True)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of a snapshot, which is taken for each scrape."""
+        snapshot = self.observe()
+        for kind, name, text, label, value in _numbers(snapshot):
+            family = kind(f"{PREFIX}_{name}", text, labels=[label] if label else [])
+            for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+                family.add_metric([key] if label else [], number)
+            yield family
+        current = snapshot.health(datetime.now(UTC)).state
+        states = {state: state == current for state in STATES}
+        yield StateSetMetricFamily(f"{PREFIX}_state", "The state of the daemon.", states)
+        for name, text, histogram in (
+            ("publish_to_commit_seconds", LAG, snapshot.lags),
+            ("batch_messages", "Number of messages in a batch.", snapshot.batches),
+        ):
+            edges = [*(f"{float(edge)}" for edge in histogram.edges), "+Inf"]
+            buckets = list(zip(edges, map(float, histogram.cumulative()), strict=True))
+            yield HistogramMetricFamily(
+                f"{PREFIX}_{name}", text, buckets=buckets, sum_value=histogram.total
+            )
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -133,33 +154,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)
-
-
-class _Collector:
-    """Takes a snapshot for each scrape."""
-
-    def __init__(self, observe: Callable[[], Snapshot]) -> None:
-        self._observe = observe
-
-    def collect(self) -> Iterator[Metric]:
-        snapshot = self._observe()
-        for kind, name, text, label, value in _numbers(snapshot):
-            family = kind(f"{PREFIX}_{name}", text, labels=[label] if label else [])
-            for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
-                family.add_metric([key] if label else [], number)
-            yield family
-        current = snapshot.health(datetime.now(UTC)).state
-        states = {state: state == current for state in STATES}
-        yield StateSetMetricFamily(f"{PREFIX}_state", "The state of the daemon.", states)
-        for name, text, histogram in (
-            ("publish_to_commit_seconds", LAG, snapshot.lags),
-            ("batch_messages", "Number of messages in a batch.", snapshot.batches),
-        ):
-            edges = [*(f"{float(edge)}" for edge in histogram.edges), "+Inf"]
-            buckets = list(zip(edges, map(float, histogram.cumulative()), strict=True))
-            yield HistogramMetricFamily(
-                f"{PREFIX}_{name}", text, buckets=buckets, sum_value=histogram.total
-            )
 
 
 def _numbers(

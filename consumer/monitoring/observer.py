@@ -1,4 +1,4 @@
-"""Takes snapshots of the state, the inbox and the sources of the daemon."""
+"""Takes snapshots of the running daemon: its state, its inbox and its sources."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
-COUNT_S = 1.0
+COUNT_EVERY_S = 1.0
 COUNT_SHARE = 0.05
-"""The share of time that counting elements may take, since a spool may have a million."""
+"""The share of the time that may be spent counting, since a spool may have a million elements."""
 
 
 class Observer:
-    """Only reads, and may be used by any thread."""
+    """Takes snapshots without changing the daemon; safe to use from any thread."""
 
     def __init__(
         self,
@@ -37,19 +37,19 @@ class Observer:
         sources: Sequence[Source],
         spools: Mapping[str, Path],
     ) -> None:
-        """`spools`: the directories of the sources that are spools, by name."""
+        """`spools`: the directory of each source that is a spool, by the name of the source."""
         self.name = name
         self.state = state
         self._inbox = inbox
         self._sources = sources
         self._spools = spools
         self._spool_elements = dict.fromkeys(spools, 0)
-        self._count_at = time.monotonic()
+        self._next_count_at = time.monotonic()
         self._version = version("sam-pipeline")
         self._process_start = process_start(os.getpid()) or 0
 
     def snapshot(self) -> Snapshot:
-        """The daemon now."""
+        """The daemon at this moment."""
         state, held = self.state, self._held()
         with state.lock:
             tally = deepcopy(state.tally)
@@ -98,17 +98,17 @@ class Observer:
             )
 
     def count_spools(self) -> None:
-        """Count the elements in the spools if a count is due, which may take a while."""
-        began = time.monotonic()
-        if began < self._count_at:
+        """Count the elements in the spools if a count is due; large spools take seconds."""
+        started = time.monotonic()
+        if started < self._next_count_at:
             return
         held = self._held()
         for name, path in self._spools.items():
-            with suppress(SpoolError):  # the source reports it, and the last number stays
+            with suppress(SpoolError):  # reported by the source; keep the last count
                 self._spool_elements[name] = max(DirectoryQueue(path).count() - held[name], 0)
         ended = time.monotonic()
-        self._count_at = ended + max(COUNT_S, (ended - began) / COUNT_SHARE)
+        self._next_count_at = ended + max(COUNT_EVERY_S, (ended - started) / COUNT_SHARE)
 
     def _held(self) -> Counter[str]:
-        """The number of messages received and not yet acked, by broker."""
+        """Messages received and not yet acked by broker: in the inbox, or in the current batch."""
         return self._inbox.held() + count_by_broker(self.state.pending)

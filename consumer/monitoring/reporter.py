@@ -51,11 +51,7 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
 
 
 def port_of(base: int, instance: int | None) -> int:
-    """The metrics port of an instance, since each instance needs its own.
-
-    Raises:
-        ConfigError: the port number is too high.
-    """
+    """The metrics port of one instance; raises ConfigError if the number is too high."""
     port = base + (instance or 0)
     if port > MAX_PORT:
         problem = f"{base} and instance {instance} make {port}, above {MAX_PORT}"

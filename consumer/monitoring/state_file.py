@@ -22,11 +22,7 @@ def state_path(directory: Path, name: str) -> Path:
 
 
 def write_state(directory: Path, snapshot: Snapshot) -> None:
-    """Replace the state file. It is not fsynced, since a second later it is out of date.
-
-    Raises:
-        OSError
-    """
+    """Replace the state file, without fsync: it is out of date a second later; raises OSError."""
     with replacing(state_path(directory, snapshot.name), MODE, directory_mode=0o755) as file:
         file.write(to_json(to_document(snapshot)).encode())
 

@@ -17,11 +17,7 @@ from sam_pipeline.schema.spool.disk import flock_at_once
 
 
 def open_state_file(path: Path, flags: int = 0) -> int:
-    """The descriptor of a file in the state directory; both are created if missing.
-
-    Raises:
-        SpoolError: the file can't be used.
-    """
+    """The descriptor of a file in the state directory, created if missing; raises SpoolError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)

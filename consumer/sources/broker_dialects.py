@@ -68,11 +68,7 @@ DIALECTS = (
 
 
 def dialect_of(server: str) -> BrokerDialect:
-    """The dialect for the `server` header of a broker.
-
-    Raises:
-        SessionLost: this kind of broker is not supported.
-    """
+    """The dialect for a `server` header; raises SessionLost for an unsupported kind of broker."""
     for dialect in DIALECTS:
         if server.startswith(dialect.server):
             return dialect

@@ -58,7 +58,7 @@ class StompSource:
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         """Keep a link to each address; the link to a removed address ends when it is lost."""
-        waits = self._delays()
+        delays = self._delays()
         while True:
             try:
                 addresses = self._resolve(self._broker.host, self._broker.port)
@@ -76,7 +76,7 @@ class StompSource:
                     del self._owners[address]
                 self._links = alive
                 self._problem = ""
-            if stop.wait(LOOK_UP_EVERY_S if self._links else next(waits)):
+            if stop.wait(LOOK_UP_EVERY_S if self._links else next(delays)):
                 break
         for _, thread in self._links.values():
             thread.join(LINK_END_S)
@@ -92,12 +92,12 @@ class StompSource:
         if address in self._links and self._links[address][1].is_alive():
             return
 
-        def still_exists() -> bool:
+        def is_current() -> bool:
             try:
                 return address in self._resolve(self._broker.host, self._broker.port)
-            except OSError:  # without an answer, the address may still exist
+            except OSError:  # without an answer, the address may still be right
                 return True
 
-        link = StompLink(self._broker, address, self._settings, self._delays, still_exists)
+        link = StompLink(self._broker, address, self._settings, self._delays, is_current)
         thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
         self._links[address] = link, thread

@@ -1,4 +1,4 @@
-"""The link to one address of a broker: one session after another, until stopped."""
+"""Keeps a subscribed session open with one address of a broker: a lost one is replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sam_pipeline.schema.net.tls import TlsFiles, secure
 
 CONNECT_S = 5.0
 RETRY_REFUSED_S = 300.0
-"""When to retry a refused destination: the permissions in the broker may have changed."""
+"""How long a session omits refused destinations, which the broker may permit by then."""
 
 Address = tuple[str, int]
 
@@ -35,7 +35,7 @@ class StompSettings:
     consumer: str
     subscriptions: tuple[Subscription, ...]
     client_id: str = ""
-    """The id of this process if several share the name; by default the name."""
+    """Distinguishes the processes of one consumer; by default its name."""
     user: str = ""
     password: Callable[[], str | None] = lambda: None
     """Called for each connection, since passwords change while the daemon runs."""
@@ -51,7 +51,7 @@ class StompSettings:
         return Login(self.client_id or self.consumer, user or self.user or None, password)
 
     def open_channel(self, broker: Broker, address: Address) -> Channel:
-        """A connection, with TLS if the URL of the broker requires it; raises SessionLost."""
+        """A new connection, with TLS if the URL of the broker says so; raises SessionLost."""
         try:
             channel = connect(*address, Deadline.after(CONNECT_S))
             return secure(channel, broker, self.tls_files) if broker.tls else channel
@@ -60,7 +60,7 @@ class StompSettings:
 
 
 class StompLink:
-    """The link to one address, as long as the name of its broker resolves to it."""
+    """The sessions with one address of a broker, one after another."""
 
     def __init__(
         self,
@@ -68,34 +68,35 @@ class StompLink:
         address: Address,
         settings: StompSettings,
         delays: Delays,
-        still_exists: Callable[[], bool],
+        is_current: Callable[[], bool],
     ) -> None:
-        """`still_exists`: whether the name of the broker still resolves to the address."""
+        """`is_current`: whether the name of the broker still resolves to the address."""
         self.name = str(broker) if address[0] == broker.host else f"{broker} at {address[0]}"
         self._broker = broker
         self._address = address
         self._settings = settings
         self._delays = delays
-        self._still_exists = still_exists
+        self._is_current = is_current
         self._loss = "not connected yet"
+        """The reason why no session is subscribed; empty while one is."""
         self._refused: dict[str, SubscriptionRefused] = {}
-        """Refused destinations, which are left out of the next session and retried later."""
+        """Sessions omit these destinations, until one session has lasted RETRY_REFUSED_S."""
 
     @property
     def problem(self) -> str:
-        """The reason why not everything is delivered; empty while all subscriptions work."""
+        """Why some or all messages are not delivered; empty while all subscriptions work."""
         return self._loss or "; ".join(map(str, self._refused.values()))
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        """Run sessions until stopped, or until the connection is lost and the address is gone."""
-        waits = self._delays()
+        """Run sessions until stopped, or until one is lost and the address is not current."""
+        delays = self._delays()
         while not stop.is_set():
             try:
                 self._run_session(inbox, stop)
             except SessionLost as loss:
-                if not self._loss:  # it was connected: begin with short waits again
-                    waits = self._delays()
-                # Log changes of state, not attempts.
+                if not self._loss:  # it was subscribed: start again with short delays
+                    delays = self._delays()
+                # Each reason is logged once, not at every attempt.
                 if isinstance(loss, SubscriptionRefused):
                     if str(self._refused.get(loss.destination)) != str(loss):
                         logger.error(
@@ -105,7 +106,7 @@ class StompLink:
                 elif str(loss) != self._loss:
                     logger.warning("broker %s: %s; trying again", self.name, loss)
                 self._loss = str(loss)
-                if stop.wait(next(waits)) or not self._still_exists():
+                if stop.wait(next(delays)) or not self._is_current():
                     return
 
     def _run_session(self, inbox: Inbox, stop: threading.Event) -> None:
@@ -117,9 +118,10 @@ class StompLink:
             channel, str(broker), inbox, login, heart_beat_s=settings.heart_beat_s
         )
         try:
-            subscriptions = settings.subscriptions
-            accepted = [item for item in subscriptions if item.destination not in self._refused]
-            session.subscribe(settings.consumer, accepted or subscriptions)
+            everything = settings.subscriptions
+            not_refused = [item for item in everything if item.destination not in self._refused]
+            # If the broker refused every destination, ask for all of them again.
+            session.subscribe(settings.consumer, not_refused or everything)
             self._loss = ""
             logger.info("broker %s: subscribed as %s", self.name, settings.consumer)
             session.serve(stop, RETRY_REFUSED_S if self._refused else math.inf)

@@ -1,9 +1,9 @@
 """A cache in front of decode(), for records that differ from earlier ones in only a few values.
 
-The same probes report again and again, and only a few values of their reports change. The rest of a
-record's text, its outline, is decoded once with sample values and cached as a template, into which
-the values of later records are filled. This module knows only enough of the grammar to find those
-values in an unambiguous text; it passes any other message on to decode().
+A probe reports the same result again and again, apart from a status, a time and some texts. The
+record without these values is its outline. decode() runs once for each outline, with sample values,
+and gives a template, which is cached and filled with the values of later records. Only records in
+which these values are certain to be found are decoded this way; other messages go to decode().
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SAMPLE = {
 }
 _SAMPLE_NOW = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
-# A value is the rest of its line; details are the rest of the text.
+# The value of details is the rest of the text, any other value the rest of its line.
 _VALUES = re.compile(rf"\n({'|'.join(_SAMPLE)}): ((?<=\n{DETAILS}: )(?s:.*)|.*)")
 _RECORD_END = f"\n{END}\n"
 
@@ -50,35 +50,35 @@ _MAX_OUTLINE = 3000
 """The longest outline that is cached, in characters."""
 
 _seen: set[int] = set()
-"""Hashes of outlines seen once: an outline that comes a second time will come again."""
+"""Hashes of outlines; only an outline that is seen twice is worth a template."""
 
-_shared = lru_cache(maxsize=_MAX_TEMPLATES)(str)
-"""One object for equal names, most of which are in many templates.
+_deduplicated = lru_cache(maxsize=_MAX_TEMPLATES)(str)
+"""Makes the templates share equal strings.
 
 Not sys.intern(): some releases of Python 3.12 never free its strings.
 """
 
 
 class _Template(NamedTuple):
-    """The constant `values` of a record by column, and the columns of its changing values.
+    """`constants` by column, and the columns of the changing values in the order of the text.
 
-    `columns` are in the order of the text; `status` and `time` are the indexes of these two.
+    `status` and `time` are the indexes of these two.
     """
 
-    values: Record
-    columns: tuple[str, ...]
+    constants: Record
+    changing_columns: tuple[str, ...]
     status: int
     time: int
 
 
-def recall(
+def decode_cached(
     message: Message,
     columns: Sequence[str],
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     times: Mapping[str, str] = NO_TIMES,
 ) -> Decoded:
-    """Like decode(), but much faster for metric results in the form of our writer."""
+    """Like decode(), but much faster for metric results that `write_wlcg` wrote."""
     rows = cached_rows(message, tuple(columns), now, limits)
     return Decoded(tuple(rows), (), {}) if rows else decode(message, columns, now, limits, times)
 
@@ -86,7 +86,7 @@ def recall(
 def cached_rows(
     message: Message, columns: tuple[str, ...], now: datetime, limits: Limits
 ) -> list[Row]:
-    """The rows of a message whose records all have a template; of any other message none."""
+    """The rows of a message if each of its records has a template; otherwise an empty list."""
     headers = message.headers
     if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
         return []
@@ -104,12 +104,12 @@ def cached_rows(
         return []
 
     host = next(filter(None, map(headers.get, MONITORING_HOST_HEADERS)), "")
-    templates = []
+    records = []
     for text in texts:
-        parts = _VALUES.split(text)
-        changing = parts[2::3]
-        del parts[2::3]
-        outline = "\0".join(parts)
+        pieces = _VALUES.split(text)  # constant text, key, value, constant text, key, value, ...
+        values = pieces[2::3]
+        del pieces[2::3]
+        outline = "\0".join(pieces)
         template = None
         if hash(outline) in _seen:
             template = _make_template(columns, host, outline)
@@ -117,14 +117,14 @@ def cached_rows(
             if len(_seen) == _MAX_TEMPLATES:
                 _seen.clear()
             _seen.add(hash(outline))
-        templates.append((text, changing, template))
+        records.append((text, values, template))
 
     earliest, latest = window(now, limits)
     rows: list[Row] = []
-    for text, changing, template in templates:
+    for text, values, template in records:
         if template is None:
             return []
-        status, time = changing[template.status], changing[template.time]
+        status, time = values[template.status], values[template.time]
         if status not in STATUSES or not earliest <= time <= latest:
             return []
         try:
@@ -132,13 +132,13 @@ def cached_rows(
                 return []
         except ValueError:
             return []
-        values = template.values.copy()
-        for column, value in zip(template.columns, changing):
+        row = template.constants.copy()
+        for column, value in zip(template.changing_columns, values):
             value = value.strip(BLANKS)
             if value:
-                values[column] = value
+                row[column] = value
         raw = message.body if len(texts) == 1 else (text + _RECORD_END).encode()
-        rows.append(Row(len(rows) + 1, raw, values))
+        rows.append(Row(len(rows) + 1, raw, row))
     return rows
 
 
@@ -146,15 +146,15 @@ def cached_rows(
 def _make_template(
     columns: tuple[str, ...], monitoring_host: str, outline: str
 ) -> _Template | None:
-    """The template of an outline, in which NULs stand for values.
+    """The template of an outline: constant text and keys in turn, separated by NULs.
 
     None unless decode() gives one row, with each sample value in the column of its key.
     """
-    first, *parts = outline.split("\0")
-    keys, constants = parts[::2], parts[1::2]
-    lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, constants)]
-    body = f"{first}{''.join(lines)}{_RECORD_END}".encode()
-    # Otherwise the EOT line before the text might belong to the details of the previous record.
+    beginning, *pieces = outline.split("\0")
+    keys, texts = pieces[::2], pieces[1::2]
+    lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, texts)]
+    body = f"{beginning}{''.join(lines)}{_RECORD_END}".encode()
+    # Unless a record starts here, the EOT line before may be part of the previous one's details.
     if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
         return None
     headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
@@ -163,7 +163,7 @@ def _make_template(
         return None
     column_of = {column.lower(): column for column in columns}
     changing = tuple(column_of[key.lower()] for key in keys)
-    values = {column: _shared(value) for column, value in decoded.rows[0].values.items()}
-    if [values.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
+    constants = {column: _deduplicated(value) for column, value in decoded.rows[0].values.items()}
+    if [constants.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
         return None
-    return _Template(values, changing, keys.index(STATUS), keys.index(TIME))
+    return _Template(constants, changing, keys.index(STATUS), keys.index(TIME))

@@ -61,11 +61,7 @@ def make_stamp(
 
 
 def format_of(message: Message) -> str:
-    """One of FORMATS.
-
-    Raises:
-        MessageRefused: the header names an unknown format.
-    """
+    """One of FORMATS; raises MessageRefused if the header names another format."""
     name = message.headers.get(FORMAT) or WLCG
     if name not in FORMATS:
         text = f"header {FORMAT}: {name[:40]!r} must be one of {', '.join(FORMATS)}"
@@ -75,11 +71,7 @@ def format_of(message: Message) -> str:
 
 @lru_cache(maxsize=100)
 def parse_renames(header: str) -> Mapping[str, str]:
-    """Our key by foreign key in lower case, from the value of `samRename`.
-
-    Raises:
-        MessageRefused: the header is malformed.
-    """
+    """Our key by foreign key in lower case; raises MessageRefused if `samRename` is malformed."""
     if not header:
         return NO_RENAMES
     from urllib.parse import unquote

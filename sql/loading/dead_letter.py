@@ -39,17 +39,17 @@ _LETTER = """
     dead_letter_id, message_id, record_number, message_class, reason, error, received_at, state,
     changed_at
 """
-NEW_COLUMNS = """
-    message_id, record_number, message_class, reason, error, headers, body, received_at, changed_at
+INSERT = """
+    INSERT INTO dead_letter (
+        message_id, record_number, message_class, reason, error, headers, body, received_at,
+        changed_at
+    )
+    VALUES (
+        :message_id, :record_number, :message_class, :reason, :error, :headers, :body, :received_at,
+        :now
+    )
 """
-NEW_VALUES = """
-    :message_id, :record_number, :message_class, :reason, :error, :headers, :body, :received_at,
-    :now
-"""
-_INSERT = text(f"""
-    INSERT INTO dead_letter ({NEW_COLUMNS}) VALUES ({NEW_VALUES})
-    ON CONFLICT (message_id, record_number) DO NOTHING
-""")
+_INSERT_UNLESS_STORED = text(f"{INSERT} ON CONFLICT (message_id, record_number) DO NOTHING")
 _SELECTED = """
     (:any_state OR state = 'open')
     AND (:any_id OR dead_letter_id IN :ids)
@@ -164,7 +164,7 @@ def store_dead_letters(
             "received_at": moment,
             "now": moment,
         }
-        new[failure.reason] += connection.execute(_INSERT, values).rowcount
+        new[failure.reason] += connection.execute(_INSERT_UNLESS_STORED, values).rowcount
     return {reason: count for reason, count in new.items() if count}
 
 
@@ -192,11 +192,7 @@ def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[i
 
 
 def show_dead_letter(engine: Engine, dead_letter_id: int) -> DeadLetterContent:
-    """One letter with its bytes.
-
-    Raises:
-        NoSuchDeadLetter
-    """
+    """One letter with its bytes; raises NoSuchDeadLetter."""
     with reading(engine) as connection:
         rows = connection.execute(_SHOW, {"ids": [dead_letter_id]}).mappings().all()
         return single_letter(connection, dead_letter_id, [_content(row) for row in rows])

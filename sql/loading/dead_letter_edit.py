@@ -16,8 +16,7 @@ from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.dead_letter import (
-    NEW_COLUMNS,
-    NEW_VALUES,
+    INSERT,
     OPEN,
     DeadLetterContent,
     edition_id,
@@ -30,9 +29,7 @@ from sam_pipeline.sql.loading.dead_letter import (
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
 """)
-_INSERT = text(f"""
-    INSERT INTO dead_letter ({NEW_COLUMNS}) VALUES ({NEW_VALUES}) RETURNING dead_letter_id
-""")
+_INSERT_RETURNING_ID = text(f"{INSERT} RETURNING dead_letter_id")
 
 
 def edit_dead_letter(
@@ -75,7 +72,7 @@ def edit_dead_letter(
             "received_at": stored_time(connection, old.letter.received_at),
             "now": moment,
         }
-        return int(connection.execute(_INSERT, values).scalar_one())
+        return int(connection.execute(_INSERT_RETURNING_ID, values).scalar_one())
 
 
 def refuse_settled(content: DeadLetterContent) -> None:

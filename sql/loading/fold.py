@@ -28,10 +28,7 @@ _NUMBER_DAYS = text("UPDATE changed_day SET change_no = :number WHERE change_no 
 def fold(engine: Engine) -> int:
     """Fold some batches (SQLite: results) into current_status and the due days.
 
-    Returns their number, which is also 0 while another loader folds.
-
-    Raises:
-        DatabaseAway
+    Returns their number, or 0 while another loader folds. Raises DatabaseAway.
     """
     if engine.dialect.name == "postgresql":
         return load_transaction(
@@ -46,11 +43,7 @@ def fold(engine: Engine) -> int:
 
 
 def fold_all(engine: Engine) -> None:
-    """Fold everything that was loaded, unless another loader is doing so.
-
-    Raises:
-        DatabaseAway
-    """
+    """Fold everything that was loaded, unless another loader does; raises DatabaseAway."""
     while fold(engine):
         pass
 

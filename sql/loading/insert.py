@@ -43,11 +43,7 @@ class Inserted:
 
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
-    """Insert the rows of a batch in the caller's transaction.
-
-    Raises:
-        the driver's error, if a retry may succeed.
-    """
+    """Insert a batch in the caller's transaction; raises driver errors that a retry may solve."""
     inserted = Inserted({}, list(batch.failures))
     for name, part in sorted(batch.by_view.items()):
         rows = in_key_order(part.view, part.rows)

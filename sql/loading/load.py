@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine
 
-from sam_pipeline.schema.messages.decode_cache import recall
+from sam_pipeline.schema.messages.decode_cache import decode_cached
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
 from sam_pipeline.schema.records.normalise import Limits
@@ -118,7 +118,7 @@ def decode_batch(
             reason, text = _why_not_loaded(message.message_class, view)
             batch.failures.append(whole_message(message, reason, text))
         else:
-            decoded = recall(message, view.columns, now, limits, view.times)
+            decoded = decode_cached(message, view.columns, now, limits, view.times)
             part = batch.by_view.get(view.name)
             if part is None:
                 part = batch.by_view[view.name] = ViewBatch(view)

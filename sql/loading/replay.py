@@ -129,10 +129,8 @@ def replay_parked(
     """Load some letters that were parked as class-broken, of one class whose view works again.
 
     For a loader between two batches: it waits for no lock. Letters of unknown classes are left to
-    people, since a view that is created under such a name may be meant for other data.
-
-    Raises:
-        DatabaseAway
+    people, since a view that is created under such a name may be meant for other data. Raises
+    DatabaseAway.
     """
 
     def load(ids: Sequence[int]) -> int:

@@ -16,12 +16,12 @@ from tests.support.consumer.site import Site, eventually, fill_spool, make_site,
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
 from sam_pipeline.sql.loading import load
-recall = load.recall
+decode_cached = load.decode_cached
 def deadly(message, *rest):
     if b"KILLER" in message.body:
         os.kill(os.getpid(), signal.SIGKILL)
-    return recall(message, *rest)
-load.recall = deadly
+    return decode_cached(message, *rest)
+load.decode_cached = deadly
 from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """

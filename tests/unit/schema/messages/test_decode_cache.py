@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages import decode_cache as module
 from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.decode_cache import cached_rows, recall
+from sam_pipeline.schema.messages.decode_cache import cached_rows, decode_cached
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
@@ -145,7 +145,7 @@ def test_any_body_gives_the_same_rows_from_the_cache(
     expected = decode(message, columns, NOW, limits)
 
     for _ in range(3):  # met, remembered, recalled
-        assert recall(message, columns, NOW, limits) == expected
+        assert decode_cached(message, columns, NOW, limits) == expected
 
     event("from memory" if is_from_memory(message, columns) else "by decode()")
 
@@ -156,7 +156,7 @@ def is_from_memory(message: Message, columns: tuple[str, ...] = LOWER) -> bool:
 
 def met_twice(record: Record, **headers: str) -> None:
     for _ in range(2):
-        recall(metric_message(record, **headers), LOWER, NOW)
+        decode_cached(metric_message(record, **headers), LOWER, NOW)
 
 
 def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> None:
@@ -173,7 +173,7 @@ def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> N
     )
 
     assert is_from_memory(later)
-    assert recall(later, LOWER, NOW) == decode(later, LOWER, NOW)
+    assert decode_cached(later, LOWER, NOW) == decode(later, LOWER, NOW)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_bad_value_is_refused_for_a_cached_instance_too(
     met_twice(metric_result())
     message = metric_message(metric_result(**changes))
 
-    outcome = recall(message, LOWER, NOW)
+    outcome = decode_cached(message, LOWER, NOW)
 
     assert outcome.bad and outcome == decode(message, LOWER, NOW)
 
@@ -199,7 +199,9 @@ def test_a_bad_value_is_refused_for_a_cached_instance_too(
 def test_limits_and_now_are_those_of_the_message_not_of_the_cache() -> None:
     met_twice(metric_result())
 
-    outcome = recall(metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
+    outcome = decode_cached(
+        metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1))
+    )
 
     assert [refused.reason for refused in outcome.bad] == ["too-old"]
 
@@ -209,7 +211,7 @@ def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -
         met_twice(metric_result(), nagiosHost=host)
 
     outcomes = [
-        recall(metric_message(metric_result(), nagiosHost=host), LOWER, NOW)
+        decode_cached(metric_message(metric_result(), nagiosHost=host), LOWER, NOW)
         for host in ("nagios1", "nagios2", "")
     ]
 
@@ -222,7 +224,7 @@ def test_other_classes_are_decoded_unchanged_by_the_cache(name: str) -> None:
     message = new_message(name, write_wlcg({"siteName": "S", "hostName": "h"}))
 
     for _ in range(3):
-        assert recall(message, BUILT_IN[name].keys, NOW) == decode(
+        assert decode_cached(message, BUILT_IN[name].keys, NOW) == decode(
             message, BUILT_IN[name].keys, NOW
         )
 
