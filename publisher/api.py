@@ -23,7 +23,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
 from sam_pipeline.publisher.probe.host_name import this_host
@@ -33,9 +33,6 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.times import format_time
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 BATCH = 100
 """Messages are delivered as soon as this many wait."""
@@ -97,12 +94,7 @@ class Publisher:
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Deliver everything that was added, even if the block ends with an error.
 
         Raises:

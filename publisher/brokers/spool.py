@@ -21,10 +21,6 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 
-def connect(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> SpoolTransport:
-    return SpoolTransport(address, config)
-
-
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     return serialise(message) + b"\n"
 
@@ -52,16 +48,19 @@ class SpoolTransport:
 
     meanwhile = staticmethod(nothing_else)
 
-    def __init__(self, address: BrokerAddress, config: PublisherConfig) -> None:
+    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
-        self._room = BoundedSpool(Path(address.broker.path), config)
+        self._spool = BoundedSpool(Path(address.broker.path), config)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         try:
-            for position, _ in enumerate(self._room.add_all(messages)):
+            for position, _ in enumerate(self._spool.add_all(messages)):
                 yield position
         except SpoolError as error:
             raise BrokerUnavailable(self._address, str(error)) from error
 
     def close(self) -> None:
         """Nothing to close: no file stays open between two elements."""
+
+
+connect = SpoolTransport

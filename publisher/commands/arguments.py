@@ -66,9 +66,7 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
         help="class of the messages (default: metricOutput)",
     )
     group.add_argument(
-        "--destination",
-        metavar="NAME",
-        help="topic or queue (default: /topic/grid.probe.CLASS)",
+        "--destination", metavar="NAME", help="topic or queue (default: /topic/grid.probe.CLASS)"
     )
     group.add_argument(
         "--header",

@@ -149,10 +149,7 @@ class Report:
                 for item in self._listed
             ],
             "rejected": self.rejected,
-            "refused_records": [
-                {"source": item.source, "line": item.line, "reason": item.reason, "text": item.text}
-                for item in refused
-            ],
+            "refused_records": [vars(item) for item in refused],
             "unavailable": [
                 {"broker": broker, "reason": reason} for broker, reason in self._unavailable.items()
             ],

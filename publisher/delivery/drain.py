@@ -84,10 +84,7 @@ def drain(
         return totals
     queue = DirectoryQueue(config.spool)
     queue.purge()
-    if pass_over:
-        totals.complete = all(name in pass_over for name in queue.names())
-    else:
-        totals.complete = not queue.has_elements()
+    totals.complete = all(name in pass_over for name in queue.names())
     if totals.complete:
         return totals
     brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
@@ -202,7 +199,7 @@ class _Pass:
         self._locked: set[str] = set()
 
     def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
-        """Send batch by batch, until `patience` returns a deadline that is over."""
+        """Send batch by batch, until `patience` returns an expired deadline."""
         try:
             while not patience().expired:
                 batch: list[tuple[str, Message]] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.log import lazy_logger
@@ -14,7 +15,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import TRY_LATER, UNAVAILABLE
 
-if TYPE_CHECKING:  # imported where brokers are configured; without any that saves 5 % of a start
+if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start without brokers
     from typing import Callable
 
     from sam_pipeline.publisher.brokers.address import BrokerAddress
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # imported where brokers are configured; without any that sav
     from sam_pipeline.publisher.settings.config import PublisherConfig
 
 BATCH = 1000
-"""Messages passed to a broker at once; each batch gets a new share of the remaining time."""
+"""The most messages in one call of a transport; each call gets a new share of the time."""
 
 logger = lazy_logger(__name__)
 
@@ -45,7 +46,7 @@ class Rejection(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """The outcome of a call: where its messages went."""
+    """The outcome of delivering messages: where each of them went."""
 
     receipts: Sequence[Receipt] = ()
     spooled: Sequence[Message] = ()
@@ -75,8 +76,8 @@ class NoBrokerTookIt(PublishError):
     ) -> None:
         self.publication = publication
         self.missing = tuple(missing)
-        asked = publication.failures or publication.rejections
-        self.brokers = "no broker took them" if asked else "no broker is configured"
+        any_tried = publication.failures or publication.rejections
+        self.brokers = "no broker took them" if any_tried else "no broker is configured"
         self.spool = str(spool_error) if spool_error else "the spool is off"
         self.lost = len(missing)
         self.total = len(missing) + publication.total
@@ -91,13 +92,13 @@ class NoBrokerTookIt(PublishError):
 
 
 def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:
-    """Publish the messages to the configured brokers, all within `config.timeout_s`.
+    """Publish the messages to the configured brokers within `config.timeout_s`.
 
     On return each message is confirmed by a broker or on disk in the spool. The remaining time is
     used to send spooled messages of earlier calls.
 
     Raises:
-        NoBrokerTookIt: some messages are neither; its `publication` has the others.
+        NoBrokerTookIt: some messages were lost; its `publication` has the others.
     """
     deadline = Deadline.after(config.timeout_s)
     with Courier(config) as courier:
@@ -106,9 +107,9 @@ def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication
 
 
 class Courier:
-    """Delivers batch after batch over one connection, to the broker that took the last batch.
+    """Delivers messages, call after call, over the connection that worked last.
 
-    After a failure each message keeps its id, and a confirmed message is not sent again.
+    After a failure only unconfirmed messages are sent again, with the same ids.
     """
 
     def __init__(
@@ -118,8 +119,7 @@ class Courier:
         self._config = config
         self._meanwhile = meanwhile
         self._memory: Memory | None = None
-        self._candidate: BrokerCandidate | None = None
-        self._transport: Transport | None = None
+        self._connection: tuple[Transport, BrokerCandidate] | None = None
 
     def __enter__(self) -> Courier:
         return self
@@ -131,7 +131,7 @@ class Courier:
         """Return once each message is confirmed by a broker or on disk in the spool.
 
         Raises:
-            NoBrokerTookIt: some messages are neither.
+            NoBrokerTookIt: some messages were lost.
         """
         batch = _Batch([self._config.addressed(message) for message in messages])
         failures: list[BrokerUnavailable] = []
@@ -143,26 +143,24 @@ class Courier:
                 self._memory = Memory(self._config.state, self._config.broker_list)
             ask_all = self._config.spool is None or self._config.require_broker
             with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
-                if self._transport is not None and self._candidate is not None:
+                if self._connection:
                     try:
-                        self._send_all(batch, self._candidate, deadline)
+                        batch.send(*self._connection, deadline)
                     except BrokerUnavailable as failure:
-                        # Perhaps after a long idle time: it need not rest for that.
+                        # Perhaps it was idle for too long: the broker may be tried again.
                         logger.info("connection ended: %s", failure)
                         self.close()
-                self._hand_over(batch, route.candidates(), route, deadline)
+                self._try_brokers(batch, route.candidates(), route, deadline)
                 spool_error = batch.spool(self._config)
                 if spool_error:  # brokers were left out only because there is a spool
-                    self._hand_over(batch, route.left_out(), route, deadline)
+                    self._try_brokers(batch, route.left_out(), route, deadline)
             failures = route.failures
         else:
             spool_error = batch.spool(self._config)
         rejections = tuple(batch.refused.values())
         receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
         publication = Publication(receipts, spooled, rejections, tuple(failures))
-        counts: dict[tuple[str, str], int] = {}
-        for _, address, reason in rejections:
-            counts[str(address), reason] = counts.get((str(address), reason), 0) + 1
+        counts = Counter((str(address), reason) for _, address, reason in rejections)
         for (broker, reason), count in counts.items():
             logger.error("%s messages rejected by %s: %s", count, broker, reason)
         if batch.missing:
@@ -172,21 +170,22 @@ class Courier:
 
     def drain(self, deadline: Deadline) -> int:
         """Send spooled messages of earlier calls to the same broker; return their number."""
-        if self._transport is None or self._candidate is None:
+        if self._connection is None:
             return 0
         from sam_pipeline.publisher.delivery.drain import drain_in_passing
 
-        return drain_in_passing(self._transport, self._candidate.address, self._config, deadline)
+        transport, candidate = self._connection
+        return drain_in_passing(transport, candidate.address, self._config, deadline)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-        self._transport = None
+        if self._connection:
+            self._connection[0].close()
+        self._connection = None
 
-    def _hand_over(
+    def _try_brokers(
         self, batch: _Batch, candidates: Iterator[BrokerCandidate], route: Route, deadline: Deadline
     ) -> None:
-        """Offer the missing messages to one candidate after the other."""
+        """Send the missing messages to one candidate after the other until none is missing."""
         from sam_pipeline.publisher.brokers.transport import kind_of
 
         while batch.missing:
@@ -194,36 +193,25 @@ class Courier:
             if candidate is None:
                 return
             address, sharing = candidate
-            if self._transport and self._candidate and address == self._candidate.address:
+            if self._connection and address == self._connection[1].address:
                 continue  # it refused the missing messages
             if deadline.expired:
                 route.no_time_for(address)
                 continue
-            batch.offer_missing()
+            batch.start_over()
             try:
                 self.close()
                 kind = kind_of(address.broker)
-                self._transport = kind.connect(address, self._config, deadline.share(sharing))
-                self._candidate = candidate
+                transport = kind.connect(address, self._config, deadline.share(sharing))
+                self._connection = transport, candidate
                 if self._meanwhile:
-                    self._transport.meanwhile = self._meanwhile
-                self._send_all(batch, candidate, deadline)
+                    transport.meanwhile = self._meanwhile
+                batch.send(transport, candidate, deadline)
             except BrokerUnavailable as failure:
                 self.close()
                 route.failed(address, failure)
             else:
                 route.worked(address)
-
-    def _send_all(self, batch: _Batch, candidate: BrokerCandidate, deadline: Deadline) -> None:
-        from sam_pipeline.publisher.brokers.transport import outcomes
-
-        assert self._transport is not None, "connected"
-        address, sharing = candidate
-        while batch.pending:
-            positions = list(islice(batch.pending, BATCH))
-            messages = [batch.pending[position] for position in positions]
-            for at, rejection in outcomes(self._transport, messages, deadline.share(sharing)):
-                batch.settle(positions[at], address, rejection)
 
 
 class _Batch:
@@ -238,23 +226,29 @@ class _Batch:
         self.receipts: list[Receipt] = []
         self.spooled: list[Message] = []
 
-    def offer_missing(self) -> None:
-        """Start over for the next broker, which may take what the last one refused."""
+    def start_over(self) -> None:
+        """Make all missing messages pending: the next broker may take what the last one refused."""
         if len(self.pending) < len(self.missing):
             self.pending = dict(self.missing)
 
-    def settle(
-        self, position: int, address: BrokerAddress, rejection: MessageRejected | None
-    ) -> None:
-        """Record that the broker confirmed the message, or refused it."""
-        message = self.pending.pop(position)
-        if rejection is None:
-            del self.missing[position]
-            self.receipts.append(Receipt(message, address))
-            if self.refused:
-                self.refused.pop(position, None)
-        else:
-            self.refused[position] = Rejection(message, address, rejection.reason)
+    def send(self, transport: Transport, candidate: BrokerCandidate, deadline: Deadline) -> None:
+        """Send the pending messages; record which ones the broker confirmed or refused."""
+        from sam_pipeline.publisher.brokers.transport import outcomes
+
+        address, sharing = candidate
+        while self.pending:
+            positions = list(islice(self.pending, BATCH))
+            messages = [self.pending[position] for position in positions]
+            for index, rejection in outcomes(transport, messages, deadline.share(sharing)):
+                position = positions[index]
+                message = self.pending.pop(position)
+                if rejection:
+                    self.refused[position] = Rejection(message, address, rejection.reason)
+                    continue
+                del self.missing[position]
+                self.receipts.append(Receipt(message, address))
+                if self.refused:
+                    self.refused.pop(position, None)
 
     def spool(self, config: PublisherConfig) -> SpoolError | None:
         """Store the missing messages, as many as fit; return the error if some do not."""
@@ -269,5 +263,5 @@ class _Batch:
         except SpoolError as error:
             return error
         finally:
-            self.offer_missing()
+            self.start_over()
         return None

@@ -112,7 +112,7 @@ class Route:
 
     def no_time_for(self, address: BrokerAddress) -> None:
         """Record that the address was not tried; it does not rest for that."""
-        failure = BrokerUnavailable(address, "not tried: the time was over")
+        failure = BrokerUnavailable(address, "not tried: no time left")
         logger.warning("broker skipped: %s", failure)
         self._failures.append(failure)
 

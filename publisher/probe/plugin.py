@@ -148,7 +148,7 @@ class _Output:
 
 
 def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
-    """Pass on output until the plugin ends, or the deadline is over."""
+    """Pass on output until the plugin ends, or the deadline passes."""
     while process.poll() is None and not deadline.expired:
         if not output.complete:
             output.take(min(POLL_S, deadline.remaining()))

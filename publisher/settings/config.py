@@ -45,9 +45,8 @@ _PROXY_VARIABLES = {
 
 
 def _problem_of_url(url: str) -> str | None:
-    from sam_pipeline.schema.net.broker_url import (
-        parse_broker,
-    )  # saves 2 % of a call without brokers
+    # Imported here, this saves 2 % of a call without brokers.
+    from sam_pipeline.schema.net.broker_url import parse_broker
 
     try:
         parse_broker(url)
@@ -144,10 +143,7 @@ class PublisherConfig(NamedTuple):
             "spool": {"what": "directory of the spool, instead of one in the state directory"},
             "spool_max_messages": {"check": _above_zero, "what": "limit of the spool"},
             "spool_max_bytes": {"check": _above_zero, "what": "limit of the spool"},
-            "spool_when_full": {
-                "check": _one_of(REFUSE, DROP_OLDEST),
-                "what": "or `drop-oldest`",
-            },
+            "spool_when_full": {"check": _one_of(REFUSE, DROP_OLDEST), "what": "or `drop-oldest`"},
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
             "require_broker": {"key": None},
         }

@@ -121,9 +121,8 @@ def parse_proxy(url: str, source: str) -> Proxy:
         raise ValueError(f"{source}: is not a URL (expected http://[USER@]HOST:PORT)") from None
     if parts.scheme != "http":
         raise ValueError(f"{source}: unsupported scheme {parts.scheme}:// (expected http://)")
-    if (
-        parts.path.strip("/") or parts.query or parts.fragment
-    ):  # or the URL is cut at a / ? # in its password
+    # Perhaps the URL was cut at a / ? # in its password.
+    if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(
             f"{source}: nothing may follow the port; write / ? # in a login as %2F %3F %23"
         )

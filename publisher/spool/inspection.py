@@ -16,7 +16,6 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
 STALE_LOCK, LEFTOVER = "stale-lock", "leftover"
 
-
 Seen = Callable[[int], None]
 """Called with the number of elements that were read so far."""
 

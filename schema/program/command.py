@@ -133,9 +133,8 @@ def run(
         return _fail(program, str(error), IO_ERROR)
     except Exception as error:
         logger.debug("traceback of the bug", exc_info=True)
-        return _fail(
-            program, f"a bug: {type(error).__name__}: {error} (-v shows the traceback)", BUG
-        )
+        bug = f"a bug: {type(error).__name__}: {error}"
+        return _fail(program, f"{bug} (-v shows the traceback)", BUG)
     return code
 
 

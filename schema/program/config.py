@@ -57,12 +57,7 @@ def load(
 
 
 def examine(
-    config_class: Any,
-    section: str,
-    path: str | None,
-    environ: Mapping[str, str],
-    /,
-    **flags: Any,
+    config_class: Any, section: str, path: str | None, environ: Mapping[str, str], /, **flags: Any
 ) -> Findings:
     """Like `load`, but collects problems instead of raising them.
 

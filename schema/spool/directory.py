@@ -28,6 +28,7 @@ ROLES = (DIRECTORY, ELEMENT, LOCK, TEMPORARY, FOREIGN)
 _HEX = frozenset("0123456789abcdef")
 _LOCK, _TEMPORARY = ".lck", ".tmp"
 _ROLES = {"": ELEMENT, _LOCK: LOCK, _TEMPORARY: TEMPORARY}
+_last_us = 0
 
 
 class Entry(NamedTuple):
@@ -47,28 +48,22 @@ class Entry(NamedTuple):
         return limit_s is not None and abs(time.time() - self.status.st_mtime) > limit_s
 
 
-class _Clock:
+def _now_us() -> int:
     """Microseconds that always increase in this process, even if the system clock is set back.
 
     Elements are named after them, so their names sort in the order of the messages.
     """
-
-    _last_us = 0
-
-    def now_us(self) -> int:
-        self._last_us = max(time.time_ns() // 1000, self._last_us + 1)
-        return self._last_us
-
-
-_clock = _Clock()
+    global _last_us
+    _last_us = max(time.time_ns() // 1000, _last_us + 1)
+    return _last_us
 
 
 def directory_of_now() -> str:
-    return f"{_clock.now_us() // 1_000_000 // GRANULARITY_S * GRANULARITY_S:08x}"
+    return f"{_now_us() // 1_000_000 // GRANULARITY_S * GRANULARITY_S:08x}"
 
 
 def _fresh_name() -> str:
-    seconds, microseconds = divmod(_clock.now_us(), 1_000_000)
+    seconds, microseconds = divmod(_now_us(), 1_000_000)
     return f"{seconds:08x}{microseconds:05x}{os.getpid() & 15:x}"
 
 

@@ -2,7 +2,7 @@
 
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE       an element
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.tmp   being written
-    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element that a process works on
+    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element that a process has locked
     QUEUE.bad/                          quarantine: unreadable elements, each with the reason
 
 Other implementations read and write the same directory. Unlike them we fsync the file before it
@@ -158,7 +158,7 @@ class DirectoryQueue:
                 raise DamagedElement(f"element {name} is not a message: {error}") from error
 
     def size(self, name: str) -> int:
-        """The bytes of its file; 0 if it no longer exists."""
+        """The size of the element in bytes; 0 if it no longer exists."""
         with self._translated("read"), suppress(FileNotFoundError), self._opened(name) as at:
             return status_of(*at).st_size
         return 0
@@ -170,21 +170,21 @@ class DirectoryQueue:
 
     def quarantine(self, name: str, reason: str) -> Path:
         """Move a locked element aside, with the reason in a file beside it."""
-        aside = f"{self._root}.bad"
-        target = Path(aside, name.replace("/", "."))
+        quarantine = f"{self._root}.bad"
+        target = Path(quarantine, name.replace("/", "."))
         with self._translated("quarantine from"):
-            make_directory(aside)
-            refuse_unsafe(aside)
+            make_directory(quarantine)
+            refuse_unsafe(quarantine)
             _write_new(f"{target}.reason", f"{reason}\n".encode())
-            # It does not exist if it was moved before.
+            # Another process may have moved it already.
             with suppress(FileNotFoundError), self._opened(name) as (directory, element):
                 try:
                     os.rename(element, target, src_dir_fd=directory)
                 except OSError as error:
-                    elsewhere = (
-                        error.errno == errno.EXDEV
-                    )  # the quarantine is on another file system
-                    if not (elsewhere and stat.S_ISREG(status_of(directory, element).st_mode)):
+                    crosses_devices = error.errno == errno.EXDEV
+                    if not (
+                        crosses_devices and stat.S_ISREG(status_of(directory, element).st_mode)
+                    ):
                         raise
                     _write_new(f"{target}", content_of(directory, element))
                     os.unlink(element, dir_fd=directory)
@@ -215,7 +215,7 @@ class DirectoryQueue:
         """Store all of them durably, or none; return their names."""
         for _ in range(_TRIES):
             directory = directory_of_now()
-            # The directory is not made yet, or was purged as empty; or another host uses the name.
+            # No such directory yet, or it was purged; or another host made the same element name.
             with suppress(FileNotFoundError, FileExistsError):
                 refuse_unsafe(self._root)
                 with self._opened(directory) as (descriptor, _):
@@ -223,13 +223,11 @@ class DirectoryQueue:
                 return [f"{directory}/{name}" for name in names]
             make_directory(self._root)
             make_directory(f"{self._root}/{directory}")
-        raise FileNotFoundError(
-            errno.ENOENT, "its directories are removed as fast as they are made"
-        )
+        raise FileNotFoundError(errno.ENOENT, "other processes keep removing its directories")
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of the element's directory, and the element's name in it."""
+        """The descriptor of the element's directory, and the element's file name in it."""
         directory, _, element = name.partition("/")
         descriptor = open_directory(f"{self._root}/{directory}")
         try:
@@ -264,8 +262,8 @@ class DirectoryQueue:
                     status = status_of(descriptor, name)
                     yield Entry(f"{directory}/{name}", role_of(name), status)
 
-    def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(f"cannot {what} the spool {self._root}")
+    def _translated(self, action: str) -> AbstractContextManager[None]:
+        return translated(f"cannot {action} the spool {self._root}")
 
 
 def written_at(name: str) -> datetime:

@@ -1,4 +1,4 @@
-"""ActiveMQ's message servlet, or a server with its protocol: an HTML form per message.
+"""ActiveMQ's message servlet, or a compatible server: each message is sent as an HTML form.
 
 Body and headers are fields of the form. A raw body would be simpler, but versions up to 5.18.6 and
 6.1.4 silently truncate it to 100 001 bytes and add a line end.
@@ -33,15 +33,13 @@ MAX_FORM_BYTES = 200_000
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SENT = b"Message sent"
-UNSUBSCRIBE = "unsubscribe"
 GOODBYE_S = 0.5
 READ_S = 1.0
 
-# Parameters of the servlet itself; with `action` it would answer 200 and send nothing.
-_SERVLETS = {"action", "body", "clientId"}
-_UNESCAPED = "/:,@!$'()*"  # in a form; frequent in records
-_NOT_ALLOWED = "not authorized"
-_JAVA = re.compile(r"(?:[\w.$]+Exception: )+")
+# Form fields the servlet interprets; given an `action` it answers 200 without sending anything.
+_SERVLET_FIELDS = {"action", "body", "clientId"}
+_UNESCAPED = "/:,@!$'()*"  # frequent in records, and allowed in a form
+_JAVA_EXCEPTIONS = re.compile(r"(?:[\w.$]+Exception: )+")
 
 
 class ActiveMQRest(OneByOne):
@@ -52,14 +50,13 @@ class ActiveMQRest(OneByOne):
         self._client_id = _new_client_id()
 
     def close(self) -> None:
-        """End the broker session of the `clientId`, which would last until the broker stops."""
+        """Unsubscribe first: else the broker keeps the session of our `clientId` until it stops."""
         if self._session.is_open:
             target = _target(self._address.broker, "any", TOPIC, self._client_id)
-            body = f"action={UNSUBSCRIBE}&clientId={self._client_id}".encode()
+            body = f"action=unsubscribe&clientId={self._client_id}".encode()
+            request = HttpRequest("POST", target, FORM, body)
             with suppress(PublishError):
-                self._session.request(
-                    HttpRequest("POST", target, FORM, body), Deadline.after(GOODBYE_S)
-                )
+                self._session.request(request, Deadline.after(GOODBYE_S))
         super().close()
 
     def prove(self, kind: str, name: str, message: Message, deadline: Deadline) -> str:
@@ -84,12 +81,12 @@ class ActiveMQRest(OneByOne):
         return "round trip"
 
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        request = _post(self._address.broker, message, self._client_id)
+        request = _send_request(self._address.broker, message, self._client_id)
         answer = self._session.request(request, deadline)
         if answer.status == 200 and answer.body.strip() == SENT and "messageid" in answer.headers:
             return
-        if answer.status in (400, 413) or _NOT_ALLOWED in answer.message:
-            raise CannotTravel(_JAVA.sub("", str(answer)))
+        if answer.status in (400, 413) or "not authorized" in answer.message:
+            raise CannotTravel(_JAVA_EXCEPTIONS.sub("", str(answer)))
         raise BrokerUnavailable(self._address, _unexpected(answer))
 
 
@@ -98,21 +95,21 @@ connect = ActiveMQRest
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     with rejecting(broker):
-        request = _post(broker, message, _new_client_id())
+        request = _send_request(broker, message, _new_client_id())
     return preview_request(request, broker, config, login_shown(broker, config))
 
 
 def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
-    """Read the message back from a topic; messages in a queue belong to its consumers."""
+    """Send a check message; from a topic, read it back (a queue belongs to its consumers)."""
     with rejecting(address):
         kind, name = destination_of(message)
     with closing(connect(address, config, deadline)) as transport:
         return transport.prove(kind, name, message, deadline)
 
 
-def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
+def _send_request(broker: Broker, message: Message, client_id: str) -> HttpRequest:
     kind, name = destination_of(message)
     if not message.body:
         raise CannotTravel("the body is empty")
@@ -124,7 +121,7 @@ def _post(broker: Broker, message: Message, client_id: str) -> HttpRequest:
         raise CannotTravel("the body contains a NUL, which a form can't carry")
     fields = [("body", text)]
     for header, value in travelling_headers(message).items():
-        if header not in _SERVLETS and not header.startswith("JMS"):
+        if header not in _SERVLET_FIELDS and not header.startswith("JMS"):
             fields.append((header, value))
     form = "&".join(
         f"{quote_plus(field)}={quote_plus(value, safe=_UNESCAPED, errors='replace')}"
@@ -150,5 +147,7 @@ def _unexpected(answer: HttpAnswer) -> str:
     if answer.status == 200:
         return f"unexpected answer from the message servlet: {answer}"
     if answer.status in (404, 405):
-        return f"{answer} (no message servlet there; off by default from 5.19.7, 6.2.6, 6.3 on)"
-    return _JAVA.sub("", str(answer))
+        return (
+            f"{answer} (no message servlet there; disabled by default since 5.19.7, 6.2.6 and 6.3)"
+        )
+    return _JAVA_EXCEPTIONS.sub("", str(answer))

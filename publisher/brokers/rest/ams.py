@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.rest.http import HttpRequest, HttpSession
+from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, HttpSession
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
@@ -36,7 +36,6 @@ MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000
 """Approximately the limit on a request; a larger message is sent alone, and AMS decides."""
 
-JSON = {"Content-Type": "application/json"}
 TOKEN = "x-api-key"
 NO_TOKEN = "requires a token: the key token_file, or WLCG token discovery"
 
@@ -76,7 +75,7 @@ class Ams:
                 reason = self._refused.get(topic) or self._refused.get(message.message_id)
                 if reason:
                     raise CannotTravel(reason)
-                by_topic.setdefault(topic, []).append(_item(position, message))
+                by_topic.setdefault(topic, []).append(_encoded(position, message))
         for topic, items in by_topic.items():
             for batch in chunks(items, lambda item: len(item.text), MAX_BATCH, MAX_BATCH_BYTES):
                 yield from self._publish(topic, batch, deadline)
@@ -92,7 +91,8 @@ class Ams:
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
     ) -> Iterator[int]:
         """The positions of the messages that got an id; adds the others to `_refused`."""
-        answer = self._session.request(_publish(self._address.broker, topic, batch), deadline)
+        request = _publish_request(self._address.broker, topic, batch)
+        answer = self._session.request(request, deadline)
         if answer.status == 200:
             try:
                 ids = json.loads(answer.body)["messageIds"]
@@ -120,7 +120,7 @@ connect = Ams
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     with rejecting(broker):
-        request = _publish(broker, _topic_of(message), [_item(0, message)])
+        request = _publish_request(broker, _topic_of(message), [_encoded(0, message)])
     return preview_request(request, broker, config, {TOKEN: ""})
 
 
@@ -145,7 +145,7 @@ def _topic_of(message: Message) -> str:
     return topic
 
 
-def _item(position: int, message: Message) -> AmsMessage:
+def _encoded(position: int, message: Message) -> AmsMessage:
     attributes = travelling_headers(message)
     for name, value in attributes.items():
         if _BREAKS_JSON.search(name + value):
@@ -157,7 +157,7 @@ def _item(position: int, message: Message) -> AmsMessage:
     return AmsMessage(position, message.message_id, text)
 
 
-def _publish(broker: Broker, topic: str, batch: Sequence[AmsMessage]) -> HttpRequest:
+def _publish_request(broker: Broker, topic: str, batch: Sequence[AmsMessage]) -> HttpRequest:
     path = quote(broker.path, safe="/%")
     body = f'{{"messages":[{",".join(item.text for item in batch)}]}}'
     return HttpRequest(

@@ -24,6 +24,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 MAX_QUOTED_BYTES = 65536
 MAX_QUOTED = 300
 HIDDEN = "***"
+JSON = {"Content-Type": "application/json"}
 
 NOT_NOW = {401, 407, 408, 429}
 """Client errors that any request would get."""

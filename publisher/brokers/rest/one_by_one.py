@@ -21,13 +21,13 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 
 TOPIC, QUEUE = "topic", "queue"
-READING = 0.8
+READ_BACK_SHARE = 0.8
 """The share of the remaining time that is spent reading back; the rest is for cleaning up."""
 PAUSE_S = 0.05
 
 # No `/ ? > *`: they are wildcards, or mean different things to different brokers.
 _DESTINATION = re.compile(r"/(topic|queue)/([\w.:$-]+)", re.ASCII)
-_OF_STOMP = {DESTINATION, "persistent"}
+_STOMP_HEADERS = {DESTINATION, "persistent"}
 
 
 class CannotTravel(Exception):
@@ -80,7 +80,7 @@ class OneByOne(ABC):
         Raises:
             BrokerUnavailable: the message does not come back, or is changed.
         """
-        patience = Deadline.after(deadline.remaining() * READING)
+        patience = Deadline.after(deadline.remaining() * READ_BACK_SHARE)
         while not patience.expired:
             received = read(patience.remaining())
             for message_id, body in received:
@@ -111,5 +111,5 @@ def travelling_headers(message: Message) -> dict[str, str]:
     return {
         name: value.replace("\0", "")
         for name, value in message.headers.items()
-        if name not in _OF_STOMP and can_travel(name)
+        if name not in _STOMP_HEADERS and can_travel(name)
     }

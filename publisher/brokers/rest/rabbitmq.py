@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.rest.http import HttpRequest, login_shown
+from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, login_shown
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     QUEUE,
@@ -30,13 +30,12 @@ from sam_pipeline.schema.net.deadline import Deadline
 DEFAULT_EXCHANGE = "amq.default"
 """Routes a message to the queue named by the routing key."""
 PERSISTENT = 2
-JSON = {"Content-Type": "application/json"}
 EXPIRES_MS = 60_000
 READ_AT_ONCE = 100
 FORBIDDEN = ("401", "403")
 
 # Errors with status 400 that any message would get.
-_OF_THE_BROKER = re.compile(r"no exchange|CONNECTION_FORCED|INTERNAL_ERROR|RESOURCE_ERROR")
+_BROKER_ERROR = re.compile(r"no exchange|CONNECTION_FORCED|INTERNAL_ERROR|RESOURCE_ERROR")
 
 
 class RabbitMQApi(OneByOne):
@@ -83,8 +82,8 @@ class RabbitMQApi(OneByOne):
         return "round trip"
 
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        answer = self._session.request(_publish(self._address.broker, message), deadline)
-        if answer.status in (400, 403, 413) and not _OF_THE_BROKER.search(answer.message):
+        answer = self._session.request(_publish_request(self._address.broker, message), deadline)
+        if answer.status in (400, 403, 413) and not _BROKER_ERROR.search(answer.message):
             raise CannotTravel(str(answer))
         if answer.status != 200:
             hint = " (no such virtual host or exchange)" if answer.status == 404 else ""
@@ -118,7 +117,7 @@ connect = RabbitMQApi
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     with rejecting(broker):
-        request = _publish(broker, message)
+        request = _publish_request(broker, message)
     return preview_request(request, broker, config, login_shown(broker, config))
 
 
@@ -130,7 +129,7 @@ def round_trip(
         return transport.prove(message, deadline)
 
 
-def _publish(broker: Broker, message: Message) -> HttpRequest:
+def _publish_request(broker: Broker, message: Message) -> HttpRequest:
     kind, key = destination_of(message)
     vhost, exchange = _vhost_and_exchange(broker)
     if kind == QUEUE:

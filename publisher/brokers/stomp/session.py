@@ -32,7 +32,7 @@ _REFUSAL = (
 class PublishingSession(StompSession):
     """Connected and logged in; `server` names the broker's software.
 
-    All methods raise BrokerUnavailable when their deadline is over.
+    All methods raise BrokerUnavailable once their deadline has passed.
     """
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:

@@ -278,7 +278,7 @@ def test_a_broker_that_was_not_tried_is_reported_and_not_paused(tmp_path: Path) 
         late = site.publish(timeout_s=1e-9)
         in_time = site.publish()
 
-    assert [failure.reason for failure in late.failures] == ["not tried: the time was over"]
+    assert [failure.reason for failure in late.failures] == ["not tried: no time left"]
     assert broker.connections == 1
     assert len(in_time.receipts) == 1
 

@@ -589,9 +589,9 @@ def _add_like_a_new_process(queue: DirectoryQueue) -> None:
     """Add a message with a fresh clock, like a new process, and restore the clock of the tests."""
     from sam_pipeline.schema.spool import directory as spool_directory
 
-    before = spool_directory._clock
-    spool_directory._clock = spool_directory._Clock()
+    before = spool_directory._last_us
+    spool_directory._last_us = 0
     try:
         queue.add(metric_message())
     finally:
-        spool_directory._clock = before
+        spool_directory._last_us = before
