@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.commands.arguments import (
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
-from sam_pipeline.spark_jobs.profiles.profile import Targets
+from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
 from sam_pipeline.spark_jobs.runs.published import (
@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     until_of,
 )
 from sam_pipeline.spark_jobs.runs.seal import waiting
-from sam_pipeline.spark_jobs.runs.summary import Figure, period_figures
+from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
@@ -113,8 +113,6 @@ class FigureTable(ReportTable):
             yield {**row, "missed": [miss.figure for miss in figure.misses(self.targets)]}
 
     def lines(self) -> Iterator[str]:
-        yield self.heading
-        yield ""
         if not self.figures:
             yield "no data: nothing was expected, the topology of these days is empty"
             return

@@ -30,7 +30,7 @@ class ReportTable:
         raise NotImplementedError
 
     def lines(self) -> Iterator[str]:
-        """The table as text."""
+        """The table as text, below the heading."""
         raise NotImplementedError
 
     @property
@@ -54,7 +54,7 @@ def print_tables(args: argparse.Namespace, tables: Sequence[ReportTable]) -> int
     style = table_format(args)
     if style == "table":
         if tables:
-            print("\n\n".join("\n".join(table.lines()) for table in tables))
+            print("\n\n".join("\n".join([table.heading, "", *table.lines()]) for table in tables))
         return OK
     flat = [row for table in tables for row in table.rows()]
     if style == "json":

@@ -85,8 +85,6 @@ class TrendTable(ReportTable):
             }
 
     def lines(self) -> Iterator[str]:
-        yield self.heading
-        yield ""
         if self.shown:
             rows = list(self.rows())
             occurring = [name for name in SECONDS if any(row[name] for row in rows)]

@@ -65,23 +65,13 @@ def figures(segments: DataFrame) -> DataFrame:
         level, day, names, availability, reliability (decimal, null when undefined), …_s.
     """
     return segments.groupBy("level", "day", *ALL_NAMES).agg(
-        availability().alias("availability"),
-        reliability().alias("reliability"),
+        _percent_up_without(NOT_KNOWN).alias("availability"),
+        _percent_up_without((*NOT_KNOWN, DOWNTIME)).alias("reliability"),
         *[
             seconds_in(status).cast("int").alias(f"{name.lower()}_s")
             for status, name in enumerate(STATUSES)
         ],
     )
-
-
-def availability() -> Column:
-    """Percentage of the known time that was up."""
-    return _percent_up_without(NOT_KNOWN)
-
-
-def reliability() -> Column:
-    """Percentage of the known time outside announced downtimes that was up."""
-    return _percent_up_without((*NOT_KNOWN, DOWNTIME))
 
 
 def seconds_in(*statuses: int) -> Column:

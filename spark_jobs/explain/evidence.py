@@ -14,12 +14,12 @@ from sam_pipeline.spark_jobs.runs.published import Segment
 
 @dataclass(frozen=True)
 class Evidence:
-    """A metric's part in a segment of its endpoint.
+    """Why a metric had its status during a segment of its endpoint.
 
-    `decides`: the endpoint's status follows from it; otherwise it was merely not OK at the time.
-    `results` are those with the status, oldest first. A MISSING metric has none, but there may be a
-    `last` one before, which was valid for `validity_s` seconds. `ignored` are results of excluded
-    monitoring hosts that would have counted; `exclusions` are those of the metric itself.
+    `decides` is whether the endpoint's status follows from it. `results` are those with the status,
+    oldest first. A MISSING metric has none, but may have a `last` earlier result, which was valid
+    for `validity_s` seconds. `ignored` are results that would have counted if their monitoring
+    hosts were not excluded. `exclusions` are those that made the metric EXCLUDED.
     """
 
     metric_name: str
@@ -35,9 +35,9 @@ class Evidence:
 
 
 def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> Evidence:
-    """The evidence for a segment of a metric."""
+    """The evidence for the status of a metric's segment."""
     site, flavour, host, metric = segment.names
-    about = (metric, segment.start, segment.end, segment.status)
+    of_segment = (metric, segment.start, segment.end, segment.status)
     if segment.status == "EXCLUDED":
         exclusions = [
             exclusion
@@ -47,12 +47,13 @@ def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> 
             and exclusion.covers(site, flavour, host)
             and exclusion.touches(segment.start, segment.end)
         ]
-        return Evidence(*about, (), decides, exclusions=exclusions)
+        return Evidence(*of_segment, (), decides, exclusions=exclusions)
     if segment.status != "MISSING":
-        return Evidence(*about, results.behind(segment), decides)
+        return Evidence(*of_segment, results.behind(segment), decides)
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
     last = None if validity_s is None else results.last_before(instance, segment.start)
-    oldest = last.measured if last else segment.start - segment.start % DAY_S - DAY_S
-    ignored = results.ignored(instance, oldest, segment.end)
+    # A run reads results from the day before on.
+    since = last.measured if last else results.run.start - DAY_S
+    ignored = results.ignored(instance, since, segment.end)
     validity_s = validity_s if last else None
-    return Evidence(*about, (), decides, last=last, validity_s=validity_s, ignored=ignored)
+    return Evidence(*of_segment, (), decides, last=last, validity_s=validity_s, ignored=ignored)

@@ -17,9 +17,9 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     time_text,
 )
 from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.rules.figures import figure_of
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
-from sam_pipeline.spark_jobs.runs.summary import figure_of
 
 MAX_LINES = 40
 MAX_LENGTH = 100

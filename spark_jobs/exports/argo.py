@@ -68,7 +68,9 @@ def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], It
 
     def items(query: ArgoQuery) -> Iterator[Item]:
         rows = totals(query.connection, query.report, level, query.period)
-        return tree(((row.names, figures(query.date, row.seconds)) for row in rows), shape)
+        return tree(
+            ((row.names, figures(query.date, row.seconds or Seconds())) for row in rows), shape
+        )
 
     return items
 
@@ -77,7 +79,7 @@ def site_results(query: ArgoQuery) -> Iterator[Item]:
     """A/R of sites, nested below each of their groups."""
     rows = group_site_totals(query.connection, query.report, query.period, (TOP_TYPE, query.report))
     for (group_type, group_name), sites in groupby(rows, key=lambda row: row.names[:2]):
-        items = ((site.names[2:], figures(query.date, site.seconds)) for site in sites)
+        items = ((site.names[2:], figures(query.date, site.seconds or Seconds())) for site in sites)
         endpoints = list(tree(items, ((GROUP_TYPE, "results"),)))
         yield {"name": group_name, "type": group_type, "endpoints": endpoints}
 

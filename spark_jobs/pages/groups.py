@@ -15,12 +15,12 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     totals_of,
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
-from sam_pipeline.spark_jobs.profiles.profile import Targets
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, group_means, group_total
+from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def group_views(
     figures: Mapping[str, Sequence[DayFigure]],
 ) -> Iterator[GroupsView]:
     """A page for each type of groups, from the figures of each site's days."""
-    totals = list(map(group_total, group_means(members, chain.from_iterable(figures.values()))))
+    totals = group_means(members, chain.from_iterable(figures.values()))
     site_totals = {site: totals_of(added_up(days), targets) for site, days in figures.items()}
     # The weight of a site is that of its newest day in the group.
     members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
@@ -85,7 +85,7 @@ def group_views(
         )
     seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
     figure_on: dict[tuple[object, ...], Figure] = {
-        (day, group.group_type, group.group_name): group_total(group)
+        (day, *group.names): group
         for day, of_day in members_on.items()
         for group in group_figures(
             of_day, {member: seconds.get((day, member.site), Seconds()) for member in of_day}

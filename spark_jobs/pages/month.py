@@ -19,10 +19,10 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     verdict,
 )
 from sam_pipeline.spark_jobs.pages.writer import site_page
-from sam_pipeline.spark_jobs.profiles.profile import Targets
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
-from sam_pipeline.spark_jobs.runs.summary import added_up, figure_of
+from sam_pipeline.spark_jobs.runs.summary import added_up
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,12 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
+from sam_pipeline.spark_jobs.rules.figures import figure_of
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
-from sam_pipeline.spark_jobs.runs.summary import added_up, figure_of
+from sam_pipeline.spark_jobs.runs.summary import added_up
 
 # The most frequent causes of a month, and nearly all of a day; `sam-report explain` lists them all.
 _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20

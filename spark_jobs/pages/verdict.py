@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.profiles.profile import Targets
+from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
-from sam_pipeline.spark_jobs.runs.summary import Figure
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
 OFF = "off"
@@ -28,16 +29,6 @@ class Function:
     name: str
     flavours: tuple[str, ...]
     flavours_operation: str
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The targets of a report in percent (availability rule 15)."""
-
-    availability: Fraction = Fraction(80)
-    reliability: Fraction = Fraction(85)
-    unknown: Fraction = Fraction(10)
-    coverage: Fraction = Fraction(90)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, is_downtime_kind, shown
-from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile, Targets
+from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile
 from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
 MAX_VALIDITY_S = 2**31 - 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 
@@ -19,24 +20,11 @@ class Member:
     weight: int
 
 
-@dataclass(frozen=True)
-class GroupFigure:
-    """The means over the `sites_known` sites with a value, out of `sites_expected` sites."""
-
-    group_type: str
-    group_name: str
-    availability: Fraction | None
-    reliability: Fraction | None
-    sites_expected: int
-    sites_known: int
-
-
-def group_figures(
-    members: Iterable[Member], seconds_of: Mapping[Member, Seconds]
-) -> list[GroupFigure]:
+def group_figures(members: Iterable[Member], seconds_of: Mapping[Member, Seconds]) -> list[Figure]:
     """The figures of every group, ordered by type and name.
 
-    A member without an entry in `seconds_of` has no value.
+    They are means over the `sites_known` members with a value, out of `sites_expected` members. A
+    member without an entry in `seconds_of` has no value.
     """
     groups: dict[tuple[str, str], list[Member]] = {}
     for member in members:
@@ -47,8 +35,8 @@ def group_figures(
         seconds = [seconds_of.get(site, Seconds()) for site in sites]
         availabilities = [value.availability for value in seconds]
         figures.append(
-            GroupFigure(
-                *name,
+            Figure(
+                name,
                 availability=_weighted_mean(availabilities, weights),
                 reliability=_weighted_mean([value.reliability for value in seconds], weights),
                 sites_expected=len(sites),

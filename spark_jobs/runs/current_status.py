@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
@@ -79,10 +80,10 @@ class SiteNow:
     at: int
     statuses: Sequence[Status]
     silent: Sequence[Silent]
-    counts: Mapping[str, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", Counter(status.status for status in self.statuses))
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        return Counter(status.status for status in self.statuses)
 
 
 def published_profiles(connection: Connection) -> list[Profile]:

@@ -16,6 +16,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start
+from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
@@ -26,14 +27,19 @@ _BATCH_ROWS = 10_000
 # The epoch second of a time that a view returns as text or timestamptz.
 _SECOND = {"sqlite": "unixepoch({})", "postgresql": "extract(epoch FROM {})::bigint"}
 # The positions in ALL_NAMES of the names of each level.
-_NAMED = {level: [ALL_NAMES.index(n) for n in NAMES[level]] for level in NAMES if level != GROUP}
+_POSITIONS = {
+    level: [ALL_NAMES.index(n) for n in NAMES[level]] for level in NAMES if level != GROUP
+}
 
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class DayFigure:
-    """The seconds of one thing on one day; `until` is set if the day was open."""
+    """The seconds of a site, function, service or endpoint on a day.
+
+    `until` is the end of the data (epoch s) if the day was open.
+    """
 
     day: date
     names: Names
@@ -42,18 +48,8 @@ class DayFigure:
 
 
 @dataclass(frozen=True)
-class Total:
-    """The seconds of one thing over all its days; `until` is set if one of them was open."""
-
-    names: Names
-    seconds: Seconds
-    days: int
-    until: int | None = None
-
-
-@dataclass(frozen=True)
 class Trend:
-    """How often a thing changed its status within days, with its first and its last change."""
+    """The status changes of a site or anything below it, without those at midnight (epoch s)."""
 
     names: Names
     changes: int
@@ -65,7 +61,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Segment:
-    """A status in [start, end), epoch seconds."""
+    """A time [start, end) in epoch seconds in which something had one status."""
 
     day: date
     level: str
@@ -104,7 +100,7 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The end of the day, or of the data if the day was open (epoch s)."""
+        """The end of the day (epoch s), or of the data if the day was open."""
         return self.start + DAY_S if self.until is None else self.until
 
     def counts(self, downtime: Downtime) -> bool:
@@ -114,7 +110,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The newest run of a sealed day, which would change this number of published `figures`."""
+    """An unpublished run of a sealed day; it would change `figures` of the published figures."""
 
     report: str
     day: date
@@ -173,7 +169,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
 
 
 def until_of(days: Iterable[Run | DayFigure]) -> int | None:
-    """The end of the data if the newest day was open (epoch s)."""
+    """The end of the data (epoch s), if a day was open."""
     return max((day.until for day in days if day.until is not None), default=None)
 
 
@@ -184,7 +180,7 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
 
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
-    """The candidates in the period, of all reports or of one, that another seal would publish."""
+    """The candidates in the period, of all reports or of one; sealing again publishes them."""
     statement = (
         "SELECT c.report, c.day, h.reason, count(h.run_id)"
         " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
@@ -201,7 +197,7 @@ def candidates(connection: Connection, report: str | None, period: Period) -> li
 def day_figures(
     connection: Connection, report: str, level: str, period: Period
 ) -> Iterator[DayFigure]:
-    """The stored seconds of all things of a level, day by day."""
+    """The stored figures of a level, by day and names."""
     names = NAMES[level]
     statement = (
         f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
@@ -214,11 +210,11 @@ def day_figures(
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
 
 
-def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Total]:
-    """The seconds of all things of a level, added up over the period, ordered by names."""
+def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Figure]:
+    """The figures of a level over the period, ordered by names as the database sorts them."""
     names = NAMES[level]
     sums = ", ".join(f"sum({name})" for name in SECONDS)
-    if level == METRIC:  # which has no stored figures
+    if level == METRIC:  # metrics have no stored figures
         source, until, condition = "status_trend", "NULL", " AND level = 'metric'"
     else:
         source, until, condition = f"{level}_availability", "max(until)", ""
@@ -227,13 +223,13 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
         f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
         f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
-    return (_total(tuple(row)) for row in _rows(connection, statement, report, period))
+    return map(_figure, _rows(connection, statement, report, period))
 
 
 def trends(
     connection: Connection, report: str, level: str, period: Period
 ) -> tuple[list[Trend], int]:
-    """The things of a level that changed their status, most changes first; and how many exist."""
+    """The trends of a level with any changes, most changes first, and the number of all trends."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
     names = NAMES[level]
     statement = (
@@ -242,7 +238,7 @@ def trends(
         f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
     end = 4 + len(SECONDS)
-    things = [
+    all_trends = [
         Trend(
             names=tuple(row[end:]),
             changes=int(row[3]),
@@ -253,17 +249,17 @@ def trends(
         )
         for row in _rows(connection, statement, report, period, level=level)
     ]
-    changing = [trend for trend in things if trend.changes]
-    return sorted(changing, key=lambda trend: (-trend.changes, trend.names)), len(things)
+    changing = [trend for trend in all_trends if trend.changes]
+    return sorted(changing, key=lambda trend: (-trend.changes, trend.names)), len(all_trends)
 
 
 def group_site_totals(
     connection: Connection, report: str, period: Period, top: tuple[str, str]
-) -> Iterator[Total]:
-    """The totals of the sites of each group, over their days as members.
+) -> Iterator[Figure]:
+    """The figures of the sites of each group, over their days as members.
 
-    `names` are type and name of the group, then the site. Days on which a site was in no group
-    belong to the group `top`, a type and a name.
+    The names are the type and the name of the group, then the site. On days when a site was in no
+    group, it counts as a member of the group `top` (type, name).
     """
     sums = ", ".join(f"sum(s.{name})" for name in SECONDS)
     statement = (
@@ -275,13 +271,13 @@ def group_site_totals(
         " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
     )
     rows = _rows(connection, statement, report, period, top_type=top[0], top_name=top[1])
-    return (_total(tuple(row)) for row in rows)
+    return map(_figure, rows)
 
 
 def day_members(
     connection: Connection, report: str, period: Period
 ) -> Iterator[tuple[date, Member]]:
-    """The members of all groups, day by day."""
+    """The members of all groups on each day."""
     statement = (
         "SELECT day, group_type, group_name, site, weight FROM report_group_site"
         " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
@@ -299,7 +295,7 @@ def timeline(
     level: str | None = None,
     ok_metrics: bool = True,
 ) -> Iterator[Segment]:
-    """The segments of all things, or of one site or level, by day, level and names.
+    """The segments of the report, or of one site or level, ordered by day, level and names.
 
     Without `ok_metrics`, segments of metrics that were OK are left out.
     """
@@ -321,9 +317,9 @@ def timeline(
         f" ORDER BY day, level, {', '.join(ALL_NAMES)}, start_time"
     )
     for row in _rows(connection, statement, report, period, site=site, level=level):
-        day, of_level, *all_names, start, end, status = row
-        names = tuple(all_names[at] for at in _NAMED[of_level])
-        yield Segment(as_day(day), of_level, names, start, end, status)
+        day, segment_level, *all_names, start, end, status = row
+        names = tuple(all_names[position] for position in _POSITIONS[segment_level])
+        yield Segment(as_day(day), segment_level, names, start, end, status)
 
 
 def as_moment(value: str | datetime) -> datetime:
@@ -339,9 +335,11 @@ def _rows(
     return connection.execute(text(statement), bound, execution_options={"yield_per": _BATCH_ROWS})
 
 
-def _total(row: tuple[Any, ...]) -> Total:
+def _figure(row: Any) -> Figure:
+    """The figure of a row (number of days, until, seconds per status, names)."""
     end = 2 + len(SECONDS)
-    return Total(row[end:], Seconds(*map(int, row[2:end])), row[0], _second_or_none(row[1]))
+    seconds = Seconds(*map(int, row[2:end]))
+    return figure_of(tuple(row[end:]), seconds, row[0], _second_or_none(row[1]))
 
 
 def second_of(value: str | datetime) -> int:

@@ -28,7 +28,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
-from sam_pipeline.spark_jobs.rules.levels import SECONDS
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import note_changes
 from sam_pipeline.sql.database.engine import writing
@@ -212,9 +212,11 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
     figures = [
         {
             "run_id": run_id,
-            **asdict(group),
+            **dict(zip(NAMES[GROUP], group.names, strict=True)),
             "availability": stored(group.availability),
             "reliability": stored(group.reliability),
+            "sites_expected": group.sites_expected,
+            "sites_known": group.sites_known,
         }
         for group in group_figures(members, {m: sites[m.site] for m in members if m.site in sites})
     ]

@@ -16,8 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from sam_pipeline.spark_jobs.compute.folding import STRETCH, fold
-from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile, Targets
+from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, STATUSES, own_operation
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import pytest
 
-from sam_pipeline.spark_jobs.profiles.profile import Targets
+from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import Figure, added_up, group_means
+from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
 
 DAY = date(2026, 11, 14)
 
