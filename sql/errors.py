@@ -7,7 +7,7 @@ SqlError
 │   ├── DatabaseRefused   access was denied: try again after someone has acted
 │   └── DatabaseFull      the disk is full: try again after someone has made room
 ├── StatementFailed       the database rejects one of our statements: a bug, or an altered schema
-├── RepairRefused         a repair would destroy a site's own objects; nothing was changed
+├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
 ├── DowntimeRefused       no downtime has that id, or it can't end at that time

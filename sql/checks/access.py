@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
@@ -31,12 +31,7 @@ _RIGHTS = text("""
     LEFT JOIN pg_roles AS r ON r.oid = target.grantee
     WHERE target.grantee = 0 OR r.rolname = ANY (:roles)
 """)
-_WITHOUT_INSERT = text("""
-    SELECT name FROM unnest(CAST(:names AS text[])) AS name
-    WHERE NOT has_any_column_privilege(quote_ident(name), 'INSERT')
-    ORDER BY name
-""")
-# The owner may be a member of other roles; the rest have no rights but those we grant.
+# The owner may be a member of other roles; the other roles have only the rights that we grant.
 _MEMBERS = text("""
     SELECT CAST(m.rolname AS text), format('%I', g.rolname)
     FROM pg_auth_members AS a
@@ -78,8 +73,3 @@ def access_problems(connection: Connection) -> Iterator[Problem]:
                 yield Problem(f"grant {right} {target} is missing", ROLES_COMMAND)
             for right in sorted(has - needs - _ALLOWED_TO_ALL[kind]):
                 yield Problem(f"unexpected grant {right} {target}", ROLES_COMMAND)
-
-
-def without_insert(connection: Connection, names: Collection[str]) -> list[str]:
-    """The names of tables and views on which the user lacks INSERT."""
-    return list(connection.execute(_WITHOUT_INSERT, {"names": list(names)}).scalars())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.checks.access import access_problems, without_insert
+from sam_pipeline.sql.checks.access import access_problems
 from sam_pipeline.sql.checks.ownership import ownership_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
 from sam_pipeline.sql.checks.schema_objects import differences, present, wanted
@@ -19,11 +19,16 @@ from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.catalogue import class_views
 
 IN_TABLES = ("column", "constraint", "index")
-"""Kinds of objects that are parts of tables: like these they are reported and never altered."""
+"""Kinds of objects that are part of a table. Like tables they are reported, but never altered."""
 
 TABLES_OF_LOADERS = ("dead_letter", "loaded_batch")
 """Tables that a loader writes besides the class views."""
 
+_WITHOUT_INSERT = text("""
+    SELECT name FROM unnest(CAST(:names AS text[])) AS name
+    WHERE NOT has_any_column_privilege(quote_ident(name), 'INSERT')
+    ORDER BY name
+""")
 _SESSION = text("SELECT quote_ident(current_user), quote_ident(current_database())")
 
 
@@ -31,7 +36,7 @@ def find_problems(engine: Engine) -> list[Problem]:
     """All problems of schema, grants and settings.
 
     Raises:
-        SchemaMismatch: the schema has another version than this program needs; nothing else was
+        SchemaMismatch: the schema is not at the version that this program needs; nothing else was
             checked.
         DatabaseAway: the database is unavailable.
     """
@@ -43,7 +48,7 @@ def find_problems(engine: Engine) -> list[Problem]:
             user, database = connection.execute(_SESSION).one()
             statement = f"ALTER ROLE {user} IN DATABASE {database} SET search_path = {SCHEMA};"
             problems.append(Problem(f"the user's schema is {foreign}, not {SCHEMA}", statement))
-            return named(name_of(engine), problems)
+            return prefixed(name_of(engine), problems)
     require_current(engine)
     with reading(engine) as connection:
         problems += setting_problems(connection)
@@ -57,12 +62,12 @@ def find_problems(engine: Engine) -> list[Problem]:
                 raise
             refused = "tables, views and grants can't be compared (run as their owner)"
             problems.append(Problem(f"{refused}: {message_of(error)}"))
-    # Only the classes of a site: views of the schema were compared above.
+    # Only classes that are not part of the schema, whose views were compared above.
     views_of_schema = view_names(engine.dialect.name)
     for view in class_views(engine):
         if view.problem and view.name not in views_of_schema:
             problems.append(Problem(f"class {view.name}: {view.problem}"))
-    return named(name_of(engine), problems)
+    return prefixed(name_of(engine), problems)
 
 
 def schema_problems(connection: Connection) -> list[Problem]:
@@ -81,7 +86,7 @@ def schema_problems(connection: Connection) -> list[Problem]:
 
 
 def loader_problems(engine: Engine) -> list[Problem]:
-    """Problems that keep this user from loading, or with which loaded data may be lost.
+    """Problems that prevent this user from loading, or could lose loaded data.
 
     Raises:
         DatabaseAway: the database is unavailable.
@@ -92,11 +97,11 @@ def loader_problems(engine: Engine) -> list[Problem]:
         names = [*TABLES_OF_LOADERS, *(view.name for view in views if not view.problem)]
         with reading(engine) as connection:
             problems += harmful_settings(connection)
-            for name in without_insert(connection, names):
+            for name in connection.execute(_WITHOUT_INSERT, {"names": names}).scalars():
                 statement = f"GRANT INSERT ON {name} TO {LOADER};"
                 problems.append(Problem(f"this user lacks INSERT on {name}", statement))
-    return named(name_of(engine), problems)
+    return prefixed(name_of(engine), problems)
 
 
-def named(database: str, problems: Iterable[Problem]) -> list[Problem]:
+def prefixed(database: str, problems: Iterable[Problem]) -> list[Problem]:
     return [Problem(f"{database}: {text}", repair) for text, repair in problems]

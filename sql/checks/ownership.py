@@ -1,4 +1,4 @@
-"""The owner that the objects of the schema should have, and objects with another one."""
+"""The role that should own the objects of the schema, and the objects that another role owns."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _OWNED = text("""
 
 class Owner(NamedTuple):
     name: str
-    is_new: bool
-    """The schema still belongs to a superuser."""
+    replaces_superuser: bool
+    """Whether the schema still belongs to a superuser."""
 
 
 class Stray(NamedTuple):
@@ -51,7 +51,7 @@ class Stray(NamedTuple):
 
 
 def right_owner(connection: Connection) -> Owner:
-    """The owner of the schema; sam_owner if that is a superuser."""
+    """The owner of the schema, or sam_owner if that is a superuser."""
     name, is_superuser = connection.execute(_OWNER).one()
     return Owner(OWNER, True) if is_superuser else Owner(name, False)
 
@@ -71,7 +71,7 @@ def ownership_problems(connection: Connection, wanted: Objects) -> list[Problem]
     if not misplaced:
         return []
     others = ", ".join(sorted({stray.owner for stray in misplaced}))
-    reason = ": functions run with the rights of their owner" if owner.is_new else ""
+    reason = ": functions run with the rights of their owner" if owner.replaces_superuser else ""
     number = "1 object belongs" if len(misplaced) == 1 else f"{len(misplaced)} objects belong"
     problem = f"{number} to {others}, not to {owner.name}{reason}"
     return [Problem(problem, REPAIR_COMMAND)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.checks.check import named, schema_problems
+from sam_pipeline.sql.checks.check import prefixed, schema_problems
 from sam_pipeline.sql.checks.ownership import right_owner, strays
 from sam_pipeline.sql.checks.problem import Problem
 from sam_pipeline.sql.checks.schema_objects import (
@@ -23,7 +23,7 @@ from sam_pipeline.sql.checks.schema_objects import (
 )
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
-from sam_pipeline.sql.database.script import creating, run_script
+from sam_pipeline.sql.database.script import create_statements, run_script
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import (
     DATABASE_ERRORS,
@@ -37,9 +37,9 @@ from sam_pipeline.sql.errors import (
 RECREATED = ("view", "function", "trigger")
 
 CANNOT_REPLACE = ("42P13", "42P16")
-"""SQLSTATEs of CREATE OR REPLACE for another result of a function, or other columns of a view."""
+"""SQLSTATEs of CREATE OR REPLACE if a function's result type or a view's columns differ."""
 
-# Everything that depends on a view or function, except its row type and the rule of the view.
+# Everything that depends on a view or function, except the type and rule that belong to the view.
 _DEPENDENTS = text("""
     WITH RECURSIVE dependent (class, oid) AS (
         SELECT CAST(CAST(:class AS regclass) AS oid), CAST(:oid AS oid)
@@ -88,13 +88,13 @@ class Repair(NamedTuple):
 def repair(engine: Engine) -> Repair:
     """Restore the views, functions, triggers, grants and owners of the schema, but no tables.
 
-    This is one transaction. If the database rejects a statement, that is logged, and the problem
-    remains.
+    Everything happens in one transaction. A statement that the database rejects is undone and
+    logged, and its problem remains.
 
     Raises:
-        RepairRefused: the site's own objects or grants would be lost; nothing was changed.
-        SchemaMismatch: the schema has another version than this program needs.
-        ConfigError: the user works in another schema than ours.
+        RepairRefused: objects or grants that are not ours would be lost; nothing was changed.
+        SchemaMismatch: the schema is not at the version that this program needs.
+        ConfigError: the current schema of the user is not ours.
         DatabaseRefused: the user may not act as the owner of the schema.
         DatabaseAway: the database is unavailable.
     """
@@ -102,30 +102,33 @@ def repair(engine: Engine) -> Repair:
     with writing(engine) as connection:
         if connection.dialect.name == "sqlite":
             created = _recreate_different(connection, present(connection), wanted(connection))
-            return Repair(created, named(name_of(engine), schema_problems(connection)))
+            return Repair(created, prefixed(name_of(engine), schema_problems(connection)))
         roles.lock_schema(connection)
         roles.become_owner(connection)
         before, ours = present(connection), wanted(connection)
         roles.warn_of_missing_roles(connection)
-        connection.execute(text("SET LOCAL ROLE NONE"))  # only the user may change owners
+        # Changing owners takes the rights of the login itself, not those of the owner.
+        connection.execute(text("SET LOCAL ROLE NONE"))
         done: list[str] = []
         owner = right_owner(connection)
         if owner.name not in roles.missing_roles(connection):
-            for kind, name, other in strays(connection, ours, owner):
+            for kind, name, old_owner in strays(connection, ours, owner):
                 with _attempt(connection, f"{kind} {name}"):
                     run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
-                    done.append(f"gave {kind} {name} from {other} to {owner.name}")
+                    done.append(
+                        f"changed the owner of {kind} {name} from {old_owner} to {owner.name}"
+                    )
         roles.become_owner(connection)
-        # A function may refer to another one that does not exist yet.
+        # A function may call one that is created after it.
         connection.execute(text("SET LOCAL check_function_bodies = off"))
         done += _recreate_different(connection, before, ours)
         done += _correct_grants(connection, before, ours)
-        return Repair(done, named(name_of(engine), schema_problems(connection)))
+        return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
 
 
 @contextmanager
 def _attempt(connection: Connection, subject: str) -> Iterator[None]:
-    """If the database rejects a statement in the block, undo the block, and log why."""
+    """Undo the block and log why, if the database rejects one of its statements."""
     try:
         with connection.begin_nested():
             yield
@@ -146,24 +149,19 @@ def _recreate_different(connection: Connection, before: Objects, ours: Objects) 
 
 
 def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
-    """Recreate an object, and those of ours that depend on it if it must be dropped first.
+    """Recreate an object, and our objects that depend on it if it must be dropped first.
 
-    Returns the keys of all recreated objects.
-
-    Raises:
-        RepairRefused: an object of the site depends on it.
+    Returns the keys of all recreated objects. Raises RepairRefused if other objects depend on it.
     """
     kind, name = key
-    statement = _creating(connection, key)
-    if connection.dialect.name == "sqlite":
+    statement = _create_statement(connection, key)
+    is_sqlite = connection.dialect.name == "sqlite"
+    if is_sqlite or kind == "trigger":
         triggers: Sequence[str] = ()
-        if kind == "view":  # dropping it drops its triggers, including those of the site
+        if is_sqlite and kind == "view":  # dropping it drops all its triggers, ours or not
             triggers = connection.execute(_SQLITE_TRIGGERS, {"view": name}).scalars().all()
         for script in (f"DROP {kind} IF EXISTS {name}", statement, *triggers):
             run_script(connection, script)
-        return [key]
-    if kind == "trigger":
-        run_script(connection, f"DROP TRIGGER IF EXISTS {name}; {statement}")
         return [key]
     try:
         with connection.begin_nested():
@@ -172,32 +170,31 @@ def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
     except DATABASE_ERRORS as error:
         if sqlstate(error) not in CANNOT_REPLACE:
             raise
-    dependents = connection.execute(
-        _DEPENDENTS, connection.execute(_OID[kind], {"name": name}).one()._asdict()
-    )
-    dropped = [(str(kind), str(name)) for kind, name in dependents]
-    theirs = ", ".join(f"{kind} {name}" for kind, name in dropped if (kind, name) not in ours)
-    if theirs:
+    oid = connection.execute(_OID[kind], {"name": name}).one()
+    dependents = [(row[0], row[1]) for row in connection.execute(_DEPENDENTS, oid._asdict())]
+    foreign = ", ".join(" ".join(other) for other in dependents if other not in ours)
+    if foreign:
         raise RepairRefused(
             f"{name_of(connection.engine)}: {kind} {name} can't be replaced in place, and dropping"
-            f" it would drop {theirs}: drop these, repair, and create them again; nothing was"
-            " changed"
+            f" it would drop {foreign}: drop these yourself, repair, and create them again;"
+            " nothing was changed"
         )
-    recreated = [other for other in ours if other in dropped]
-    for kind, name in reversed(recreated):
-        run_script(connection, f"DROP {kind} {name}")
-    for other in recreated:
-        run_script(connection, _creating(connection, other))
+    recreated = [our_key for our_key in ours if our_key in dependents]
+    for our_key in reversed(recreated):
+        run_script(connection, f"DROP {' '.join(our_key)}")
+    for our_key in recreated:
+        run_script(connection, _create_statement(connection, our_key))
     return recreated
 
 
-def _creating(connection: Connection, key: Key) -> str:
+def _create_statement(connection: Connection, key: Key) -> str:
     kind, name = key
-    return creating(connection.dialect.name)[kind, name.partition("(")[0]]
+    name_without_arguments = name.partition("(")[0]
+    return create_statements(connection.dialect.name)[kind, name_without_arguments]
 
 
 def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> list[str]:
-    """Grant our roles the rights of 30_grants.sql, and other roles those they had `before`."""
+    """Grant our roles the rights of 30_grants.sql, and other roles the rights they had `before`."""
     done: list[str] = []
     for kind, grant, state, _ in differences(present(connection), ours):
         if kind != "grant":
@@ -208,7 +205,7 @@ def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> l
                 run_script(connection, f"REVOKE {right} FROM {grantee} CASCADE")
             if state != "unexpected":
                 run_script(connection, f"GRANT {grant}")
-            # Only real changes are reported, not those of an object that was recreated.
+            # Recreating an object loses its grants; restoring those is not reported.
             if state == "missing" and (kind, grant) not in before:
                 done.append(f"granted {grant}")
             elif state != "missing" and (kind, grant) in before:

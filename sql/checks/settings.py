@@ -1,4 +1,4 @@
-"""Settings of the server with which data may be lost, wherever they were made."""
+"""Server settings that could lose data, wherever they are set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HARMFUL = {
     "fsync": ("on", "a crash can corrupt the database", ("off",)),
     "session_replication_role": ("origin", "triggers may not fire", ("replica", "local")),
 }
-"""The good value, the danger of the bad ones, and the bad ones as people may write them."""
+"""The good value, the danger of the bad ones, and the spellings of the bad ones."""
 
 # Settings that sessions of the loader inherit. A superuser counts as a member of every role.
 _OF_LOADER = text("""
@@ -70,7 +70,7 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:
-    """Settings with which committed data can be lost."""
+    """Settings that could lose committed data."""
     bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
     for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):
         yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", statement)

@@ -31,12 +31,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Print every problem.
-
-    Raises:
-        ConfigError: there are problems.
-        SchemaMismatch: the schema has another version; nothing else was checked.
-    """
     engine = make_engine(load_database(args).url)
     name = name_of(engine)
     try:
@@ -67,11 +61,7 @@ def print_problems(
 
 
 def require_none(problems: Sequence[Problem], database: str) -> None:
-    """Make sure that there are no problems.
-
-    Raises:
-        ConfigError: the message gives their number.
-    """
+    """Raise ConfigError with the number of problems, if there are any."""
     if problems:
         sys.stdout.flush()  # so that the printed problems precede the error
         raise ConfigError([f"{database}: {plural(len(problems), 'problem')}, see above"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
+from sam_pipeline.schema.program import config
 from sam_pipeline.schema.program.command import BAD_DATA, OK, common_options, to_json, whole_number
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped
@@ -18,7 +20,6 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.sql.commands import import_gocdb
-from sam_pipeline.sql.database.config import state_directory
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
 from sam_pipeline.sql.imports.input_file import refuse_missing
@@ -121,7 +122,7 @@ def run_records(args: argparse.Namespace) -> int:
             args.message_class,
             limits_of_history(datetime.now(UTC), args.age_limit and timedelta(days=args.age_limit)),
             Progress(unit="records"),
-            state_directory(),
+            config.state_dir(os.environ),
             restart=args.restart,
             dry_run=args.dry_run,
         )
@@ -130,9 +131,10 @@ def run_records(args: argparse.Namespace) -> int:
                 job.run(name)
         except BaseException:
             if not args.dry_run:
-                done = f"{grouped(job.totals.records)} records were imported"
+                number = job.totals.records
+                records = "1 record was" if number == 1 else f"{grouped(number)} records were"
                 advice = "the same command resumes there (a pipe starts over)"
-                print(f"sam-db: interrupted: {done}; {advice}", file=sys.stderr)
+                print(f"sam-db: interrupted: {records} imported; {advice}", file=sys.stderr)
             raise
         job.end()
     finally:

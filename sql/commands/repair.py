@@ -16,8 +16,8 @@ examples:
   sam-db repair --json
 
 A repair is one transaction and changes no rows. It never alters tables: those that differ, and
-objects that depend on them, are reported as by `sam-db check`. A site's own views and the grants
-of its own roles are kept; if a repair would lose them, they are named and nothing is changed.
+objects that depend on them, are reported as by `sam-db check`. Your own views and the grants of
+your own roles are kept; if a repair would lose them, it names them and changes nothing.
 Exit 77 if the user may not act as the owner of the schema, 78 if a problem remains.
 """
 
@@ -27,11 +27,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_repair(args: argparse.Namespace) -> int:
-    """Print what was done, and the problems of the schema that remain.
-
-    Raises:
-        ConfigError: problems remain.
-    """
     engine = make_engine(load_database(args).url)
     (done, problems), name = repair(engine), name_of(engine)
     engine.dispose()

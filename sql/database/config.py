@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sqlalchemy import make_url
 
@@ -51,14 +50,5 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
 
 
 def has_database(args: argparse.Namespace) -> bool:
-    """Whether a URL is configured.
-
-    Raises:
-        ConfigError: the URL is invalid.
-    """
+    """Whether a URL is configured; raises ConfigError if it is invalid."""
     return bool(config.load(_OptionalUrl, "database", args.config, os.environ).url)
-
-
-def state_directory() -> Path:
-    """The directory in which an import stores its progress."""
-    return config.state_dir(os.environ)

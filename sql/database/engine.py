@@ -150,7 +150,7 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     written = path if path.exists() else path.parent
     if not os.access(written, os.R_OK | os.W_OK):
         raise DatabaseRefused(f"{path}: no permission to write {written}")
-    # mode=rw: if the file vanishes later, no empty one may take its place.
+    # mode=rw: if the file disappears later, SQLite must not create an empty one in its place.
     mode = "rwc" if create else "rw"
     file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
     engine = create_engine(

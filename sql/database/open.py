@@ -26,9 +26,5 @@ def open_database(args: argparse.Namespace) -> Engine:
 
 
 def open_if_configured(args: argparse.Namespace) -> Engine | None:
-    """Like `open_database`, but None if no URL is configured.
-
-    Raises:
-        ConfigError, DatabaseMissing, SchemaMismatch, DatabaseAway
-    """
+    """Like `open_database`, but None if no URL is configured."""
     return open_database(args) if has_database(args) else None

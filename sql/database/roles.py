@@ -27,26 +27,16 @@ logger = logging.getLogger(__name__)
 _EXISTING = text("SELECT rolname FROM pg_roles WHERE rolname = ANY (:roles)")
 
 
-def roles_script() -> str:
-    """The SQL that creates the roles and grants their rights on database and schema."""
-    return _read("10_roles.sql")
-
-
-def owner_script() -> str:
-    """The SQL to act as the owner of the schema for the rest of the transaction."""
-    return _read("20_owner.sql")
-
-
-def grants_script() -> str:
-    """The SQL that grants the roles their rights on the objects of the schema."""
-    return _read("30_grants.sql")
+def access_file(name: str) -> str:
+    """The SQL of a file in sql/access."""
+    return (HERE / "access" / name).read_text(encoding="utf-8")
 
 
 def lock_schema(connection: Connection) -> None:
     """Keep others from upgrading or repairing the schema until the transaction ends.
 
     Raises:
-        ConfigError: the user works in another schema than ours.
+        ConfigError: the current schema of the user is not ours.
     """
     connection.execute(text(SCHEMA_LOCK))
     foreign = foreign_schema(connection)
@@ -63,12 +53,12 @@ def become_owner(connection: Connection) -> None:
     Raises:
         psycopg2.errors.InsufficientPrivilege: the user may not act as the owner.
     """
-    run_script(connection, owner_script())
+    run_script(connection, access_file("20_owner.sql"))
 
 
 def grant(connection: Connection) -> None:
     """Grant the roles their rights on existing objects; does nothing while a role is missing."""
-    run_script(connection, grants_script())
+    run_script(connection, access_file("30_grants.sql"))
 
 
 def missing_roles(connection: Connection) -> list[str]:
@@ -88,10 +78,6 @@ def warn_of_missing_roles(connection: Connection) -> None:
 
 
 def foreign_schema(connection: Connection) -> str | None:
-    """The schema in which the user works, or None if it is ours."""
+    """The current schema of the user, or None if it is ours."""
     schema = connection.execute(text("SELECT CAST(current_schema() AS text)")).scalar_one()
     return None if schema == SCHEMA else f"{schema}"
-
-
-def _read(name: str) -> str:
-    return (HERE / "access" / name).read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ def present_state(dialect: str) -> list[str]:
 
 
 @cache
-def creating(dialect: str) -> Mapping[tuple[str, str], str]:
+def create_statements(dialect: str) -> Mapping[tuple[str, str], str]:
     """The statements that create each view, function and trigger, by kind and name.
 
     Names are spelled as in the catalogue of the database; functions have no arguments here.
@@ -47,7 +47,7 @@ def creating(dialect: str) -> Mapping[tuple[str, str], str]:
 
 def view_names(dialect: str) -> frozenset[str]:
     """The names of all views, spelled as in the catalogue of the database."""
-    return frozenset(name for kind, name in creating(dialect) if kind == "view")
+    return frozenset(name for kind, name in create_statements(dialect) if kind == "view")
 
 
 def run_script(connection: Connection, script: str) -> None:

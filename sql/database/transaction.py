@@ -40,9 +40,9 @@ def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
 def _once(engine: Engine, action: Callable[[Connection], T], alone: bool = False) -> T:
     with write_transaction(engine) as connection:
         if connection.dialect.name == "postgresql":
-            # If a site's own class defers a constraint to the commit, a violation would fail the
+            # If a custom class defers a constraint to the commit, a violation would fail the
             # whole batch, on every attempt.
             connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
-            if alone:  # as long as nothing is written, we may wait for those who create names
+            if alone:  # we have written nothing yet, so this wait can't deadlock
                 connection.execute(text("SELECT lock_names()"))
         return action(connection)

@@ -50,7 +50,7 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
     Raises:
         SchemaMismatch: the database is newer than this program.
-        ConfigError: the user works in another schema than ours.
+        ConfigError: the current schema of the user is not ours.
         DatabaseRefused: the user may not act as the owner of the schema.
     """
     from alembic import command  # slow to import, and only upgrades need it
@@ -58,7 +58,7 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             roles.lock_schema(connection)
-            run_script(connection, roles.roles_script())
+            run_script(connection, roles.access_file("10_roles.sql"))
             roles.become_owner(connection)
             roles.warn_of_missing_roles(connection)
         before, steps = _version(connection), versions()
@@ -86,7 +86,10 @@ def upgrade_script(dialect: str, start: str | None = None) -> str:
 def access_script(*steps: str) -> str:
     """The SQL for roles and grants, with the `steps` of an upgrade between them."""
     settings = f"SET LOCAL search_path = {roles.SCHEMA};\n{roles.SCHEMA_LOCK};"
-    scripts = [roles.roles_script(), roles.owner_script(), *steps, roles.grants_script()]
+    create, become_owner, grant = map(
+        roles.access_file, ("10_roles.sql", "20_owner.sql", "30_grants.sql")
+    )
+    scripts = [create, become_owner, *steps, grant]
     return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 

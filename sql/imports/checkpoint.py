@@ -1,8 +1,8 @@
 """Saves the progress of an import on disk, so that it can resume after an interruption.
 
 A position is saved after its batch was committed, so it is never ahead of the database. It is only
-used if the file and the database are still the same; otherwise the import starts over, which stores
-the same rows again and so changes nothing.
+used if the file and the database are still the same; otherwise the import starts over, which is
+harmless because rows that are already stored are ignored.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Checkpoint:
                     incarnation = str(connection.scalar(_POSTGRESQL, {"view": quoted}))
             except (StatementFailed, DatabaseRefused) as error:
                 logger.warning("%s: %s", NOT_RESUMABLE, error)
-                incarnation = os.urandom(16).hex()  # matches no other call
+                incarnation = os.urandom(16).hex()  # never matches
         self._identity = {
             **key,
             "bytes": result.st_size,

@@ -1,10 +1,10 @@
-"""Reads exports of GOCDB as rows of the class views.
+"""Reads GOCDB exports into rows for the class views.
 
 The files are responses of GOCDB's programmatic interface (GOCDB-PI):
 
 method                         element            class
 get_service_endpoint           SERVICE_ENDPOINT   serviceEndpoint
-get_site, get_site_list        SITE               siteGroup: its NGI, and scope tags (get_site)
+get_site, get_site_list        SITE               siteGroup, by NGI and (get_site only) by scope tag
 get_downtime                   DOWNTIME           downtime, one element per service
 get_downtime_nested_services   DOWNTIME           downtime, with its SERVICES inside
 """
@@ -21,26 +21,27 @@ from xml.etree.ElementTree import Element
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.xml_elements import elements
 from sam_pipeline.sql.topology.view_rows import Row, key_of
 
 ROOT = "results"
 META = "meta"
-"""In a paged response: links to the other pages."""
+"""The element of a paged response that links to the other pages."""
 
 NGI = "NGI"
 SCOPE = "scope"
 """The group types."""
 
 MAX_PROBLEMS = 20
+"""How many invalid elements an error lists."""
 
 _FLAGS = {"Y": "Y", "YES": "Y", "TRUE": "Y", "1": "Y", "N": "N", "NO": "N", "FALSE": "N", "0": "N"}
-_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d", re.ASCII)
+_TO_THE_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d", re.ASCII)
 
-# A valid row needs a time; that of the snapshot replaces it.
-_ANY_TIME = "1970-01-01T00:00:00Z"
-_NOW = datetime.fromtimestamp(0, UTC)
+# Rows need a time to be valid; this one is removed afterwards, and that of the snapshot set later.
+_PLACEHOLDER = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,10 @@ logger = logging.getLogger(__name__)
 def read_endpoints(paths: Iterable[Path]) -> list[Row]:
     """Rows of serviceEndpoint without `validFrom`, one per site, host and flavour.
 
-    GOCDB may list several services with the same three; one in production and monitored counts.
+    Of several services with the same three values, one in production and monitored is preferred.
 
     Raises:
-        BadInput: elements are invalid and listed, or a file can't be read.
+        BadInput: a file can't be read, or has invalid elements, which the message lists.
     """
 
     def read(element: Element) -> Iterator[Mapping[str, str]]:
@@ -76,7 +77,7 @@ def read_endpoints(paths: Iterable[Path]) -> list[Row]:
 
 
 def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
-    """Rows of siteGroup without `validFrom`, by group type; `scope` only if the export has tags.
+    """Rows of siteGroup without `validFrom`, by group type; `scope` only if the export has scopes.
 
     Raises BadInput like `read_endpoints`.
     """
@@ -92,7 +93,7 @@ def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
         if ngi:
             yield {"siteName": site, "groupName": ngi, "groupType": NGI}
         else:
-            logger.warning("site %s: has no NGI (ROC)", site)
+            logger.warning("site %s has no NGI (ROC)", site)
         for scope in element.iterfind("SCOPES/SCOPE"):
             if scope.text and scope.text.strip():
                 yield {"siteName": site, "groupName": scope.text, "groupType": SCOPE}
@@ -105,7 +106,7 @@ def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
 def read_downtimes(paths: Iterable[Path]) -> list[Row]:
     """Rows of downtime without `timestamp`, one per downtime, site, host and flavour.
 
-    Raises BadInput like `read_endpoints`, and if the export has two versions of a downtime.
+    Raises BadInput like `read_endpoints`, and if two rows of one downtime differ.
     """
 
     def read(element: Element) -> Iterator[Mapping[str, str]]:
@@ -123,7 +124,7 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
         nested = element.find("SERVICES")
         services = [element] if nested is None else nested.findall("SERVICE")
         if not services:
-            logger.warning("downtime %s: ignored, because it has no services", downtime_id)
+            logger.warning("ignoring downtime %s, which has no services", downtime_id)
         for service in services:
             yield {
                 **common,
@@ -137,8 +138,8 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
         key = key_of(row, DOWNTIME.natural_key)
         if downtimes.setdefault(key, row) != row:
             raise BadInput(
-                f"downtime {row['downtimeId']}: the export has two versions of it; it changed while"
-                " the pages were fetched: fetch them again; nothing was changed"
+                f"downtime {row['downtimeId']}: the export has two versions, because it changed"
+                " while the pages were fetched; fetch them again (nothing was imported)"
             )
     return list(downtimes.values())
 
@@ -149,9 +150,9 @@ def _rows(
     message_class: MessageClass,
     read: Callable[[Element], Iterable[Mapping[str, str]]],
 ) -> Iterator[Row]:
-    """The rows that `read` returns for all elements; raises BadInput after the last one.
+    """The rows that `read` yields for each element, normalised like messages so that they compare.
 
-    Rows are normalised like the fields of a message, so that names, times and texts compare equal.
+    Invalid elements are collected, and raised as one BadInput after the last row.
     """
     problems: list[str] = []
     for path in paths:
@@ -162,29 +163,29 @@ def _rows(
                 if element.tag != tag:
                     raise RecordRefused("element", f"is <{element.tag[:40]}>, not <{tag}>")
                 for fields in read(element):
-                    complete = {**fields, "validFrom": _ANY_TIME}
-                    for row in normalise(complete, message_class.name, {}, _NOW):
+                    complete = {**fields, "validFrom": format_time(_PLACEHOLDER)}
+                    for row in normalise(complete, message_class.name, {}, _PLACEHOLDER):
                         del row["validFrom"]
                         if message_class is DOWNTIME and row["endTime"] < row["startTime"]:
                             raise RecordRefused("end", f"ends before it begins: {row['endTime']}")
                         yield row
             except RecordRefused as error:
                 key = element.get("PRIMARY_KEY") or element.get("NAME")
-                name = f"{element.tag[:40]} {key[:80]}: " if key else ""
-                problems.append(f"{where}: {name}{error.text}")
+                subject = f"{element.tag[:40]} {key[:80]}: " if key else ""
+                problems.append(f"{where}: {subject}{error.text}")
     if problems:
         more = len(problems) - MAX_PROBLEMS
         raise BadInput(
             "\n".join(problems[:MAX_PROBLEMS])
             + (f"\n… and {more} more" if more > 0 else "")
-            + "\nnothing was changed: fix the export, or remove these elements from it"
+            + "\nnothing was changed: fix the export or remove these elements"
         )
 
 
 def _time(element: Element, name: str) -> str:
-    """Epoch seconds, or the formatted time if they are missing: UTC without seconds."""
+    """The time in epoch seconds, or else the formatted one, which is in UTC without seconds."""
     formatted = _text(element, f"FORMATED_{name}")
-    if _MINUTE.fullmatch(formatted):
+    if _TO_THE_MINUTE.fullmatch(formatted):
         formatted += ":00Z"
     return _text(element, name) or formatted
 

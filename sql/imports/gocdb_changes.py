@@ -74,7 +74,7 @@ def topology_changes(
     stored: Sequence[Row],
     snapshot: GocdbSnapshot,
 ) -> GocdbChanges:
-    """The changes of serviceEndpoint or siteGroup to match a snapshot.
+    """The changes that make serviceEndpoint or siteGroup match a snapshot.
 
     Args:
         exported: rows without `validFrom`.
@@ -133,7 +133,7 @@ def topology_changes(
 def downtime_changes(
     exported: Sequence[Row], stored: Sequence[Row], snapshot: GocdbSnapshot
 ) -> GocdbChanges:
-    """The changes of downtimes to match a snapshot.
+    """The changes that make downtimes match a snapshot.
 
     Of the downtimes that vanished inside the window, future ones are cancelled, current ones end
     at the time of the snapshot, and past ones are kept.
@@ -193,7 +193,7 @@ def downtime_changes(
 
 
 def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: GocdbSnapshot) -> None:
-    """Make sure that snapshots are imported in order, or their history would be inconsistent.
+    """Make sure that snapshots are imported in order, so that the history is consistent.
 
     A `validTo` in the future was announced and is not the time of a snapshot.
     """

@@ -68,7 +68,6 @@ class InputFile:
         return b"".join(parts)
 
     def skip(self, size: int) -> None:
-        """Skip `size` bytes."""
         while size > 0 and (part := self.read(min(size, SKIP_BYTES))):
             size -= len(part)
 

@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 def limits_of_history(now: datetime, age_limit: timedelta | None = None) -> Limits:
-    """Limits that accept the past, back to `FIRST_DAY`, and refuse the future as usual."""
+    """Limits that accept times since `FIRST_DAY`; future ones are refused as usual."""
     return Limits(past=age_limit or now - FIRST_DAY)
 
 
@@ -189,10 +189,10 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
 
 
 def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
-    """Make sure that the class still works; if not, its records are not bad but not imported.
+    """Make sure that the class still works, since its records can't be imported otherwise.
 
     Raises:
-        DatabaseRefused, ConfigError: in the transaction, which is so rolled back.
+        DatabaseRefused, ConfigError: raised inside the transaction, to roll it back.
     """
     for failure in failures:
         if failure.reason == CLASS_BROKEN:

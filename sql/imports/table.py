@@ -55,11 +55,7 @@ class LinesRefused(Exception):
 
 @dataclass
 class CsvTable:
-    """A CSV file with rows of one class, which can be read repeatedly.
-
-    Raises:
-        BadInput: the first line does not name columns of the class.
-    """
+    """A CSV file with rows of one class, which can be read repeatedly."""
 
     name: str
     file: BinaryIO

@@ -39,8 +39,8 @@ def elements(path: Path, root: str) -> Iterator[Located]:
     """The children of the root of every document in the file.
 
     Raises:
-        BadInput: the file is not XML, is truncated, or has another root or a DTD; or it can't be
-            read, for the reason given by the exit code.
+        BadInput: the file is not XML, is truncated, has a different root, or has a DTD; or it
+            can't be read (see the exit code).
     """
     document = _Document(path, root)
     try:
@@ -109,8 +109,8 @@ class _Document:
         where = f"{self._path}, line {self._first_line + self._expat.CurrentLineNumber - 1}"
         if self._depth == 0 and tag != self._root:
             raise BadInput(
-                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: not a response of GOCDB,"
-                " or an error"
+                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: it is not a response of"
+                " GOCDB, or it is an error"
             )
         if self._depth == 1:
             self._tree, self._where = TreeBuilder(), where

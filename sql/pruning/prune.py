@@ -1,12 +1,11 @@
-"""Removes whole UTC days of results, details, audit and settled dead letters, each at its own age.
+"""Removes whole UTC days of results, details, audit rows and settled dead letters.
 
-The horizon, the first day whose results are complete, moves first: it freezes the reports of
-earlier days, so that none is computed from part of a day. The last pruned day, the one before the
-horizon, keeps the newest result of each instance, because the report of the next day starts from
-it. No day is marked as changed.
+A prune first moves the horizon, the first day whose results are complete. Reports of days before it
+are frozen and never due, so that none is computed from part of a day. The day just before the
+horizon keeps the newest result of each instance, because the next day's report starts from it.
 
-Each step is a short transaction that can be repeated, so the next prune completes one that was
-killed.
+Each step is a short transaction that can be repeated, so the next prune completes an interrupted
+one.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from sam_pipeline.sql.pruning.request import Bounds, Pruned, PruneRequest
 
 # On PostgreSQL, the second of two concurrent prunes must read the horizon after the first has moved
 # it, and changed days must be locked in the same order as by loaders to avoid deadlocks.
-_LOCK = text("LOCK TABLE horizon IN SHARE ROW EXCLUSIVE MODE")
+_LOCK_HORIZON = text("LOCK TABLE horizon IN SHARE ROW EXCLUSIVE MODE")
 _LOCK_CHANGES = text("SELECT FROM changed_day WHERE day < :day ORDER BY day FOR UPDATE")
-_READ = text("SELECT max(day) FROM horizon")
-_DELETE = text("DELETE FROM horizon")
-_INSERT = text("INSERT INTO horizon (day) VALUES (:day)")
+_HORIZON = text("SELECT max(day) FROM horizon")
+_DELETE_HORIZON = text("DELETE FROM horizon")
+_INSERT_HORIZON = text("INSERT INTO horizon (day) VALUES (:day)")
 _DELETE_CHANGES = text("DELETE FROM changed_day WHERE day < :day")
 
 
@@ -40,9 +39,9 @@ def prune(
     on_progress: Callable[[str], None] = lambda line: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Pruned:
-    """Remove all data before the bounds.
+    """Remove all data before the bounds; a dry run only counts it.
 
-    `on_progress` is called with a line of text after each step; a dry run only counts.
+    `on_progress` is called with a line of text after each step.
 
     Raises:
         DatabaseRefused: only the owner of the tables may prune.
@@ -53,18 +52,18 @@ def prune(
         with reading(engine) if dry_run else writing(engine) as connection:
             on_postgresql = connection.dialect.name == "postgresql"
             if on_postgresql and not dry_run:
-                connection.execute(_LOCK)
-            stored = connection.scalar(_READ)
+                connection.execute(_LOCK_HORIZON)
+            stored = connection.scalar(_HORIZON)
             if stored is not None:  # the horizon never moves back
                 horizon = max(horizon, date.fromisoformat(str(stored)))
             if not dry_run:
                 values = {"day": str(horizon)}
                 if str(stored) != str(horizon):
-                    connection.execute(_DELETE)
-                    connection.execute(_INSERT, values)
+                    connection.execute(_DELETE_HORIZON)
+                    connection.execute(_INSERT_HORIZON, values)
                 if on_postgresql:
                     connection.execute(_LOCK_CHANGES, values)
-                connection.execute(_DELETE_CHANGES, values)  # no report of these days is due now
+                connection.execute(_DELETE_CHANGES, values)  # frozen reports are never due
     request = PruneRequest(engine, bounds, horizon, dry_run, on_progress, sleep)
     if engine.dialect.name == "sqlite":
         return prune_sqlite.prune(request)

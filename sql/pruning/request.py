@@ -40,7 +40,7 @@ class PruneRequest:
     def last_pruned(self) -> date | None:
         """The day of which the newest result of each instance is kept.
 
-        None if an earlier prune has moved the horizon further and so kept them on a later day.
+        None if an earlier prune moved the horizon further, and so kept them on a later day.
         """
         horizon = self.horizon
         return horizon - DAY if horizon and horizon == self.bounds.results else None

@@ -161,7 +161,7 @@ def test_an_interrupted_import_says_that_it_can_resume(
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", interrupt)
         assert main(["import", "records", file]) == INTERRUPTED
-    assert "interrupted: 1 records were imported" in capsys.readouterr().err
+    assert "interrupted: 1 record was imported" in capsys.readouterr().err
 
     assert main(["import", "records", "--json", file]) == OK
 
