@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.sql.checks.access import access_problems
 from sam_pipeline.sql.checks.ownership import ownership_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
-from sam_pipeline.sql.checks.schema_objects import differences, present, wanted
+from sam_pipeline.sql.checks.schema_objects import differences, present_objects, wanted_objects
 from sam_pipeline.sql.checks.settings import harmful_settings, setting_problems
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.roles import LOADER, SCHEMA, foreign_schema
@@ -72,9 +72,9 @@ def find_problems(engine: Engine) -> list[Problem]:
 
 def schema_problems(connection: Connection) -> list[Problem]:
     """Where the objects of the schema differ from those of the `.sql` files."""
-    ours = wanted(connection)
+    ours = wanted_objects(connection)
     problems: list[Problem] = []
-    for difference in differences(present(connection), ours):
+    for difference in differences(present_objects(connection), ours):
         if difference.kind in IN_TABLES and difference.wanted:
             problems.append(Problem(f"{difference} (expected: {difference.wanted})"))
         else:

@@ -13,13 +13,13 @@ from sam_pipeline.sql.checks.check import prefixed, schema_problems
 from sam_pipeline.sql.checks.ownership import right_owner, strays
 from sam_pipeline.sql.checks.problem import Problem
 from sam_pipeline.sql.checks.schema_objects import (
-    GRANTED,
+    OUR_GRANTEES,
     Key,
     Objects,
     differences,
     grantee_of,
-    present,
-    wanted,
+    present_objects,
+    wanted_objects,
 )
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
@@ -34,7 +34,7 @@ from sam_pipeline.sql.errors import (
     sqlstate,
 )
 
-RECREATED = ("view", "function", "trigger")
+RECREATABLE = ("view", "function", "trigger")
 
 CANNOT_REPLACE = ("42P13", "42P16")
 """SQLSTATEs of CREATE OR REPLACE if a function's result type or a view's columns differ."""
@@ -101,11 +101,13 @@ def repair(engine: Engine) -> Repair:
     require_current(engine)
     with writing(engine) as connection:
         if connection.dialect.name == "sqlite":
-            created = _recreate_different(connection, present(connection), wanted(connection))
+            created = _recreate_different(
+                connection, present_objects(connection), wanted_objects(connection)
+            )
             return Repair(created, prefixed(name_of(engine), schema_problems(connection)))
         roles.lock_schema(connection)
         roles.become_owner(connection)
-        before, ours = present(connection), wanted(connection)
+        before, ours = present_objects(connection), wanted_objects(connection)
         roles.warn_of_missing_roles(connection)
         # Changing owners takes the rights of the login itself, not those of the owner.
         connection.execute(text("SET LOCAL ROLE NONE"))
@@ -142,7 +144,7 @@ def _recreate_different(connection: Connection, before: Objects, ours: Objects) 
     created: list[Key] = []
     for difference in differences(before, ours):
         key = (difference.kind, difference.name)
-        if difference.kind in RECREATED and key not in created:
+        if difference.kind in RECREATABLE and key not in created:
             with _attempt(connection, str(difference)):
                 created += _recreate(connection, key, ours)
     return [f"created {kind} {name}" for kind, name in created]
@@ -196,7 +198,7 @@ def _create_statement(connection: Connection, key: Key) -> str:
 def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> list[str]:
     """Grant our roles the rights of 30_grants.sql, and other roles the rights they had `before`."""
     done: list[str] = []
-    for kind, grant, state, _ in differences(present(connection), ours):
+    for kind, grant, state, _ in differences(present_objects(connection), ours):
         if kind != "grant":
             continue
         right, _, grantee = grant.rpartition(" TO ")
@@ -210,9 +212,9 @@ def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> l
                 done.append(f"granted {grant}")
             elif state != "missing" and (kind, grant) in before:
                 done.append(f"revoked {grant}")
-    now = present(connection)
+    now = present_objects(connection)
     for (kind, grant), old in before.items():
-        if kind == "grant" and (kind, grant) not in now and grantee_of(grant) not in GRANTED:
+        if kind == "grant" and (kind, grant) not in now and grantee_of(grant) not in OUR_GRANTEES:
             try:
                 run_script(connection, f"GRANT {grant} {old.definition}")
             except DATABASE_ERRORS as error:

@@ -17,7 +17,7 @@ from sam_pipeline.sql.database.version import MIGRATIONS
 SCRATCH = "sam_scratch"
 """A temporary schema, created and rolled back within one transaction."""
 
-GRANTED = (*ROLES[1:], "PUBLIC")
+OUR_GRANTEES = (*ROLES[1:], "PUBLIC")
 """Grantees whose rights on our objects we decide; the owner needs no grants."""
 
 
@@ -158,7 +158,7 @@ _POSTGRESQL = text("""
 """)
 
 
-def present(connection: Connection) -> Objects:
+def present_objects(connection: Connection) -> Objects:
     """The objects of the current schema."""
     if connection.dialect.name == "sqlite":
         objects: dict[Key, SchemaObject] = {}
@@ -174,7 +174,7 @@ def present(connection: Connection) -> Objects:
     }
 
 
-def wanted(connection: Connection) -> Objects:
+def wanted_objects(connection: Connection) -> Objects:
     """The objects that the `.sql` files create, from a copy of the schema that is rolled back.
 
     On PostgreSQL the user needs the right to create a schema.
@@ -183,7 +183,7 @@ def wanted(connection: Connection) -> Objects:
         memory = create_engine("sqlite://")
         with memory.connect() as scratch:
             _create_all(scratch)
-            objects = present(scratch)
+            objects = present_objects(scratch)
         memory.dispose()
         return objects
     with connection.begin_nested() as savepoint:
@@ -193,7 +193,7 @@ def wanted(connection: Connection) -> Objects:
         connection.execute(text("SET LOCAL check_function_bodies = off"))
         _create_all(connection)
         grant(connection)
-        objects = present(connection)
+        objects = present_objects(connection)
         savepoint.rollback()
     return objects
 
@@ -221,7 +221,7 @@ def differences(existing: Objects, wanted: Objects) -> Iterator[Difference]:
             yield Difference(kind, name, "changed", ours.definition)
     our_names = {ours.parent for ours in wanted.values()}
     for (kind, name), other in existing.items():
-        is_ours = kind == "grant" and other.parent in our_names and grantee_of(name) in GRANTED
+        is_ours = kind == "grant" and other.parent in our_names and grantee_of(name) in OUR_GRANTEES
         if is_granted and is_ours and (kind, name) not in wanted:
             yield Difference(kind, name, "unexpected")
 

@@ -56,9 +56,8 @@ def add_options(group: argparse.ArgumentParser) -> None:
     actions = group.add_subparsers(metavar="FORMAT", required=True)
 
     def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
-        common = [common_options()]
         return actions.add_parser(
-            name, parents=common, help=summary, description=description, epilog=EXAMPLES
+            name, parents=[common_options()], help=summary, description=description, epilog=EXAMPLES
         )
 
     records = add("records", "load metric results, or records of another class", RECORDS)

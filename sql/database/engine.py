@@ -68,11 +68,7 @@ def postgresql_arguments(url: URL) -> dict[str, Any]:
 
 
 def parse_url(url: str) -> URL:
-    """The URL with the driver that we use.
-
-    Raises:
-        ConfigError: not a URL of PostgreSQL or of an SQLite file.
-    """
+    """The URL with the driver that we use; raises ConfigError like `make_engine`."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # ValueError: a port that is not a number

@@ -86,10 +86,8 @@ def upgrade_script(dialect: str, start: str | None = None) -> str:
 def access_script(*steps: str) -> str:
     """The SQL for roles and grants, with the `steps` of an upgrade between them."""
     settings = f"SET LOCAL search_path = {roles.SCHEMA};\n{roles.SCHEMA_LOCK};"
-    create, become_owner, grant = map(
-        roles.access_file, ("10_roles.sql", "20_owner.sql", "30_grants.sql")
-    )
-    scripts = [create, become_owner, *steps, grant]
+    read = roles.access_file
+    scripts = [read("10_roles.sql"), read("20_owner.sql"), *steps, read("30_grants.sql")]
     return "\n".join(["BEGIN;", settings, "", *scripts, "COMMIT;", ""])
 
 

@@ -98,7 +98,7 @@ class Catalogue:
     def find(self, class_name: str | None) -> ClassView | None:
         """The view of a class, whose name compares like an unquoted identifier in SQL.
 
-        A site's own view without a trigger is returned with that problem.
+        A custom view without a trigger is returned with that problem.
         """
         name = folded(class_name or "")
         return self.find_all([name]).get(name)

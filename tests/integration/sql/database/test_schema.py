@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.checks.check import find_problems
-from sam_pipeline.sql.checks.schema_objects import differences, present, wanted
+from sam_pipeline.sql.checks.schema_objects import differences, present_objects, wanted_objects
 from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.script import present_state
 from sam_pipeline.sql.database.version import (
@@ -60,7 +60,7 @@ def execute(engine: Engine, statement: str) -> None:
 
 def test_an_upgraded_database_equals_the_schema_files(own_engine: Engine) -> None:
     with reading(own_engine) as connection:
-        actual, expected = present(connection), wanted(connection)
+        actual, expected = present_objects(connection), wanted_objects(connection)
 
     assert actual == expected
     assert len(expected) > 50
@@ -68,9 +68,9 @@ def test_an_upgraded_database_equals_the_schema_files(own_engine: Engine) -> Non
 
 def test_a_comparison_leaves_the_database_unchanged(own_engine: Engine) -> None:
     with reading(own_engine) as connection:
-        before = present(connection)
-        assert list(differences(before, wanted(connection))) == []
-        after = present(connection)
+        before = present_objects(connection)
+        assert list(differences(before, wanted_objects(connection))) == []
+        after = present_objects(connection)
 
     assert before == after
 
