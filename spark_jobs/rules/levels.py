@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-SITE, FUNCTION, SERVICE, ENDPOINT, METRIC, GROUP = (
-    "site",
-    "function",
-    "service",
-    "endpoint",
-    "metric",
-    "group",
-)
+SITE = "site"
+FUNCTION = "function"
+SERVICE = "service"
+ENDPOINT = "endpoint"
+METRIC = "metric"
+GROUP = "group"
 NAMES = {
     SITE: ("site",),
     FUNCTION: ("site", "function"),
