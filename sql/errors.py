@@ -156,8 +156,8 @@ SQLSTATES = {
     "XX001": Kind.RETRY,  # damaged data: an administrator must act, the record is not at fault
     "XX002": Kind.RETRY,  # damaged index
 }
-"""All SQLSTATEs of PostgreSQL, or their first two characters. Any other code was made up by a
-trigger and is the fault of the record."""
+"""All SQLSTATEs of PostgreSQL, or their first two characters. Any other code comes from a RAISE in
+a trigger, which rejects the record."""
 
 DISK_FULL = "53100"
 PERMISSION_DENIED = "42501"

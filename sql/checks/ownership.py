@@ -57,7 +57,7 @@ def right_owner(connection: Connection) -> Owner:
 
 
 def strays(connection: Connection, wanted: Objects, owner: Owner) -> list[Stray]:
-    """The wanted objects that belong to another role than `owner`."""
+    """The wanted objects that belong to a role other than `owner`."""
     return [
         Stray(kind, name, other)
         for kind, name, root, other in connection.execute(_OWNED)

@@ -45,12 +45,11 @@ class BadLine:
     text: str
 
 
+@dataclass(eq=False)
 class LinesRefused(Exception):
     """The database rejected lines; raised in their transaction, to roll it back."""
 
-    def __init__(self, bad: Sequence[BadLine]) -> None:
-        super().__init__(f"{len(bad)} lines")
-        self.bad = bad
+    bad: Sequence[BadLine]
 
 
 @dataclass
