@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, common_options, run
+from sam_pipeline.schema.program.command import CommandParser, common_options, program_parser, run
 
 PROGRAM = "sam-consume"
 
@@ -35,15 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> CommandParser:
     common = common_options()
-    parser = CommandParser(
-        prog=PROGRAM,
-        parents=[common],
-        description="Load messages from all configured brokers into the database.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
-    )
+    description = "Load messages from all configured brokers into the database."
+    parser = program_parser(PROGRAM, description, EXAMPLES, common)
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Command)
     for name, (module, text) in COMMANDS.items():
         commands.add_parser(name, parents=[common], help=text, module=module)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
-from sam_pipeline.schema.program.command import CommandParser, common_options, run
+from sam_pipeline.schema.program.command import CommandParser, common_options, program_parser, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +36,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     common = common_options()
-    parser = CommandParser(
-        prog=PROGRAM,
-        description="Publish probe results to the first broker that takes them.",
-        epilog=EXAMPLES,
-        parents=[common],
-    )
-    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    description = "Publish probe results to the first broker that takes them."
+    parser = program_parser(PROGRAM, description, EXAMPLES, common)
     commands: Any = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Command
     )
@@ -65,16 +60,3 @@ class _Command(CommandParser):
         self._add_container_actions(self._common)
         self.set_defaults(handler=module.handle)
         return super().parse_known_args(args, namespace)
-
-
-class _Version(argparse.Action):
-    """Looks up the version only when asked to: that takes longer than publishing a result."""
-
-    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"{PROGRAM} {version('sam-pipeline')}")
-        parser.exit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from sam_pipeline.schema.program import command
 from sam_pipeline.spark_jobs.commands import (
@@ -41,15 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> command.CommandParser:
     common = command.common_options()
-    parser = command.CommandParser(
-        prog=PROGRAM,
-        parents=[common],
-        description="Compute and show availability and reliability of sites, from metric results.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
-    )
+    description = "Compute and show availability and reliability of sites, from metric results."
+    parser = command.program_parser(PROGRAM, description, EXAMPLES, common)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in (run, show, now, explain, site, profile, exclusion, seal, export, trends):
         module.add(commands, common)

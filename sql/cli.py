@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, common_options, run
+from sam_pipeline.schema.program.command import CommandParser, common_options, program_parser, run
 from sam_pipeline.sql.commands import (
     check,
     classes,
@@ -65,15 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> CommandParser:
     common = common_options()
-    parser = CommandParser(
-        prog=PROGRAM,
-        parents=[common],
-        description="Manage the database: its schema, grants and data.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"{PROGRAM} {version('sam-pipeline')}"
-    )
+    description = "Manage the database: its schema, grants and data."
+    parser = program_parser(PROGRAM, description, EXAMPLES, common)
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
         command = commands.add_parser(

@@ -76,10 +76,7 @@ def _as_text(snapshot: Snapshot, health: Health, now: datetime) -> str:
         ("lag", "unknown" if snapshot.lag_s is None else f"{snapshot.lag_s:.1f} s"),
         ("backlog", f"{snapshot.backlog} messages; {snapshot.held_bytes} bytes in memory"),
         ("rates", rates),
-        (
-            "loaded",
-            f"{snapshot.messages} messages, {snapshot.rows} rows, {snapshot.checks} checks",
-        ),
+        ("loaded", f"{snapshot.messages} messages, {snapshot.rows} rows, {snapshot.checks} checks"),
         ("dead letters", f"{sum(new.values())} new{listed(new)}"),
     ]
     if open_letters is not None:

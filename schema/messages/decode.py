@@ -7,13 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sam_pipeline.schema.errors import MessageRefused, RecordRefused
-from sam_pipeline.schema.messages.foreign import (
-    FORMAT,
-    NSTREAM,
-    RENAME,
-    format_of,
-    parse_renames,
-)
+from sam_pipeline.schema.messages.foreign import FORMAT, NSTREAM, RENAME, format_of, parse_renames
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import built_in, column_names
 from sam_pipeline.schema.records.json_form import read_json

@@ -57,6 +57,15 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: error: {message}\nTry: {self.prog} --help\n")
 
 
+def program_parser(
+    program: str, description: str, examples: str, common: argparse.ArgumentParser
+) -> CommandParser:
+    """The parser of a program, with the common options and `--version`."""
+    parser = CommandParser(prog=program, description=description, epilog=examples, parents=[common])
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    return parser
+
+
 def common_options() -> argparse.ArgumentParser:
     """A parent parser: the options that each program accepts before and after its subcommand."""
     parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -71,6 +80,19 @@ def common_options() -> argparse.ArgumentParser:
     group.add_argument("--log-format", choices=["text", "json"], help="format of the log on stderr")
     group.add_argument("--json", action="store_true", help="print the result as one JSON document")
     return parser
+
+
+class _Version(argparse.Action):
+    """Looks up the version only when asked to: that takes longer than publishing a result."""
+
+    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version('sam-pipeline')}")
+        parser.exit()
 
 
 def whole_number(at_least: int = 1, at_most: int = MAX_INTEGER) -> Callable[[str], int]:

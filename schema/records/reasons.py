@@ -34,10 +34,7 @@ REASONS = {
     "nested": ("a JSON value is an array or an object", "ask the sender; `rename` does not help"),
     "bad-text": ("the JSON contains a lone surrogate", "ask the sender"),
     "nul-byte": ("a value contains a NUL byte", ASK_THE_SENDER),
-    "control-character": (
-        "a value of one line contains a control character",
-        ASK_THE_SENDER,
-    ),
+    "control-character": ("a value of one line contains a control character", ASK_THE_SENDER),
     "unknown-format": (
         "the header `samFormat` names an unknown format",
         "`edit --header samFormat=`",

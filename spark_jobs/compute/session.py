@@ -44,10 +44,7 @@ LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 # A run over few results is mostly start-up and planning: these cut its CPU time to a third.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
 _QUICK_PLANS = {"spark.sql.adaptive.enabled": "false"}
-_NO_CODE = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+_NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # Lines that the JVM and Spark print before they read any log configuration.
 _NOISE = (b"WARNING: Using incubator modules", b"Setting default log level", b"To adjust logging")
