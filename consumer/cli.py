@@ -38,7 +38,10 @@ def make_parser() -> CommandParser:
     parser = program_parser(PROGRAM, description, EXAMPLES, common)
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Command)
     for name, (module, text) in COMMANDS.items():
-        commands.add_parser(name, parents=[common], help=text, module=module)
+        description = f"{text[0].upper()}{text[1:]}."
+        commands.add_parser(
+            name, parents=[common], help=text, description=description, module=module
+        )
     return parser
 
 
