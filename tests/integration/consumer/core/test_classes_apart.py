@@ -117,10 +117,10 @@ def test_only_the_messages_of_a_broken_class_are_parked(spool: SpoolSite, statem
 
 BROKEN = {
     "no trigger": ("DROP TRIGGER metricOutput_insert ON metricOutput", "metricoutput"),
-    "no privilege": ("REVOKE INSERT ON waiting FROM sam_loader", "no INSERT on waiting"),
+    "no privilege": ("REVOKE INSERT ON waiting FROM sam_loader", "lacks INSERT on waiting"),
     "no privilege on dead letters": (
         "REVOKE INSERT ON dead_letter FROM sam_loader",
-        "no INSERT on dead_letter",
+        "lacks INSERT on dead_letter",
     ),
     "a setting": (
         "ALTER ROLE loader_login IN DATABASE {database} SET synchronous_commit = off",
