@@ -131,7 +131,7 @@ def imported_columns() -> str:
         others = [key for key in of.keys if key not in of.required]
         return ", ".join([f"**{', '.join(of.required)}**", *others])
 
-    rows = ((_code(each.name), columns(each)) for each in IMPORTED)
+    rows = ((_code(table.name), columns(table)) for table in IMPORTED)
     return _table(("`--class`", "columns (required ones first)"), rows)
 
 
@@ -148,7 +148,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "dead-letter-reasons": lambda: _table(
         ("reason", "meaning", "what to do"),
-        ((_code(reason), *words) for reason, words in dead_letter_reasons().items()),
+        ((_code(reason), *texts) for reason, texts in dead_letter_reasons().items()),
     ),
     "consumer-exit-codes": lambda: exit_codes("consumer"),
     "profile-keys": profile_keys,
@@ -162,12 +162,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 def generated(page: str) -> str:
     """The text of a page with its tables as the code has them now."""
-    return TABLE.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}", page)
+    return TABLE.sub(lambda mark: f"{mark[1]}{mark[2]}{TABLES[mark[1]]()}", page)
 
 
 def named(page: str) -> list[str]:
     """The names of the tables of a page."""
-    return [found[1] for found in TABLE.finditer(page)]
+    return [mark[1] for mark in TABLE.finditer(page)]
 
 
 def main() -> None:

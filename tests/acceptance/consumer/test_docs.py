@@ -62,27 +62,29 @@ RECORD = {
 }
 
 
-def succeed(place: Workplace, script: str) -> Answer:
-    answer = shell(place, script)
+def succeed(workplace: Workplace, script: str) -> Answer:
+    answer = shell(workplace, script)
     assert answer.code == 0, str(answer)
     return answer
 
 
-def hosts(place: Workplace) -> list[str]:
-    rows = query(place.database, "SELECT hostName AS host FROM metricOutput ORDER BY 1")
+def hosts(workplace: Workplace) -> list[str]:
+    rows = query(workplace.database, "SELECT hostName AS host FROM metricOutput ORDER BY 1")
     return [row["host"] for row in rows]
 
 
-def configure(place: Workplace, text: str) -> Workplace:
+def configure(workplace: Workplace, text: str) -> Workplace:
     """The configuration of the page, with our database unless it names one."""
     if "[database]" not in text:
-        text = f'[database]\nurl = "{place.database}"\n{text}'
-    place.write("sam.toml", re.sub(r'^url = ".*"', f'url = "{place.database}"', text, flags=re.M))
-    return place
+        text = f'[database]\nurl = "{workplace.database}"\n{text}'
+    workplace.write(
+        "sam.toml", re.sub(r'^url = ".*"', f'url = "{workplace.database}"', text, flags=re.M)
+    )
+    return workplace
 
 
-def log_of(place: Workplace) -> str:
-    return (place.directory / "running.log").read_text()
+def log_of(workplace: Workplace) -> str:
+    return (workplace.directory / "running.log").read_text()
 
 
 def port_of(broker: StompServer) -> str:
@@ -96,7 +98,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, empty: Path) -> Workplace:
+def workplace(tmp_path: Path, empty: Path) -> Workplace:
     """Spool and SQLite."""
     shutil.copy(empty, tmp_path)
     spool, database = f"spool://{tmp_path / 'spool'}", f"sqlite:///{tmp_path / 'sam.db'}"
@@ -113,32 +115,32 @@ def topic() -> str:
 
 
 def test_the_first_commands_check_the_brokers_and_load_their_messages(
-    place: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
+    workplace: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
     text = START_TOML.replace("msg1.example.org:61613", port_of(activemq))
     text = text.replace("msg2.example.org:61613", port_of(rabbitmq)).replace(TOPIC, topic)
-    configure(place, text)
+    configure(workplace, text)
     for broker in (activemq, rabbitmq):
         subscribe(broker, "site-a", f"/topic/{topic}")
         publish(broker.host, broker.port, f"/topic/{topic}", results(2, metric=broker.url[-5:]))
 
-    answer = succeed(place, START)
+    answer = succeed(workplace, START)
 
     assert "no problem found" in answer.out
     assert answer.out.count("round trip") == 2
-    assert len(hosts(place)) == 4
+    assert len(hosts(workplace)) == 4
 
 
-def test_a_second_process_of_the_name_exits_at_once(place: Workplace) -> None:
+def test_a_second_process_of_the_name_exits_at_once(workplace: Workplace) -> None:
     *_, line = CRON.split(maxsplit=5)
-    with place.running("sam-consume", "run"):
-        eventually(lambda: "starting with" in log_of(place))
+    with workplace.running("sam-consume", "run"):
+        eventually(lambda: "starting with" in log_of(workplace))
 
-        refused = shell(place, line)
+        refused = shell(workplace, line)
 
         assert refused.code == 69, str(refused)
         assert "another sam-consume named 'acceptance' is running" in refused.err
-    succeed(place, line)
+    succeed(workplace, line)
 
 
 # Configuration ------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_every_configuration_is_valid(
 def test_the_example_for_production_shows_every_key_and_no_other() -> None:
     example = (ROOT / "deploy" / "sam.toml").read_text()
     section = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", example, flags=re.MULTILINE))["consumer"]
-    keys = {key for each in section["subscription"] for key in each}
+    keys = {key for subscription in section["subscription"] for key in subscription}
 
     names = {field.metadata.get("key", field.name) for field in fields(ConsumerConfig)}
     assert set(section) == names - {None}
@@ -174,35 +176,35 @@ def test_the_example_for_production_shows_every_key_and_no_other() -> None:
 
 
 def test_two_processes_share_the_messages_of_one_name(
-    place: Workplace, activemq: ActiveMQServer, topic: str
+    workplace: Workplace, activemq: ActiveMQServer, topic: str
 ) -> None:
     text = SHARED_TOML.replace("msg1.example.org:61613", port_of(activemq)).replace(TOPIC, topic)
-    configure(place, text)
+    configure(workplace, text)
     first, second = SHARED.splitlines()
     # Like a first run: ActiveMQ fills the queue of a subscriber from its first connection on.
     subscribe(activemq, "site-a", f"/queue/Consumer.site-a.VirtualTopic.{topic}")
     publish(activemq.host, activemq.port, f"/topic/VirtualTopic.{topic}", results(100))
 
-    succeed(place, f"{first}& {second}; wait")
+    succeed(workplace, f"{first}& {second}; wait")
 
-    assert len(hosts(place)) == 100
-    configure(place, text.replace("shared = true", ""))
-    assert place.run("sam-consume", *first.split()[1:]).code == 78
+    assert len(hosts(workplace)) == 100
+    configure(workplace, text.replace("shared = true", ""))
+    assert workplace.run("sam-consume", *first.split()[1:]).code == 78
 
 
 # Replacing a broker -------------------------------------------------------------------------------
 
 
 def test_a_broker_is_replaced_without_a_restart(
-    place: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
+    workplace: Workplace, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
     def brokers(*urls: str) -> None:
         text = f'[consumer]\nname = "site-a"\nbrokers = {json.dumps(urls)}\n'
         destination = f'destination = "/topic/{topic}"\nclass = "metricOutput"\n'
-        configure(place, f"{text}[[consumer.subscription]]\n{destination}")
+        configure(workplace, f"{text}[[consumer.subscription]]\n{destination}")
 
     def subscribed(url: str) -> int:
-        return log_of(place).count(f"broker {url}: subscribed as site-a")
+        return log_of(workplace).count(f"broker {url}: subscribed as site-a")
 
     def send(broker: StompServer, host: str) -> None:
         message = metric_message(metric_result(hostName=host))
@@ -210,61 +212,62 @@ def test_a_broker_is_replaced_without_a_restart(
 
     old, new = activemq, rabbitmq
     brokers(old.url)
-    with place.running("sam-consume", "run") as daemon:
+    with workplace.running("sam-consume", "run") as daemon:
         eventually(lambda: subscribed(old.url) == 1)
         brokers(old.url, new.url)
         daemon.send_signal(signal.SIGHUP)
         eventually(lambda: (subscribed(old.url), subscribed(new.url)) == (2, 1))
         send(old, "a.example.org")
         send(new, "b.example.org")
-        eventually(lambda: len(hosts(place)) == 2)
+        eventually(lambda: len(hosts(workplace)) == 2)
         brokers(new.url)
         daemon.send_signal(signal.SIGHUP)
         eventually(lambda: subscribed(new.url) == 2)
         send(old, "left.example.org")
         send(new, "c.example.org")
-        eventually(lambda: len(hosts(place)) == 3)
+        eventually(lambda: len(hosts(workplace)) == 3)
 
         assert subscribed(old.url) == 2
-    assert hosts(place) == ["a.example.org", "b.example.org", "c.example.org"]
+    assert hosts(workplace) == ["a.example.org", "b.example.org", "c.example.org"]
 
 
 def test_a_deleted_subscription_stores_nothing(
-    place: Workplace, broker: StompServer, topic: str
+    workplace: Workplace, broker: StompServer, topic: str
 ) -> None:
     destination = f"/topic/{topic}"
     subscribe(broker, "site-a", destination)
     publish(broker.host, broker.port, destination, results(3))
 
     if isinstance(broker, RabbitMQServer):
-        succeed(with_rabbitmqctl(place, broker), BY_COMMAND.replace(TOPIC, topic))
+        succeed(with_rabbitmqctl(workplace, broker), BY_COMMAND.replace(TOPIC, topic))
     else:
         address = f"{broker.host}/{broker.port}"
         script = BY_FRAMES.replace("msg1.example.org/61613", address).replace(TOPIC, topic)
-        answer = succeed(place, script)
+        answer = succeed(workplace, script)
         assert "CONNECTED" in answer.out
         assert "ERROR" not in answer.out
 
     subscribe(broker, "site-a", destination)
     publish(broker.host, broker.port, destination, results(1))
-    moved = replace(place, broker=broker.url, name="site-a")
+    moved = replace(workplace, broker=broker.url, name="site-a")
     consume_from(moved, topic)
-    assert len(hosts(place)) == 1
+    assert len(hosts(workplace)) == 1
 
 
-def consume_from(place: Workplace, topic: str) -> None:
-    text = f'[consumer]\nname = "site-a"\nbrokers = ["{place.broker}"]\n[[consumer.subscription]]\n'
-    configure(place, f'{text}destination = "/topic/{topic}"\nclass = "metricOutput"\n')
-    place.succeed("sam-consume", "run", "--drain")
+def consume_from(workplace: Workplace, topic: str) -> None:
+    text = f'[consumer]\nname = "site-a"\nbrokers = ["{workplace.broker}"]\n'
+    text += "[[consumer.subscription]]\n"
+    configure(workplace, f'{text}destination = "/topic/{topic}"\nclass = "metricOutput"\n')
+    workplace.succeed("sam-consume", "run", "--drain")
 
 
-def with_rabbitmqctl(place: Workplace, server: RabbitMQServer) -> Workplace:
+def with_rabbitmqctl(workplace: Workplace, server: RabbitMQServer) -> Workplace:
     """As on the host of the broker: `rabbitmqctl` on the path, connected to this server."""
     settings = "".join(f'export {k}="{v}"\n' for k, v in (server.process.env or {}).items())
-    program = place.write("bin/rabbitmqctl", f'#!/bin/sh\n{settings}exec {CONTROL} "$@"\n')
+    program = workplace.write("bin/rabbitmqctl", f'#!/bin/sh\n{settings}exec {CONTROL} "$@"\n')
     program.chmod(0o755)
-    path = f"{program.parent}{os.pathsep}{place.clean_environment()['PATH']}"
-    return replace(place, environment={**place.environment, "PATH": path})
+    path = f"{program.parent}{os.pathsep}{workplace.clean_environment()['PATH']}"
+    return replace(workplace, environment={**workplace.environment, "PATH": path})
 
 
 # The database -------------------------------------------------------------------------------------
@@ -281,16 +284,16 @@ def server() -> Iterator[PostgresServer]:
 def beside_postgres(tmp_path: Path, server: PostgresServer) -> Iterator[Workplace]:
     server.execute("CREATE DATABASE sam")
     spool = f"spool://{tmp_path / 'spool'}"
-    place = Workplace(tmp_path, broker=spool, database=server.url("sam")).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    yield place
+    workplace = Workplace(tmp_path, broker=spool, database=server.url("sam")).write_configuration()
+    workplace.succeed("sam-db", "upgrade")
+    yield workplace
     server.execute("DROP DATABASE sam WITH (FORCE)")
 
 
 def test_the_daemon_waits_while_the_database_is_down(
     beside_postgres: Workplace, server: PostgresServer
 ) -> None:
-    place = beside_postgres
+    workplace = beside_postgres
     drop = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'sam'"
     troubles = {
         "WARNING": (server.kill, server.restart),
@@ -303,39 +306,40 @@ def test_the_daemon_waits_while_the_database_is_down(
             lambda: server.execute("ALTER DATABASE sam RESET default_transaction_read_only"),
         ),
     }
-    with place.running("sam-consume", "run") as daemon:
+    with workplace.running("sam-consume", "run") as daemon:
         for number, (level, (break_it, fix_it)) in enumerate(troubles.items()):
-            before = len(log_of(place)) if number else 0
+            before = len(log_of(workplace)) if number else 0
             break_it()
             if server.process.running:
                 server.execute(drop)
-            place.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
+            workplace.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
             line = rf" {level.strip()} sam_pipeline\.consumer\.core\.loop: .*nothing is acked"
-            eventually(lambda b=before, line=line: re.search(line, log_of(place)[b:]))
+            eventually(lambda b=before, line=line: re.search(line, log_of(workplace)[b:]))
             fix_it()
             eventually(
                 lambda b=before: (
-                    " INFO sam_pipeline.consumer.core.loop: continuing after" in log_of(place)[b:]
+                    " INFO sam_pipeline.consumer.core.loop: continuing after"
+                    in log_of(workplace)[b:]
                 )
             )
-            eventually(lambda n=number: len(hosts(place)) == n + 1)
+            eventually(lambda n=number: len(hosts(workplace)) == n + 1)
 
         assert daemon.poll() is None
     causes = ("refused", "password authentication failed", "read-only")
-    assert [cause for cause in causes if cause not in log_of(place)] == []
+    assert [cause for cause in causes if cause not in log_of(workplace)] == []
 
 
 def test_a_drain_gives_up_after_its_timeout(
     beside_postgres: Workplace, server: PostgresServer
 ) -> None:
-    place = beside_postgres
-    place.succeed("sam-publish", *RESULT, "ce01.example.org")
+    workplace = beside_postgres
+    workplace.succeed("sam-publish", *RESULT, "ce01.example.org")
     login = server.url("sam").replace(server.password, "wrong")
     (port,) = free_ports(1)
     closed = server.url("sam").replace(f":{server.port}", f":{port}")
 
     codes = [
-        replace(place, environment={"SAM_DATABASE_URL": url})
+        replace(workplace, environment={"SAM_DATABASE_URL": url})
         .run("sam-consume", "run", "--drain", "--timeout", "0.5")
         .code
         for url in (closed, login)
@@ -344,24 +348,24 @@ def test_a_drain_gives_up_after_its_timeout(
     assert codes == [69, 77]
 
 
-def test_another_schema_version_ends_the_daemon(place: Workplace) -> None:
-    execute(place.database, "UPDATE alembic_version SET version_num = '9999'")
+def test_another_schema_version_ends_the_daemon(workplace: Workplace) -> None:
+    execute(workplace.database, "UPDATE alembic_version SET version_num = '9999'")
 
-    assert place.run("sam-consume", "run").code == 78
+    assert workplace.run("sam-consume", "run").code == 78
 
 
 # Dead letters -------------------------------------------------------------------------------------
 
 
-def test_the_dead_letter_commands_fix_and_load_a_letter(place: Workplace) -> None:
-    place.succeed("sam-publish", *RESULT, "ce01.example.org", "--class", "metricoutptu")
-    assert place.run("sam-consume", "run", "--drain").code == 65
+def test_the_dead_letter_commands_fix_and_load_a_letter(workplace: Workplace) -> None:
+    workplace.succeed("sam-publish", *RESULT, "ce01.example.org", "--class", "metricoutptu")
+    assert workplace.run("sam-consume", "run", "--drain").code == 65
 
-    answer = succeed(place, DEAD_LETTERS)
+    answer = succeed(workplace, DEAD_LETTERS)
 
     assert "unknown-class" in answer.out
     assert "loaded" in answer.out
-    assert hosts(place) == ["ce01.example.org"]
+    assert hosts(workplace) == ["ce01.example.org"]
 
 
 def text_of(**changes: str) -> str:
@@ -403,19 +407,19 @@ MAKES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """A body and headers that give a dead letter of each reason."""
 
 
-def test_every_documented_reason_can_occur(place: Workplace) -> None:
+def test_every_documented_reason_can_occur(workplace: Workplace) -> None:
     settings = "max_message_bytes = 2000\nmax_records = 3"
-    replace(place, consumer_settings=settings).write_configuration()
-    execute(place.database, "DROP TRIGGER downtime_insert")
+    replace(workplace, consumer_settings=settings).write_configuration()
+    execute(workplace.database, "DROP TRIGGER downtime_insert")
     execute(
-        place.database,
+        workplace.database,
         "CREATE TRIGGER strict BEFORE INSERT ON metric WHEN length(NEW.name) > 1000"
         " BEGIN SELECT RAISE(ABORT, 'the name is too long'); END",
     )
     died = {"pending": ["poison"], "deaths": {"poison": 3}}
-    place.write("state/sam/consume-acceptance.attempts", json.dumps(died))
+    workplace.write("state/sam/consume-acceptance.attempts", json.dumps(died))
     fill_spool(
-        place.directory / "spool",
+        workplace.directory / "spool",
         [
             Message(
                 {"messageClass": "metricOutput", "samMessageId": reason, **headers}, text.encode()
@@ -424,9 +428,9 @@ def test_every_documented_reason_can_occur(place: Workplace) -> None:
         ],
     )
 
-    drained = place.run("sam-consume", "run", "--drain")
+    drained = workplace.run("sam-consume", "run", "--drain")
 
-    letters = query(place.database, "SELECT message_id, reason FROM dead_letter")
+    letters = query(workplace.database, "SELECT message_id, reason FROM dead_letter")
     assert drained.code == 65, str(drained)
     assert {row["message_id"]: row["reason"] for row in letters} == {name: name for name in MAKES}
     assert MAKES.keys() == dead_letter_reasons().keys()
@@ -436,49 +440,49 @@ def test_every_documented_reason_can_occur(place: Workplace) -> None:
 
 
 def test_a_reload_uses_the_new_password(
-    place: Workplace, rabbitmq: RabbitMQServer, topic: str
+    workplace: Workplace, rabbitmq: RabbitMQServer, topic: str
 ) -> None:
     def change_password(password: str) -> None:
         rabbitmq.add_user("site-a", password, topics_read=".*", topics_written=".*")
-        place.write("broker-password", f"{password}\n").chmod(0o600)
+        workplace.write("broker-password", f"{password}\n").chmod(0o600)
 
     text = re.sub(r"^(ca|certificate|key)_file.*\n", "", PASSWORD_TOML, flags=re.MULTILINE)
     text = text.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url).replace(TOPIC, topic)
-    configure(place, text)
+    configure(workplace, text)
     change_password("first")
-    with place.running("sam-consume", "run") as daemon:
-        eventually(lambda: log_of(place).count("subscribed as site-a") == 1)
+    with workplace.running("sam-consume", "run") as daemon:
+        eventually(lambda: log_of(workplace).count("subscribed as site-a") == 1)
         change_password("second")
         daemon.send_signal(signal.SIGHUP)
-        eventually(lambda: log_of(place).count("subscribed as site-a") == 2)
+        eventually(lambda: log_of(workplace).count("subscribed as site-a") == 2)
         message = metric_message(metric_result(hostName="ce01.example.org"))
         publish(rabbitmq.host, rabbitmq.port, f"/topic/{topic}", [message])
-        eventually(lambda: hosts(place) == ["ce01.example.org"])
+        eventually(lambda: hosts(workplace) == ["ce01.example.org"])
 
 
 def test_the_systemd_credential_of_the_units_is_found(
-    place: Workplace, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = "LoadCredential=sam-consumer-password:/etc/sam/broker-password"
     units = [path.read_text() for path in (ROOT / "deploy").glob("sam-consume*.service")]
-    place.write("sam-consumer-password", "secret\n").chmod(0o400)
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(place.directory))
+    workplace.write("sam-consumer-password", "secret\n").chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(workplace.directory))
 
-    config = load_consumer(argparse.Namespace(config=str(place.directory / "sam.toml")))
+    config = load_consumer(argparse.Namespace(config=str(workplace.directory / "sam.toml")))
 
     assert config.password() == "secret"
     assert [setting in text for text in units] == [True] * 2
 
 
 def test_records_of_foreign_writers_are_loaded(
-    place: Workplace, activemq: ActiveMQServer, topic: str
+    workplace: Workplace, activemq: ActiveMQServer, topic: str
 ) -> None:
-    spool = place.directory / "outgoing"
+    spool = workplace.directory / "outgoing"
     text = FOREIGN_TOML.replace("/var/spool/nstream/outgoing", str(spool))
     text = text.replace("msg1.example.org:61613", port_of(activemq)).replace("site.probes", topic)
-    configure(place, text)
+    configure(workplace, text)
     etf = {"metric": "org.Ping", "host": "etf.example.org", "status": "OK", "tags": "CE"}
-    stream = replace(place, environment={"SAM_PUBLISHER_BROKERS": f"spool://{spool}"})
+    stream = replace(workplace, environment={"SAM_PUBLISHER_BROKERS": f"spool://{spool}"})
     body = json.dumps({**etf, "timestamp": RECORD["timestamp"]})
     stream.succeed("sam-publish", "send", "--raw", stdin=body)
     theirs = {"hostName": "machine", "metricName": "check", "metricStatus": "state"}
@@ -486,30 +490,32 @@ def test_records_of_foreign_writers_are_loaded(
     subscribe(activemq, "site-a", f"/topic/{topic}")
     over = f"/topic/{topic}"
     send = ("sam-publish", "send", "--raw", "--broker", activemq.url, "--destination", over)
-    place.succeed(*send, stdin=f"{record}EOT\n")
+    workplace.succeed(*send, stdin=f"{record}EOT\n")
 
-    place.succeed("sam-consume", "run", "--drain")
+    workplace.succeed("sam-consume", "run", "--drain")
 
-    assert hosts(place) == ["ce01.example.org", "etf.example.org"]
+    assert hosts(workplace) == ["ce01.example.org", "etf.example.org"]
 
 
-def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(place: Workplace) -> None:
-    relayed = place.directory / "relayed"
-    place.succeed("sam-publish", *RESULT, "ce01.example.org")
-    (before,) = ids(place.directory / "spool")
+def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(workplace: Workplace) -> None:
+    relayed = workplace.directory / "relayed"
+    workplace.succeed("sam-publish", *RESULT, "ce01.example.org")
+    (before,) = ids(workplace.directory / "spool")
 
-    succeed(place, RELAY)
+    succeed(workplace, RELAY)
 
     assert ids(relayed) == [before]
-    assert place.spooled("spool") == 0
-    shutil.copytree(relayed, place.directory / "copy")
-    configure(place, RELAY_TOML.replace("/var/spool/sam-in", str(relayed)))
-    place.succeed("sam-consume", "run", "--drain")
-    assert hosts(place) == ["ce01.example.org"]
+    assert workplace.spooled("spool") == 0
+    shutil.copytree(relayed, workplace.directory / "copy")
+    configure(workplace, RELAY_TOML.replace("/var/spool/sam-in", str(relayed)))
+    workplace.succeed("sam-consume", "run", "--drain")
+    assert hosts(workplace) == ["ce01.example.org"]
     with FakeBroker() as broker:
         out = ONWARD_TOML.replace("stomp://msg2.example.org:61613", broker.url)
-        place.write("sam.toml", out.replace("/var/spool/sam-in", str(place.directory / "copy")))
-        succeed(place, ONWARD)
+        workplace.write(
+            "sam.toml", out.replace("/var/spool/sam-in", str(workplace.directory / "copy"))
+        )
+        succeed(workplace, ONWARD)
         assert [frame.headers["samMessageId"] for frame in broker.taken] == [before]
 
 
@@ -521,15 +527,17 @@ def ids(path: Path) -> list[str]:
 # Monitoring ---------------------------------------------------------------------------------------
 
 
-def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(place: Workplace) -> None:
+def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(
+    workplace: Workplace,
+) -> None:
     (port,) = free_ports(1)
-    replace(place, consumer_settings=f"metrics_port = {port}").write_configuration()
-    with place.running("sam-consume", "run"):
-        place.succeed("sam-publish", *RESULT, "ce01.example.org")
-        state = place.directory / "state" / "sam" / "consume-acceptance.state.json"
+    replace(workplace, consumer_settings=f"metrics_port = {port}").write_configuration()
+    with workplace.running("sam-consume", "run"):
+        workplace.succeed("sam-publish", *RESULT, "ce01.example.org")
+        state = workplace.directory / "state" / "sam" / "consume-acceptance.state.json"
         eventually(lambda: state.exists() and json.loads(state.read_text())["rows"] == 1)
 
-        answer = succeed(place, MONITOR)
+        answer = succeed(workplace, MONITOR)
 
         assert "acceptance: running" in answer.out
         assert "SAM CONSUMER OK" in answer.out
@@ -548,22 +556,22 @@ def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(place: Wo
         exported = re.findall(r"^# TYPE sam_consume_(\w+)", bodies["/metrics"], re.MULTILINE)
         names = [cells[0] for cells in REFERENCE.examples("Metrics")]
         assert sorted(exported) == sorted(name[1:-1] for name in names if re.match(r"`\w", name))
-    stopped = place.run("sam-consume", "status")
+    stopped = workplace.run("sam-consume", "status")
     assert (stopped.code, "stopped" in stopped.out) == (69, True)
 
 
 # The page as a whole ------------------------------------------------------------------------------
 
 
-def test_the_program_uses_only_documented_exit_codes(place: Workplace) -> None:
-    closed = replace(place, environment={"STATE_DIRECTORY": "/dev/null/state"})
+def test_the_program_uses_only_documented_exit_codes(workplace: Workplace) -> None:
+    closed = replace(workplace, environment={"STATE_DIRECTORY": "/dev/null/state"})
 
     codes = {
-        place.run("sam-consume", "run", "--drain").code,
-        place.run("sam-consume", "run", "--no-such-option").code,
-        place.run("sam-consume", "dead-letter", "edit", "1", "--body", "none").code,
+        workplace.run("sam-consume", "run", "--drain").code,
+        workplace.run("sam-consume", "run", "--no-such-option").code,
+        workplace.run("sam-consume", "dead-letter", "edit", "1", "--body", "none").code,
         closed.run("sam-consume", "run", "--drain").code,
-        place.run("sam-consume", "--config", "none.toml", "check").code,
+        workplace.run("sam-consume", "--config", "none.toml", "check").code,
     }
 
     assert codes <= EXIT_CODES["consumer"].keys()

@@ -252,16 +252,16 @@ def oracle_profile(profile: Profile) -> model.Profile:
 
 
 def test_the_command_checks_the_file_of_the_page_against_the_results(tmp_path: Path) -> None:
-    place = embedded_workplace(tmp_path)
-    place.write("critical.toml", WHOLE_FILE)
-    grid = Grid(place.database)
+    workplace = embedded_workplace(tmp_path)
+    workplace.write("critical.toml", WHOLE_FILE)
+    grid = Grid(workplace.database)
     grid.endpoint(SITE, "CE", "ce01.example.org")
     for hour in range(24):
         grid.result("CE ce01.example.org org.sam.CE-Ping", f"{hour:02}:00", "OK", day=DAY)
     grid.dispose()
     [script] = TASK.texts("sh")
 
-    answer = shell(place, script)
+    answer = shell(workplace, script)
 
     assert answer.code == 0, str(answer)
     assert "critical.toml: OK, report critical: 3 flavours, 4 metrics, 2 functions" in answer.out

@@ -40,16 +40,16 @@ RESULTS = {
 
 
 def with_profile(directory: Path) -> Workplace:
-    place = embedded(directory)
+    workplace = embedded(directory)
     with (directory / "sam.toml").open("a") as file:
         file.write('[report]\nprofiles = ["critical.toml"]\n')
-    place.write("critical.toml", PROFILE)
-    return place
+    workplace.write("critical.toml", PROFILE)
+    return workplace
 
 
-def fill_october(place: Workplace) -> None:
+def fill_october(workplace: Workplace) -> None:
     """A computed month, and the results of its one red day."""
-    grid = Grid(place.database)
+    grid = Grid(workplace.database)
     grid.endpoint(SITE, "CE", HOST)
     for time, status in RESULTS.items():
         grid.result(f"CE {HOST} ping", time, status, day=RED_DAY)
@@ -57,8 +57,8 @@ def fill_october(place: Workplace) -> None:
     grid.downtime("10:00", "12:00", siteName=SITE, **times)
     grid.group(SITE, "NORTH")
     grid.dispose()
-    engine = make_engine(place.database)
-    report = read_profile(place.directory / "critical.toml")
+    engine = make_engine(workplace.database)
+    report = read_profile(workplace.directory / "critical.toml")
     for day in month_of(RED_DAY).days():
         timeline = {"00:00": "OK"}
         if day == RED_DAY:
@@ -69,7 +69,7 @@ def fill_october(place: Workplace) -> None:
     while fold(engine):
         pass
     engine.dispose()
-    execute(place.database, "DELETE FROM changed_day")  # as after the night
+    execute(workplace.database, "DELETE FROM changed_day")  # as after the night
 
 
 def squeezed(text: str) -> list[str]:
@@ -78,32 +78,32 @@ def squeezed(text: str) -> list[str]:
 
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     """One shell for all blocks; Spark runs for one of them."""
-    place = with_profile(tmp_path)
-    fill_october(place)
+    workplace = with_profile(tmp_path)
+    fill_october(workplace)
 
-    done = shell(place, *PAGE.texts("sh"))
+    done = shell(workplace, *PAGE.texts("sh"))
 
     assert done.code == 0, str(done)
-    said = squeezed(done.out)
+    output = squeezed(done.out)
     shown = [line for text in PAGE.texts("text") for line in squeezed(text)]
     assert len(shown) == 7
-    assert [line for line in shown if line not in said] == []
-    assert "critical: nothing is due" in said
+    assert [line for line in shown if line not in output] == []
+    assert "critical: nothing is due" in output
     assert f"critical {RED_DAY}: 5 results, 1 metric instance," in done.out
-    assert "critical 2026-10: sealed by Jane Doe" in said
+    assert "critical 2026-10: sealed by Jane Doe" in output
     assert len((tmp_path / "ticket.txt").read_text().splitlines()) <= 40
     assert f'id="{RED_DAY}"' in (tmp_path / f"pages/critical/2026-10/{SITE}.html").read_text()
-    changes = query(place.database, "SELECT level, reason FROM report_change")
+    changes = query(workplace.database, "SELECT level, reason FROM report_change")
     assert {"site", "endpoint"} <= {row["level"] for row in changes}
     assert all("exclusions changed" in row["reason"] for row in changes)
 
 
 def test_the_command_of_the_systemd_unit_works(tmp_path: Path) -> None:
-    place = with_profile(tmp_path)
+    workplace = with_profile(tmp_path)
     [line] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
     program, config, file, *words = shlex.split(line)
 
     assert (Path(program).name, config, file) == ("sam-report", "--config", "/etc/sam/sam.toml")
-    answer = place.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
+    answer = workplace.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
 
     assert answer.out == "critical: nothing is due\n"

@@ -18,15 +18,15 @@ PAGE = Page("docs/reports-outputs.md")
 
 
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
-    place = embedded(tmp_path)
-    engine = make_engine(place.database)
+    workplace = embedded(tmp_path)
+    engine = make_engine(workplace.database)
     report = profile(tmp_path, ('name = "test"', 'name = "critical"'))
     for day in (DAY, DAY + timedelta(days=1)):
         endpoints = {"A CE h1": {"00:00": "OK", "06:00": "CRITICAL"}, "B CE h2": {"00:00": "OK"}}
         publish(engine, report, day, endpoints, [Member("federation", "NORTH", "A", 0)])
     engine.dispose()
 
-    done = shell(place, *PAGE.texts("sh"))
+    done = shell(workplace, *PAGE.texts("sh"))
 
     assert done.code == 0, str(done)
     assert "critical, 2026-11-14 to 2026-11-15" in done.out
@@ -37,4 +37,4 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     [north] = json.loads((tmp_path / "groups.json").read_text())
     assert (north["group_name"], north["availability"]) == ("NORTH", 25.0)
     written = json.loads((tmp_path / "written.json").read_text())
-    assert all((tmp_path / each["path"]).is_file() for each in written)
+    assert all((tmp_path / file["path"]).is_file() for file in written)

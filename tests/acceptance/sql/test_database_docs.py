@@ -68,33 +68,33 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="module")
 def sam(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     """The database `sam` with three results, which no test changes."""
-    with on_postgresql(tmp_path_factory.mktemp("sam"), server) as place:
-        load(place)
-        yield place
+    with on_postgresql(tmp_path_factory.mktemp("sam"), server) as workplace:
+        load(workplace)
+        yield workplace
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Workplace:
     """`sam.db` with three results."""
-    place = on_sqlite(tmp_path)
-    load(place)
-    return place
+    workplace = on_sqlite(tmp_path)
+    load(workplace)
+    return workplace
 
 
-def load(place: Workplace) -> None:
-    place.succeed("sam-publish", "send", stdin=RECORDS)
-    place.succeed("sam-consume", "run", "--drain")
+def load(workplace: Workplace) -> None:
+    workplace.succeed("sam-publish", "send", stdin=RECORDS)
+    workplace.succeed("sam-consume", "run", "--drain")
 
 
-def succeed(place: Workplace, *scripts: str) -> Answer:
-    answer = shell(place, *scripts)
+def succeed(workplace: Workplace, *scripts: str) -> Answer:
+    answer = shell(workplace, *scripts)
     assert answer.code == 0, str(answer)
     return answer
 
 
-def psql(place: Workplace, statements: str) -> Answer:
-    place.write("statements.sql", statements)
-    return succeed(place, "psql -X -q -d sam -v ON_ERROR_STOP=1 -f statements.sql")
+def psql(workplace: Workplace, statements: str) -> Answer:
+    workplace.write("statements.sql", statements)
+    return succeed(workplace, "psql -X -q -d sam -v ON_ERROR_STOP=1 -f statements.sql")
 
 
 def hosts(database: str) -> list[str]:

@@ -12,9 +12,9 @@ PAGE = Page("docs/import.md")
 
 
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
-    place = embedded(tmp_path)
+    workplace = embedded(tmp_path)
 
-    done = shell(place, *PAGE.texts("sh"))
+    done = shell(workplace, *PAGE.texts("sh"))
 
     assert done.code == 0, str(done)
     assert "results-2011.txt:7: bad-status: metricStatus 'SPLENDID'" in done.out
@@ -22,7 +22,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert "downtimes.csv:3: downtime: " in done.err
     assert "downtimes.csv: 1 of 2 lines are bad; nothing was imported" in done.out
     counts = {
-        name: query(place.database, f"SELECT count(*) AS n FROM {name}")[0]["n"]
+        name: query(workplace.database, f"SELECT count(*) AS n FROM {name}")[0]["n"]
         for name in ("metricOutput", "serviceEndpoint", "downtime", "dead_letter")
     }
     assert counts == {"metricOutput": 2, "serviceEndpoint": 2, "downtime": 1, "dead_letter": 1}

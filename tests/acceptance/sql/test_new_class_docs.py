@@ -34,26 +34,28 @@ def block(section: str, language: str, number: int = 0) -> str:
 
 
 @pytest.fixture(params=SECTIONS)
-def place(
+def workplace(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Workplace, Workplace, str]]:
     """The workplaces of administrator and consumer, and their section of the page."""
     section = SECTIONS[request.param]
     if request.param == "sqlite":
-        place = on_sqlite(tmp_path)
-        yield place, place, section
+        workplace = on_sqlite(tmp_path)
+        yield workplace, workplace, section
         return
     server: PostgresServer = request.getfixturevalue("postgres")
-    with on_postgresql(tmp_path, server) as place:
-        yield place, as_the_consumer(place, server), section
+    with on_postgresql(tmp_path, server) as workplace:
+        yield workplace, as_the_consumer(workplace, server), section
 
 
-def as_the_consumer(place: Workplace, server: PostgresServer) -> Workplace:
+def as_the_consumer(workplace: Workplace, server: PostgresServer) -> Workplace:
     """With a login that is a member of sam_loader and nothing else."""
     server.execute("DROP ROLE IF EXISTS consumer_of_docs")
     server.execute(f"CREATE ROLE consumer_of_docs LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_loader")
     login = f"{server.user}:{server.password}@"
-    return with_database(place, place.database.replace(login, f"consumer_of_docs:{PASSWORD}@"))
+    return with_database(
+        workplace, workplace.database.replace(login, f"consumer_of_docs:{PASSWORD}@")
+    )
 
 
 def eventually(read: Callable[[], object], expected: object) -> None:
@@ -63,19 +65,19 @@ def eventually(read: Callable[[], object], expected: object) -> None:
         time.sleep(0.1)
 
 
-def rows(place: Workplace) -> list[tuple[str, str]]:
-    return [(row["name"], row["value"]) for row in query(place.database, STORED)]
+def rows(workplace: Workplace) -> list[tuple[str, str]]:
+    return [(row["name"], row["value"]) for row in query(workplace.database, STORED)]
 
 
-def dead_letters(place: Workplace) -> list[tuple[str, str]]:
-    letters = query(place.database, "SELECT reason, state FROM dead_letter")
+def dead_letters(workplace: Workplace) -> list[tuple[str, str]]:
+    letters = query(workplace.database, "SELECT reason, state FROM dead_letter")
     return [(letter["reason"], letter["state"]) for letter in letters]
 
 
 def test_the_consumer_loads_a_new_class_without_a_restart(
-    place: tuple[Workplace, Workplace, str],
+    workplace: tuple[Workplace, Workplace, str],
 ) -> None:
-    admin, consumer, section = place
+    admin, consumer, section = workplace
     with consumer.running("sam-consume", "run") as daemon:
         admin.succeed("sam-publish", "send", "--class", "metricEnvironment", stdin=EARLY)
         eventually(lambda: dead_letters(admin), [("unknown-class", "open")])
@@ -100,9 +102,9 @@ def test_the_consumer_loads_a_new_class_without_a_restart(
 
 
 def test_a_duplicate_changes_nothing_and_a_bad_record_is_a_dead_letter(
-    place: tuple[Workplace, Workplace, str],
+    workplace: tuple[Workplace, Workplace, str],
 ) -> None:
-    admin, consumer, section = place
+    admin, consumer, section = workplace
     admin.write("metric_environment.sql", block(section, "sql"))
     assert shell(admin, block(section, "sh")).code == 0
     bad = EARLY.replace("6f9619ff-8b86-d011-b42d-00c04fc964ff", "none")
@@ -120,9 +122,9 @@ def test_a_duplicate_changes_nothing_and_a_bad_record_is_a_dead_letter(
 
 
 def test_the_name_of_a_class_may_have_dots(
-    place: tuple[Workplace, Workplace, str],
+    workplace: tuple[Workplace, Workplace, str],
 ) -> None:
-    admin, consumer, section = place
+    admin, consumer, section = workplace
     statements = re.sub(r"(VIEW|ON) metricEnvironment\b", rf"\1 {DOTTED}", block(section, "sql"))
     admin.write("metric_environment.sql", statements)
     assert shell(admin, block(section, "sh")).code == 0

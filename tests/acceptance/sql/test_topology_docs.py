@@ -36,41 +36,41 @@ ANSWERS = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
-    place = embedded(tmp_path)
-    place.write("bin/curl", CURL).chmod(0o755)
+def workplace(tmp_path: Path) -> Workplace:
+    workplace = embedded(tmp_path)
+    workplace.write("bin/curl", CURL).chmod(0o755)
     for method, answer in ANSWERS.items():
-        place.write(f"gocdb/{method}.xml", answer)
-    return place
+        workplace.write(f"gocdb/{method}.xml", answer)
+    return workplace
 
 
-def test_every_command_succeeds_and_does_what_the_page_says(place: Workplace) -> None:
+def test_every_command_succeeds_and_does_what_the_page_says(workplace: Workplace) -> None:
     # Reports begin with the first result, and so do the days that can be due.
     of = ("--metric", "org.example.Ping", "--host", "ce01.example.org", "--flavour", "CE")
-    place.succeed(
+    workplace.succeed(
         "sam-publish", "result", *of, "--status", "OK", "--timestamp", "2026-01-02T00:00:00Z"
     )
 
-    done = shell(place, WITH_CURL, *COMMANDS)
+    done = shell(workplace, WITH_CURL, *COMMANDS)
 
     assert done.code == 0, str(done)
     assert "nothing was written; these rows would be:" in done.out
     assert "due: 2026-03-02 2026-03-03" in done.out
-    found = place.succeed("sam-db", "downtime", "list", "--all", "--json").json
-    by_id = {row["downtime_id"]: row for row in found}
+    downtimes = workplace.succeed("sam-db", "downtime", "list", "--all", "--json").json
+    by_id = {row["downtime_id"]: row for row in downtimes}
     assert by_id["power-cut"]["cancelled"] is True
     assert by_id["5001G0"]["source"] == "gocdb"
     assert any(
         row["description"] == "new switches (jane)" and row["start_time"] == "2026-03-09T07:00:00Z"
-        for row in found
+        for row in downtimes
     )
 
 
-def test_repeating_the_nightly_job_changes_nothing(place: Workplace) -> None:
+def test_repeating_the_nightly_job_changes_nothing(workplace: Workplace) -> None:
     nightly = [text for text in COMMANDS if "curl" in text and "page1" not in text]
-    shell(place, WITH_CURL, *nightly)
+    shell(workplace, WITH_CURL, *nightly)
 
-    again = shell(place, WITH_CURL, *nightly)
+    again = shell(workplace, WITH_CURL, *nightly)
 
     assert again.code == 0, str(again)
     counts = [line.split() for line in again.out.splitlines() if re.search(r" \d+$", line)]

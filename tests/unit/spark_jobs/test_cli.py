@@ -234,7 +234,7 @@ def test_without_java_a_run_exits_69_and_names_the_package(
     assert main(["--config", str(config), "run", "--day", "2026-11-14"]) == 69
     *warned, line = capsys.readouterr().err.splitlines()
     assert "apt-get install default-jre-headless" in line
-    assert all("never seen, so MISSING" in each for each in warned)
+    assert all("never seen, so MISSING" in line for line in warned)
 
 
 def test_an_unknown_report_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

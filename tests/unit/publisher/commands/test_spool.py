@@ -35,8 +35,8 @@ class Scene:
         code = spool_command.run_action(argparse.Namespace(action=action, **chosen), self.config)
         return code, self._capture.readouterr().out
 
-    def told(self, action: str, **options: Any) -> Any:
-        """The same for a program."""
+    def run_json(self, action: str, **options: Any) -> Any:
+        """The JSON document that `run` prints."""
         return json.loads(self.run(action, json=True, **options)[1])
 
     def add(self, message: Message | None = None) -> str:
@@ -61,7 +61,7 @@ def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> 
     names = [scene.add(message), scene.add()]
     scene.queue.lock(names[1])
 
-    first, second = scene.told("list")
+    first, second = scene.run_json("list")
 
     assert first.pop("written_at").endswith("Z")
     assert first == {
@@ -90,7 +90,7 @@ def test_list_prints_one_line_per_element_up_to_the_limit(scene: Scene) -> None:
 
 
 def test_list_of_an_empty_spool_is_an_empty_array(scene: Scene) -> None:
-    assert scene.told("list") == []
+    assert scene.run_json("list") == []
 
 
 def test_list_keeps_control_characters_from_the_terminal(scene: Scene) -> None:
@@ -107,7 +107,7 @@ def test_show_finds_an_element_by_its_name_and_by_its_message_id(scene: Scene) -
     name = scene.add(first)
     scene.add(second)
 
-    documents = scene.told("show", ids=[second.message_id, name])
+    documents = scene.run_json("show", ids=[second.message_id, name])
 
     assert [document["message_id"] for document in documents] == [
         second.message_id,
@@ -130,7 +130,7 @@ def test_show_prints_headers_and_body_of_an_element(scene: Scene) -> None:
 def test_show_prints_a_binary_body_in_base64_too(scene: Scene) -> None:
     scene.add(Message({"samMessageId": "m1"}, b"\xff\0"))
 
-    document = scene.told("show", ids=["m1"])
+    document = scene.run_json("show", ids=["m1"])
 
     assert document["body_base64"] == "/wA="
 
@@ -148,7 +148,7 @@ def test_verify_finds_nothing_in_an_intact_spool(scene: Scene) -> None:
     scene.place(f"{name}1.tmp", seconds_old=10)
 
     assert scene.run("verify") == (0, f"{scene.queue.path}: no problem found\n")
-    assert scene.told("verify") == []
+    assert scene.run_json("verify") == []
 
 
 def spoil(scene: Scene) -> dict[str, str]:
@@ -186,7 +186,7 @@ def test_verify_reports_every_problem_and_changes_nothing(scene: Scene) -> None:
     before = sorted(scene.queue.path.rglob("*"))
 
     code, text = scene.run("verify")
-    report = scene.told("verify")
+    report = scene.run_json("verify")
 
     assert code == 65
     assert text.endswith(f"{len(trouble)} problems\n")
@@ -197,14 +197,14 @@ def test_verify_reports_every_problem_and_changes_nothing(scene: Scene) -> None:
 def test_repair_sets_damaged_elements_aside_and_leaves_other_problems(scene: Scene) -> None:
     trouble = spoil(scene)
 
-    report = scene.told("repair")
+    report = scene.run_json("repair")
 
     done = {entry["name"] for entry in report if entry["done"]}
     mendable = ("damaged", "stale-lock", "leftover")
     links = {name for name in trouble if trouble[name] == "link" and "/" in name}
     assert {entry["name"] for entry in report} == set(trouble)
     assert done == {name for name, kind in trouble.items() if kind in mendable} | links
-    assert {entry["problem"] for entry in scene.told("verify")} == {"mode", "foreign", "link"}
+    assert {entry["problem"] for entry in scene.run_json("verify")} == {"mode", "foreign", "link"}
     assert len(list(Path(f"{scene.queue.path}.bad").glob("*.reason"))) == 3
 
 
@@ -234,7 +234,7 @@ def test_status_reports_counts_and_limits(scene: Scene) -> None:
     (Path(f"{scene.queue.path}.bad") / "a.b").touch()
     (Path(f"{scene.queue.path}.bad") / "a.b.reason").touch()
 
-    state = scene.told("status")
+    state = scene.run_json("status")
 
     assert state.pop("oldest").endswith("Z")
     assert state.pop("size_bytes") > 800
@@ -259,7 +259,7 @@ def test_status_reports_the_total_number_of_dropped_messages(scene: Scene) -> No
 
     _, text = scene.run("status")
 
-    assert scene.told("status")["dropped"] == 2
+    assert scene.run_json("status")["dropped"] == 2
     assert "dropped      2\n" in text
 
 
@@ -288,7 +288,7 @@ def test_drain_reports_the_sent_and_the_remaining_messages(scene: Scene) -> None
     scene.queue.lock(scene.add())
     scene.add()
 
-    report = scene.told("drain")
+    report = scene.run_json("drain")
 
     assert report.pop("elapsed_s") < 30
     assert report == {"sent": 1, "rejected": 0, "set_aside": 0, "left": 1}

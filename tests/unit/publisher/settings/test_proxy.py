@@ -89,9 +89,9 @@ def test_proxy_variables_are_read_in_order_with_lower_case_first(
     for at in range(len(order)):
         environ = {name: f"http://p{position}:3128" for position, name in enumerate(order)}
 
-        found = proxy_of(url, **{name: environ[name] for name in order[at:]})
+        proxy = proxy_of(url, **{name: environ[name] for name in order[at:]})
 
-        assert found == f"p{at}"
+        assert proxy == f"p{at}"
 
 
 def test_https_proxy_is_not_for_plain_http_nor_http_proxy_for_https() -> None:

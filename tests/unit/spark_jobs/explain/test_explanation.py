@@ -46,9 +46,9 @@ def test_a_sites_segment_leads_down_to_the_metric(stored: StoredDay) -> None:
 
     text = as_text(stored.day(), ALL)
 
-    way = "because function compute is CRITICAL: service CE: endpoint h1: metric submit"
+    cause = "because function compute is CRITICAL: service CE: endpoint h1: metric submit"
     site = lines(text)
-    assert site[site.index("06:00:00-07:00:00 CRITICAL") + 1] == way
+    assert site[site.index("06:00:00-07:00:00 CRITICAL") + 1] == cause
     assert "because service CE is CRITICAL: endpoint h1: metric submit" in site
     assert "2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00)" in site
     assert "availability = 100 x (OK 82800 + WARNING 0) / (86400 - not known 0) = 95.83333" in text
@@ -145,11 +145,11 @@ def test_an_excluded_metric_names_its_exclusion(stored: StoredDay) -> None:
 
     text = as_text(stored.day(), ALL)
 
-    words = (
+    exclusion = (
         "exclusion 7 of metric submit at CE, 2026-11-14T00:00:00Z to 2026-11-14T02:00:00Z,"
         " by ada: probe was broken"
     )
-    assert lines(text).count(words) == 2  # at the metric, and in the list
+    assert lines(text).count(exclusion) == 2  # at the metric, and in the list
     assert "exclusion 8" not in text
 
 

@@ -200,9 +200,9 @@ def test_the_page_says_where_a_threshold_decided_the_status(
 
     html = page(stored, tmp_path)
 
-    words = "sent as OK; time=72s triggers the threshold critical 60 of submit"
-    assert words in html
-    assert f"({words})" in as_text(stored.day(), ALL)
+    text = "sent as OK; time=72s triggers the threshold critical 60 of submit"
+    assert text in html
+    assert f"({text})" in as_text(stored.day(), ALL)
     [cause] = causes_json(stored.day(), ALL)["causes"]
-    assert cause["example"]["threshold"] == words
+    assert cause["example"]["threshold"] == text
     assert counts(stored, tmp_path) == ("1 failure, 1 cause", "0 failures, 0 causes")

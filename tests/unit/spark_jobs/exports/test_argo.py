@@ -102,9 +102,9 @@ def test_equal_names_below_different_parents_are_two_things() -> None:
         (("B", "SRM", "h"), {"n": 3}),
     ]
 
-    found = list(tree(rows, (("SITES", "services"), ("service", "endpoints"), ("", "statuses"))))
+    nodes = list(tree(rows, (("SITES", "services"), ("service", "endpoints"), ("", "statuses"))))
 
-    assert found == [
+    assert nodes == [
         {
             "name": "A",
             "type": "SITES",

@@ -36,9 +36,9 @@ def test_every_format_has_a_writer() -> None:
 def test_a_month_is_covered_when_the_period_contains_all_of_it(
     first: date, last: date, months: list[str]
 ) -> None:
-    found = covered_months(Period(first, last), TODAY)
+    covered = covered_months(Period(first, last), TODAY)
 
-    assert [f"{month.first:%Y-%m}" for month in found] == months
+    assert [f"{month.first:%Y-%m}" for month in covered] == months
 
 
 @pytest.mark.parametrize("name", ["critical", "..", ".", "a/b", "ü %", "a=b", "~", "*?", "C:\\x"])

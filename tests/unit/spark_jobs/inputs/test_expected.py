@@ -49,13 +49,16 @@ def downtime(**changes: Any) -> Downtime:
 
 def endpoints(profile: Profile, *memberships: Membership) -> list[str]:
     expected = expect(DAY, memberships, [], [], profile, LATER)
-    return [f"{each.site} {each.service_flavour} {each.host_name}" for each in expected.endpoints]
+    return [
+        f"{endpoint.site} {endpoint.service_flavour} {endpoint.host_name}"
+        for endpoint in expected.endpoints
+    ]
 
 
 def spans(profile: Profile, *downtimes: Downtime, now: int = LATER) -> list[tuple[int, int]]:
     expected = expect(DAY, [membership()], downtimes, [], profile, now)
-    assert all(each[:5] == ("endpoint", "A", "CE", "h1", "") for each in expected.covers)
-    return [(each.start - START, each.end - START) for each in expected.covers]
+    assert all(cover[:5] == ("endpoint", "A", "CE", "h1", "") for cover in expected.covers)
+    return [(cover.start - START, cover.end - START) for cover in expected.covers]
 
 
 def exclusion(kind: str, **changes: Any) -> Exclusion:
@@ -67,8 +70,8 @@ def covers(profile: Profile, *exclusions: Exclusion) -> list[str]:
     """The excluded ones of two metrics on two endpoints of a site."""
     members = [membership(), membership(host_name="h2")]
     expected = expect(DAY, members, [], exclusions, profile, LATER)
-    assert all((each.start, each.end) == (START + 100, START + 200) for each in expected.covers)
-    return [" ".join(filter(None, each[:5])) for each in expected.covers]
+    assert all((cover.start, cover.end) == (START + 100, START + 200) for cover in expected.covers)
+    return [" ".join(filter(None, cover[:5])) for cover in expected.covers]
 
 
 def test_an_endpoint_is_expected_from_the_first_midnight_of_its_validity(profile: Profile) -> None:

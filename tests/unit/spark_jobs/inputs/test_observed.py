@@ -20,7 +20,7 @@ def test_few_instances_are_all_in_the_sample() -> None:
 
 
 def test_a_sample_of_many_instances_is_evenly_spread() -> None:
-    chosen = [each.instance_id for each in sample(instances(10_000), 50)]
+    chosen = [instance.instance_id for instance in sample(instances(10_000), 50)]
 
     assert chosen == list(range(0, 10_000, 200))
 
@@ -29,11 +29,11 @@ def test_a_sample_of_many_instances_is_evenly_spread() -> None:
 def test_the_percentile_is_the_least_value_that_enough_values_do_not_exceed(
     values: list[int],
 ) -> None:
-    found = percentile(sorted(values), 99)
+    nearest = percentile(sorted(values), 99)
 
     enough = math.ceil(len(values) * 99 / 100)
-    assert sum(value <= found for value in values) >= enough
-    assert sum(value < found for value in values) < enough
+    assert sum(value <= nearest for value in values) >= enough
+    assert sum(value < nearest for value in values) < enough
 
 
 def test_one_value_of_a_hundred_may_exceed_the_percentile() -> None:

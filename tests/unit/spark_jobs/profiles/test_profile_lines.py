@@ -93,9 +93,9 @@ def problems(text: str | bytes) -> list[str]:
     return list(caught.value.problems)
 
 
-def assert_problems(found: list[str], stems: list[str]) -> None:
+def assert_problems(reported: list[str], stems: list[str]) -> None:
     """Compare lines and keys, and the beginning of each message."""
-    assert [p[: len(stem)] for p, stem in zip(found, stems, strict=True)] == stems
+    assert [p[: len(stem)] for p, stem in zip(reported, stems, strict=True)] == stems
 
 
 @st.composite
@@ -120,9 +120,9 @@ def test_a_wrong_value_is_reported_at_the_line_of_its_key(
     line = text.count("\n", 0, key.end()) + 1
     name = key[0].removesuffix(" = ").strip('"')
 
-    found = problems(text[: key.end()] + wrong + text[end:])
+    reported = problems(text[: key.end()] + wrong + text[end:])
 
-    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in found), found
+    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in reported), reported
 
 
 def test_problems_of_thresholds_are_reported_together_each_at_its_line() -> None:
@@ -192,12 +192,12 @@ GOOD = TOP + "".join(TABLES + RULES)
 def test_every_wrong_target_is_reported() -> None:
     text = GOOD.replace("= 80", "= 101").replace("= 85.5", "= nan").replace("= 90", "= true")
 
-    found = problems(text)
+    reported = problems(text)
 
     keys = ["targets.availability", "targets.reliability", "targets.coverage"]
-    assert [problem.split(": ")[1] for problem in found] == keys
-    assert all("expected a percentage" in problem for problem in found)
-    assert [problem.split()[-1] for problem in found] == ["101", "nan", "True"]
+    assert [problem.split(": ")[1] for problem in reported] == keys
+    assert all("expected a percentage" in problem for problem in reported)
+    assert [problem.split()[-1] for problem in reported] == ["101", "nan", "True"]
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_lines_are_counted_with_windows_line_ends_too() -> None:
     ],
 )
 def test_invalid_toml_is_one_problem(text: bytes, problem: str) -> None:
-    [found] = problems(text)
+    [reported] = problems(text)
 
-    assert found.startswith(problem)
+    assert reported.startswith(problem)
 
 
 def test_very_long_values_are_reported_in_a_short_line() -> None:
@@ -251,9 +251,9 @@ def test_thousands_of_mistakes_are_reported_in_seconds() -> None:
     rules = "\n".join(f'[[thresholds]]\nmetric = "m{number}"' for number in range(6_000))
     head = f'name = "x"\nvalidity_s = 1\n[flavours.CE]\nmetrics = [\n{metrics}\n]\n'
 
-    found = problems(f"{head}[validity]\n{validity}\n{rules}")
+    reported = problems(f"{head}[validity]\n{validity}\n{rules}")
 
-    assert len(found) == 6_000 * 5
+    assert len(reported) == 6_000 * 5
 
 
 LEAVES = st.one_of(

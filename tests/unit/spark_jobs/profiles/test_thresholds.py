@@ -194,7 +194,7 @@ VALUES = ["0", "2.5s", "-1%", "7.001", "10", "U", ""]
     st.lists(
         st.tuples(*map(st.sampled_from, (RANGES, RANGES, "ab", ["", HOST], ["", FLAVOUR, "CE"]))),
         max_size=5,
-        unique_by=lambda each: each[2:],
+        unique_by=lambda fields: fields[2:],
     ),
     st.dictionaries(st.sampled_from(["a", "b", "c d"]), st.sampled_from(VALUES)),
     st.sampled_from(["OK", "WARNING", "CRITICAL", "UNKNOWN"]),
@@ -203,11 +203,16 @@ def test_the_verdict_equals_the_oracles(
     rules: list[tuple[str, ...]], values: dict[str, str], status: str
 ) -> None:
     data = " ".join(f"'{label}'={value};1;2" for label, value in values.items())
-    told = [model.Threshold(METRIC, each[2], each[0], each[1], each[3], each[4]) for each in rules]
+    thresholds = tuple(
+        model.Threshold(METRIC, label, warning, critical, host, flavour)
+        for warning, critical, label, host, flavour in rules
+    )
     result = model.Result(HOST, FLAVOUR, METRIC, status, datetime.now(UTC), performance_data=data)
-    profile = model.Profile("x", {}, thresholds=tuple(told))
+    profile = model.Profile("x", {}, thresholds=thresholds)
 
-    assert judge([rule(*each) for each in rules], data, status) == oracle.judged(result, profile)
+    assert judge([rule(*fields) for fields in rules], data, status) == oracle.judged(
+        result, profile
+    )
 
 
 def test_a_range_without_bounds_holds_every_value() -> None:

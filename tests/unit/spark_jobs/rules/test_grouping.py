@@ -39,16 +39,16 @@ def test_500_failures_with_three_causes_are_three_lines() -> None:
         for number, cause in enumerate(rng.choices(range(3), weights=(1, 2, 3), k=500))
     ]
 
-    found = causes(failures)
+    grouped = causes(failures)
 
-    assert [each.text for each in found] == [
+    assert [cause.text for cause in grouped] == [
         "cannot write /tmp/* (inode * on *)",
         "job https://*/* aborted: [*] no free slots",
         "* timed out after * s",
     ]
-    assert sum(each.count for each in found) == 500
-    assert min(each.first for each in found) == 0
-    assert max(each.last for each in found) == 60 * 499
+    assert sum(cause.count for cause in grouped) == 500
+    assert min(cause.first for cause in grouped) == 0
+    assert max(cause.last for cause in grouped) == 60 * 499
 
 
 def drawn(rng: random.Random) -> str:

@@ -11,7 +11,7 @@ SCHEMAS_OWN = {"metricoutput", "site_availability"}
 
 def problem(
     name: str = "note",
-    columns: tuple[Column, ...] = (Column("words", "text", "text"),),
+    columns: tuple[Column, ...] = (Column("text", "text", "text"),),
     enabled: tuple[bool, ...] = (True,),
     rivals: tuple[str, ...] = (),
 ) -> str | None:
@@ -53,11 +53,11 @@ def test_columns_must_differ_in_more_than_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("enabled", "words"),
+    ("enabled", "text"),
     [((), "view note has no INSTEAD OF INSERT trigger"), ((False,), "of view note is disabled")],
 )
-def test_a_view_needs_a_trigger_that_works(enabled: tuple[bool, ...], words: str) -> None:
-    assert words in str(problem(enabled=enabled))
+def test_a_view_needs_a_trigger_that_works(enabled: tuple[bool, ...], text: str) -> None:
+    assert text in str(problem(enabled=enabled))
 
 
 def test_of_two_triggers_one_may_be_disabled() -> None:
@@ -65,7 +65,7 @@ def test_of_two_triggers_one_may_be_disabled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "text"),
     [
         ("MetricOutput", 'a view named "metricoutput"'),
         ("site_availability", 'a view named "site_availability"'),
@@ -75,8 +75,8 @@ def test_of_two_triggers_one_may_be_disabled() -> None:
         ("note\u202e", "no message header"),
     ],
 )
-def test_a_name_that_is_taken_or_cannot_travel_is_refused(name: str, words: str) -> None:
-    assert words in str(problem(name))
+def test_a_name_that_is_taken_or_cannot_travel_is_refused(name: str, text: str) -> None:
+    assert text in str(problem(name))
 
 
 def test_two_classes_must_differ_in_more_than_case() -> None:
@@ -87,6 +87,6 @@ def test_two_classes_must_differ_in_more_than_case() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    words = str(problem("sam-check", (Column("x", "_text", "text[]"),), enabled=()))
+    text = str(problem("sam-check", (Column("x", "_text", "text[]"),), enabled=()))
 
-    assert words.count("; ") == 2
+    assert text.count("; ") == 2
