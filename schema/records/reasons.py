@@ -21,7 +21,14 @@ REASONS = {
         "`timestamp` is more than `max_future_s` ahead",
         "set the clock of the sender or of this host",
     ),
-    "too-large": ("the body exceeds `max_message_bytes`", "raise the limit, then replay"),
+    "bad-frame": (
+        "the frame of the message is malformed, or its headers are not UTF-8 or too large",
+        "ask the sender; `edit` loads the body under headers of yours",
+    ),
+    "too-large": (
+        "the body exceeds `max_message_bytes`; only its beginning is kept",
+        "raise the limit and let it be sent again",
+    ),
     "too-many-records": ("the message has more than `max_records`", "raise the limit, then replay"),
     "truncated": ("a record ends without `EOT`", "its end is lost: send it again"),
     "no-key": ("a line does not have the form `key: value`", ASK_THE_SENDER),

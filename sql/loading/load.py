@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from sam_pipeline.schema.messages.decode_cache import decode_cached
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.transaction import load_transaction
@@ -112,6 +113,8 @@ def decode_batch(
         view = views.get(name)
         if poison and message.message_id in poison:
             batch.failures.append(whole_message(message, POISON, POISON_TEXT))
+        elif REFUSED in message.headers and (refusal := refusal_of(message)):
+            batch.failures.append(whole_message(message, refusal.reason, refusal.text))
         elif name == CHECK_CLASS:
             batch.checks += 1
         elif view is None or view.problem:
