@@ -85,8 +85,13 @@ def run_consumer(args: argparse.Namespace) -> int:
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))
     state = State()
-    with name_locked(config.state_directory, config.process_name), handling_signals(request):
-        drain = _run(args, config, request, state)
+    name = config.process_name
+    with (
+        name_locked(config.state_directory, name),
+        closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
+        handling_signals(request, before_exit=attempts.forgive),
+    ):
+        drain = _run(args, config, request, state, attempts)
         while drain is None and request.restarts():
             try:
                 new = load_consumer(args, args.instance)
@@ -98,7 +103,7 @@ def run_consumer(args: argparse.Namespace) -> int:
                 for problem in error.problems:
                     logger.error("%s", problem)
                 logger.error("continuing with the previous configuration")
-            drain = _run(args, config, request, state)
+            drain = _run(args, config, request, state, attempts)
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -110,7 +115,11 @@ def run_consumer(args: argparse.Namespace) -> int:
 
 
 def _run(
-    args: argparse.Namespace, config: ConsumerConfig, request: StopRequest, state: State
+    args: argparse.Namespace,
+    config: ConsumerConfig,
+    request: StopRequest,
+    state: State,
+    attempts: Attempts,
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
@@ -133,9 +142,6 @@ def _run(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
     observer = Observer(name, state, inbox, sources, config.spools)
-    with (
-        closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
-        nullcontext() if drain else reporting(observer, request, config),
-    ):
+    with nullcontext() if drain else reporting(observer, request, config):
         consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
     return drain

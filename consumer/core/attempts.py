@@ -1,21 +1,20 @@
 """Finds messages that kill the process.
 
-A message that crashes the process would do so forever, since it is redelivered. So the ids of the
-pending batch are written to disk before it is stored. After a crash these messages are stored in
-smaller and smaller batches. A message that repeatedly kills the process on its own is poison: it
-becomes a dead letter without being decoded.
+A message that crashes the process would do so forever, since it is redelivered. So the ids of a
+batch are written to disk while it is decoded. After a crash these messages are stored in smaller
+and smaller batches. A message that repeatedly kills the process on its own is poison: it becomes a
+dead letter without being decoded.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.process.name_lock import open_state_file
+from sam_pipeline.consumer.process.hint_file import HintFile
 
 SIZES = (1_000_000, 32, 1, 1)
 """The size of a batch with a message that was pending at 0, 1, 2 or 3 deaths."""
@@ -24,14 +23,14 @@ POISON = len(SIZES)
 
 
 class Attempts:
-    """The file of one consumer. It is not fsynced, since it need only survive the process."""
+    """The file of one consumer."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open_state_file(path)
+        self._file = HintFile(path)
         self._deaths: dict[str, int] = {}
         """The number of deaths at which a message was pending, by message id."""
         with suppress(ValueError, TypeError, AttributeError):  # the crash cut it short
-            stored = json.loads(os.pread(self._file, os.fstat(self._file).st_size, 0) or b"{}")
+            stored = json.loads(self._file.read() or b"{}")
             deaths = dict(stored.get("deaths", {}))
             for message_id in stored.get("pending", ()):
                 deaths[message_id] = deaths.get(message_id, 0) + 1
@@ -64,25 +63,32 @@ class Attempts:
         ids = {delivery.message.message_id for delivery in batch}
         return {message_id for message_id in ids if self._deaths.get(message_id, 0) >= POISON}
 
-    def begin(self, batch: Sequence[Delivery]) -> None:
-        """The batch is about to be stored."""
-        self._write([delivery.message.message_id for delivery in batch])
+    @contextmanager
+    def decoding(self, batch: Sequence[Delivery]) -> Iterator[None]:
+        """While the block runs, or if it raises, the end of the process counts as a death.
 
-    def pause(self) -> None:
-        """The batch is not being stored for a while: a death now is not its fault."""
+        A process that ends while it waits for the database has not been killed by a message.
+        """
+        self._write([delivery.message.message_id for delivery in batch])
+        yield
+        self.forgive()
+
+    def forgive(self) -> None:
+        """No message is at fault if the process ends now."""
         self._write([])
 
     def end(self, batch: Sequence[Delivery]) -> None:
         """The batch was stored."""
-        for delivery in batch if self._deaths else ():
-            self._deaths.pop(delivery.message.message_id, None)
-        self._write([])
+        if self._deaths:
+            for delivery in batch:
+                self._deaths.pop(delivery.message.message_id, None)
+            self._write([])
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()
 
     def _write(self, pending: Sequence[str]) -> None:
-        os.ftruncate(self._file, 0)
+        text = ""
         if pending or self._deaths:
             text = json.dumps({"pending": pending, "deaths": self._deaths})
-            os.pwrite(self._file, text.encode(), 0)
+        self._file.replace(text.encode())

@@ -68,12 +68,8 @@ class Loop:
     def _store(self, batch: Sequence[Delivery]) -> Tally:
         """Store and commit the batch; raises SinkAway if nothing was committed."""
         self.inbox.raise_failure()  # a source may have failed while the sink was away
-        self.attempts.begin(batch)
-        try:
-            return self.sink.load(batch, self.attempts.poison(batch))
-        except SinkAway:
-            self.attempts.pause()  # if the process dies while it waits, the batch is not the cause
-            raise
+        decoding = partial(self.attempts.decoding, batch)
+        return self.sink.load(batch, self.attempts.poison(batch), decoding)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.tally import Tally
+
+Decoding = Callable[[], AbstractContextManager[object]]
+"""Makes the block in which messages are decoded; see `Attempts.decoding`."""
 
 
 class Sink(Protocol):
@@ -19,10 +23,11 @@ class Sink(Protocol):
             SamError: they can't, until someone fixes the problem.
         """
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         """Store and commit the messages, those with ids in `poison` without decoding them.
 
-        Everything is committed when it returns, and nothing when it raises.
+        Each message is decoded inside a block of `decoding`. Everything is committed when it
+        returns, and nothing when it raises.
         """
 
     def upkeep(self, news: bool) -> None:

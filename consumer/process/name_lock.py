@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import SourceTaken
@@ -39,8 +39,9 @@ def name_locked(directory: Path, name: str) -> Iterator[None]:
             pid = os.pread(file, 20, 0).decode("ascii", "replace").strip()
             problem = f"another sam-consume named {name!r} is running (process {pid}, {path})"
             raise SourceTaken(f"{problem}: stop it, or configure another name")
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without the number in it
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(file)

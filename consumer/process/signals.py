@@ -56,9 +56,13 @@ class StopRequest:
 
 @contextmanager
 def handling_signals(
-    request: StopRequest, exit_now: Callable[[int], object] = os._exit
+    request: StopRequest,
+    exit_now: Callable[[int], object] = os._exit,
+    before_exit: Callable[[], object] = lambda: None,
 ) -> Iterator[None]:
     """Pass signals to `request`; end the process if the block does not stop by the deadline.
+
+    Then `before_exit` and `exit_now` are called, from another thread.
 
     A thread waits for the signals, because the main thread may be in a database call that no signal
     handler interrupts. Ending it there is safe, since no uncommitted message was acked.
@@ -80,6 +84,7 @@ def handling_signals(
             request.end()
             if not done.wait(DEADLINE_S):
                 logger.error("not stopped in time: the brokers redeliver the current batch")
+                before_exit()
                 exit_now(0)
             return
 

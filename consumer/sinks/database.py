@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
+from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
@@ -58,7 +59,7 @@ class DatabaseSink:
         with _away_translated():
             require_current(self._engine)
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         with _away_translated():
             loaded = load(
                 self._engine,
@@ -68,6 +69,7 @@ class DatabaseSink:
                 self._limits,
                 audit=Audit(self._consumer, self._host, os.getpid(), count_by_broker(batch)),
                 poison=poison,
+                decoding=decoding,
             )
         return Tally(
             rows_by_class=Counter(loaded.rows_by_class),

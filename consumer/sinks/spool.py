@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.schema.errors import SpoolError
@@ -29,9 +30,11 @@ class SpoolSink:
         except SpoolError as error:
             raise SinkAway(error) from error
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+        with decoding():
+            elements = [serialise(delivery.message) for delivery in batch]
         try:
-            for _ in self._queue.store_all([serialise(delivery.message) for delivery in batch]):
+            for _ in self._queue.store_all(elements):
                 pass  # an element is fsynced when its name is yielded
         except SpoolError as error:
             raise SinkAway(error) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.net.tls import TlsFiles, secure
 
 CONNECT_S = 5.0
+LIVED_S = 60.0
+"""A session that lasted as long worked: the next one follows soon, not after a growing delay."""
 RETRY_REFUSED_S = 300.0
 """How long a session omits refused destinations, which the broker may permit by then."""
 
@@ -69,6 +72,7 @@ class StompLink:
         settings: StompSettings,
         delays: Delays,
         is_current: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`is_current`: whether the name of the broker still resolves to the address."""
         self.name = str(broker) if address[0] == broker.host else f"{broker} at {address[0]}"
@@ -77,6 +81,7 @@ class StompLink:
         self._settings = settings
         self._delays = delays
         self._is_current = is_current
+        self._clock = clock
         self._loss = "not connected yet"
         """The reason why no session is subscribed; empty while one is."""
         self._refused: dict[str, SubscriptionRefused] = {}
@@ -91,10 +96,11 @@ class StompLink:
         """Run sessions until stopped, or until one is lost and the address is not current."""
         delays = self._delays()
         while not stop.is_set():
+            began = self._clock()
             try:
                 self._run_session(inbox, stop)
             except SessionLost as loss:
-                if not self._loss:  # it was subscribed: start again with short delays
+                if self._clock() - began >= LIVED_S:
                     delays = self._delays()
                 # Each reason is logged once, not at every attempt.
                 if isinstance(loss, SubscriptionRefused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -63,18 +64,21 @@ def load(
     *,
     audit: Audit | None = None,
     poison: Collection[str] = (),
+    decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
-    Messages whose ids are in `poison` become dead letters without being decoded. With an `audit`
+    Messages whose ids are in `poison` become dead letters without being decoded; all others are
+    decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit`
     the batch adds a row to `load_audit`. `before_commit` gets the records that failed; if it
     raises, the batch is rolled back.
 
     Raises:
         DatabaseAway: nothing was committed; try again later.
     """
-    batch = decode_batch(catalogue, messages, now, limits, poison)
+    with decoding():
+        batch = decode_batch(catalogue, messages, now, limits, poison)
 
     def insert_everything(connection: Connection) -> Loaded:
         inserted = insert_batch(connection, batch)

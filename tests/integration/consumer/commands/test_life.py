@@ -10,7 +10,9 @@ import pytest
 
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.consumer.faults import fill_up
 from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, stop
+from tests.support.small_disk import small_disk
 
 # Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
@@ -54,6 +56,23 @@ def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_r
     assert site.rows() == 100
     assert site.scalar("SELECT reason FROM dead_letter") == "poison"
     assert DirectoryQueue(tmp_path / "in").count() == 0
+
+
+def test_a_full_disk_under_the_state_directory_stops_nothing(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with small_disk(tmp_path / "state", "size=64k") as state:
+        assert site.drain().code == 0
+        fill_up(state / "ballast")
+        fill_spool(tmp_path / "in", results(50))
+        with site.daemon(log=log) as process:
+            site.wait_for_rows(50)
+            fill_spool(tmp_path / "in", results(50, "org.sam.After"))
+            site.wait_for_rows(100)
+            code, _ = stop(process)
+
+    assert code == 0
+    text = log.read_text()
+    assert [text.count(f".{file}: No space left") for file in ("attempts", "claims")] == [1, 1]
 
 
 def test_sighup_reads_the_configuration_again(site: Site, tmp_path: Path) -> None:

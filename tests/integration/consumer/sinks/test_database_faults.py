@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
+from sam_pipeline.consumer.core.attempts import POISON
 from sam_pipeline.sql.database.engine import make_engine, parse_url
 from tests.services.activemq import ActiveMQServer
 from tests.services.postgres import PASSWORD, PostgresServer
@@ -132,6 +133,21 @@ def test_a_load_blocked_by_a_lock_is_retried_and_heart_beats_continue(
 
             site.wait_for_rows(10)
         assert proxy.connections == 1
+
+
+def test_a_process_killed_while_it_waits_for_a_lock_blames_no_message(spool: SpoolSite) -> None:
+    spool.fill(results(40))
+    with table_locked(spool.site, "metric_result"):
+        for _ in range(POISON + 1):
+            with spool.site.daemon() as daemon:
+                wait_for_a_session_at_a_lock(spool.site)
+                daemon.kill()
+                daemon.wait()
+            end_sessions(spool.site)
+
+    with spool.daemon():
+        spool.wait_until_loaded(rows=40)
+    assert dead_letter_count(spool.site) == 0
 
 
 def test_a_wrong_password_is_reported_without_its_value_and_loading_resumes_once_it_is_right(

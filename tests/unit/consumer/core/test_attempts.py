@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,10 @@ from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.messages.message import Message
 
 POISON = "m-7"
+
+
+class Killed(Exception):
+    """The process dies here."""
 
 
 class NoSession:
@@ -28,6 +35,14 @@ def batch(count: int) -> list[Delivery]:
     ]
 
 
+def die(path: Path, pending: Sequence[Delivery]) -> None:
+    """One life of a process that dies while it decodes these messages."""
+    attempts = Attempts(path)
+    with suppress(Killed), attempts.decoding(pending):
+        raise Killed
+    attempts.close()
+
+
 def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
     """One life of a process that POISON kills; returns the poison ids, or None if it died."""
     attempts = Attempts(path)
@@ -35,11 +50,13 @@ def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
     try:
         for part in attempts.parts(deliveries):
             poison = attempts.poison(part)
-            attempts.begin(part)
-            if any(delivery.message.message_id == POISON for delivery in part) and not poison:
-                return None
+            with attempts.decoding(part):
+                if any(delivery.message.message_id == POISON for delivery in part) and not poison:
+                    raise Killed
             attempts.end(part)
             ids |= poison
+    except Killed:
+        return None
     finally:
         attempts.close()
     return ids
@@ -59,7 +76,7 @@ def test_after_one_death_the_pending_messages_are_loaded_in_small_parts_in_order
     tmp_path: Path,
 ) -> None:
     path, deliveries = tmp_path / "attempts", batch(100)
-    Attempts(path).begin(deliveries[10:80])
+    die(path, deliveries[10:80])
 
     parts = list(Attempts(path).parts(deliveries))
 
@@ -73,31 +90,50 @@ def test_after_one_death_the_pending_messages_are_loaded_in_small_parts_in_order
 def test_after_two_deaths_a_message_is_loaded_alone(tmp_path: Path) -> None:
     path, deliveries = tmp_path / "attempts", batch(10)
     for _ in range(2):
-        Attempts(path).begin(deliveries[4:6])
+        die(path, deliveries[4:6])
 
     parts = list(Attempts(path).parts(deliveries))
 
     assert [len(part) for part in parts] == [4, 1, 1, 4]
 
 
-@pytest.mark.parametrize("ending", ["end", "rest"])
+@pytest.mark.parametrize("ending", ["decoded", "stopped while decoding"])
 def test_a_death_without_pending_messages_is_not_attributed_to_any(
     tmp_path: Path, ending: str
 ) -> None:
     path, deliveries = tmp_path / "attempts", batch(10)
     attempts = Attempts(path)
-    attempts.begin(deliveries)
-    attempts.end(deliveries) if ending == "end" else attempts.pause()
+    with suppress(Killed), attempts.decoding(deliveries):
+        if ending == "stopped while decoding":
+            attempts.forgive()
+            raise Killed
 
     assert list(Attempts(path).parts(deliveries)) == [deliveries]
 
 
+def test_a_full_disk_is_reported_once_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    attempts = Attempts(tmp_path / "attempts")
+    monkeypatch.setattr(os, "write", fail)
+    for _ in range(3):
+        with attempts.decoding(batch(3)):
+            pass
+
+    [warning] = caplog.messages
+    assert str(tmp_path / "attempts") in warning
+
+
 def test_a_message_that_was_finally_loaded_is_trusted_again(tmp_path: Path) -> None:
     path, deliveries = tmp_path / "attempts", batch(2)
-    Attempts(path).begin(deliveries)
+    die(path, deliveries)
     second = Attempts(path)
     for part in second.parts(deliveries):
-        second.begin(part)
+        with second.decoding(part):
+            pass
         second.end(part)
 
     assert list(Attempts(path).parts(deliveries)) == [deliveries]

@@ -15,6 +15,7 @@ from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
+from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import NOT_TRIED, State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
@@ -71,7 +72,7 @@ class Scene:
         session = self.sessions[number % 2]
         return Delivery(metric_message(), session, number)
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str]) -> Tally:
+    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         if self.failures:
             self.events.append("fail")
             self.on_failure()

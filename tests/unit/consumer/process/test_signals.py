@@ -54,11 +54,11 @@ def test_a_process_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.Monke
         codes.append(code)
         ended.set()
 
-    with handling_signals(StopRequest(), exit_now):
+    with handling_signals(StopRequest(), exit_now, lambda: codes.append(-1)):
         send_to_ourselves(signal.SIGTERM)
         assert ended.wait(SOON_S)
 
-    assert codes == [0]
+    assert codes == [-1, 0]
 
 
 def test_a_process_that_stops_in_time_is_left_alone() -> None:

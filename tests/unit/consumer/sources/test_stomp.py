@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.sources import stomp, stomp_session
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp_link import LIVED_S, Address, StompLink, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import Broker
@@ -375,6 +376,34 @@ def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
     assert "subscribed as site-a" in subscribed
     assert f"{CLOSED}; trying again" in lost
     assert again == subscribed
+
+
+@pytest.mark.parametrize(("lived_s", "sequences"), [(LIVED_S - 1, 1), (LIVED_S, 4)])
+def test_delays_grow_unless_a_session_lasted_a_while(
+    broker: FakeBroker, inbox: Inbox, lived_s: float, sequences: int
+) -> None:
+    made: list[Iterator[float]] = []
+
+    def delays() -> Iterator[float]:
+        made.append(repeat(0.01))
+        return made[-1]
+
+    now = count(step=lived_s)  # each session begins and ends with one look at the clock
+    settings = StompSettings("site-a", (METRICS,))
+    url = Broker("stomp", *broker.address)
+    link = StompLink(url, broker.address, settings, delays, lambda: True, now.__next__)
+    stop = threading.Event()
+    thread = threading.Thread(target=link.run, args=(inbox, stop))
+    thread.start()
+    for _ in range(3):
+        eventually(lambda: not link.problem)
+        broker.drop()
+        eventually(lambda: link.problem)
+    eventually(lambda: not link.problem)
+    stop.set()
+    thread.join(SOON_S)
+
+    assert len(made) == sequences
 
 
 def test_a_broker_that_stays_away_is_logged_once(
