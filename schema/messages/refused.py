@@ -6,8 +6,10 @@ decoded; it becomes a dead letter with the reason and the text of the mark.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 
 REFUSED = "samRefused"
 REFUSED_TEXT = "samRefusedText"
@@ -32,3 +34,37 @@ def refusal_of(message: Message) -> MessageRefused | None:
     # Publishers can set these headers, too; their messages are then refused like marked ones.
     known = reason if reason == TOO_LARGE else BAD_FRAME
     return MessageRefused(known, message.headers.get(REFUSED_TEXT) or "refused by its sender")
+
+
+class LimitedBody:
+    """A body that arrives in pieces; no more than `limit` bytes of it are in memory."""
+
+    def __init__(self, limit: int) -> None:
+        from hashlib import sha256  # slow to import, and needed for large bodies only
+
+        self._limit = limit
+        self._length = 0
+        self._digest = sha256()
+        self._beginning = bytearray()
+
+    def add(self, piece: bytes) -> None:
+        self._length += len(piece)
+        self._digest.update(piece)
+        self._beginning += piece[: self._limit - len(self._beginning)]
+
+    def message(self, headers: Mapping[str, str]) -> Message:
+        """The message; if the body exceeds the limit, marked, with the first KEPT_BYTES only.
+
+        A message without an id gets the digest of the whole body: others may begin alike.
+        """
+        if self._length <= self._limit:
+            return Message(headers, bytes(self._beginning))
+        digest = self._digest.hexdigest()
+        beginning = bytes(self._beginning[:KEPT_BYTES])
+        text = (
+            f"{self._length} bytes, above max_message_bytes = {self._limit}; the first"
+            f" {len(beginning)} are kept; SHA-256 of all: {digest}"
+        )
+        if not headers.get(MESSAGE_ID):
+            headers = {**headers, MESSAGE_ID: f"sha256:{digest}"}
+        return mark_refused(Message(headers, beginning), TOO_LARGE, text)

@@ -1,0 +1,74 @@
+"""Messages that a source could not take whole."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.refused import (
+    BAD_FRAME,
+    KEPT_BYTES,
+    REFUSED,
+    TOO_LARGE,
+    LimitedBody,
+    mark_refused,
+    refusal_of,
+)
+
+HEADERS = {CLASS: "metricOutput"}
+
+
+def body_of(*pieces: bytes, limit: int) -> LimitedBody:
+    body = LimitedBody(limit)
+    for piece in pieces:
+        body.add(piece)
+    return body
+
+
+@pytest.mark.parametrize("pieces", [[], [b"a"], [b"ab", b"", b"cd"]])
+def test_a_body_within_the_limit_is_whole(pieces: list[bytes]) -> None:
+    message = body_of(*pieces, limit=4).message(HEADERS)
+
+    assert message == Message(HEADERS, b"".join(pieces))
+    assert refusal_of(message) is None
+
+
+def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> None:
+    pieces = [b"a" * KEPT_BYTES, b"b" * KEPT_BYTES, b"c"]
+
+    message = body_of(*pieces, limit=2 * KEPT_BYTES).message({**HEADERS, MESSAGE_ID: "m-1"})
+
+    refusal = refusal_of(message)
+    assert refusal is not None
+    assert refusal.reason == TOO_LARGE
+    assert f"{2 * KEPT_BYTES + 1} bytes" in refusal.text
+    assert hashlib.sha256(b"".join(pieces)).hexdigest() in refusal.text
+    assert message.body == pieces[0]
+    assert (message.message_id, message.message_class) == ("m-1", "metricOutput")
+
+
+def test_two_large_bodies_without_an_id_that_begin_alike_are_two_messages() -> None:
+    first, second = (
+        body_of(bytes(KEPT_BYTES), end, limit=KEPT_BYTES).message(HEADERS) for end in (b"1", b"2")
+    )
+
+    assert first.body == second.body
+    assert first.message_id != second.message_id
+
+
+def test_a_mark_of_an_unknown_reason_is_a_bad_frame() -> None:
+    refusal = refusal_of(Message({**HEADERS, REFUSED: "because"}, b""))
+
+    assert refusal is not None
+    assert refusal.reason == BAD_FRAME
+
+
+def test_a_mark_keeps_headers_and_body() -> None:
+    marked = mark_refused(Message(HEADERS, b"body"), BAD_FRAME, "not UTF-8")
+
+    refusal = refusal_of(marked)
+    assert refusal is not None
+    assert (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
+    assert (marked.message_class, marked.body) == ("metricOutput", b"body")
