@@ -13,7 +13,7 @@ POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium
-FAULTS := strace=strace tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
+FAULTS := strace=strace nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
 
 .DEFAULT_GOAL := help

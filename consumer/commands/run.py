@@ -43,7 +43,8 @@ examples:
 
 A drain ends when no broker has delivered a message for 2 s. Exit status: 0 if every record became a
 row, 65 if there are new dead letters, 69 if a broker or the database was unavailable for longer
-than --timeout (messages of the other brokers are loaded).
+than --timeout (messages of the other brokers are loaded). A server that has fallen silent without
+closing its connections is noticed within a minute.
 """
 
 logger = logging.getLogger(__name__)

@@ -26,14 +26,31 @@ BUSY_TIMEOUT_S = 30
 """How long to wait for another writer (SQLite) or a lock (PostgreSQL) before the database counts
 as unavailable. The URL may set another time."""
 
-# A dead peer is detected after a minute, not after the two hours of the kernel's defaults.
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 10, 5, 2
+"""Probes of an idle connection to PostgreSQL."""
+SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_COUNT
+"""How long a connection may be silent, or leave sent data unacknowledged, before it is lost. In the
+worst case it does one after the other, and then the next connection times out: less than 60 s."""
+
+# The server probes its end too, or it would keep the locks of a client that has vanished for two
+# hours. It gets no `tcp_user_timeout`, which would also end sessions of clients that read slowly.
+_SETTINGS = {
+    "timezone": "UTC",
+    "lock_timeout": f"{BUSY_TIMEOUT_S}s",
+    "tcp_keepalives_idle": KEEPALIVE_IDLE_S,
+    "tcp_keepalives_interval": KEEPALIVE_INTERVAL_S,
+    "tcp_keepalives_count": KEEPALIVE_COUNT,
+}
+
 POSTGRESQL_ARGUMENTS: dict[str, Any] = {
     "connect_timeout": 10,
     "application_name": "sam",
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "options": f"-c timezone=UTC -c lock_timeout={BUSY_TIMEOUT_S}s",
+    "keepalives_idle": KEEPALIVE_IDLE_S,
+    "keepalives_interval": KEEPALIVE_INTERVAL_S,
+    "keepalives_count": KEEPALIVE_COUNT,
+    # Keepalives do not run while sent data is unacknowledged: the kernel would retry for 15 min.
+    "tcp_user_timeout": SILENCE_S * 1000,
+    "options": " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items()),
 }
 
 # The full name of the driver comes last.

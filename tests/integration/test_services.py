@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.services.activemq import ActiveMQServer
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import ServerProcess, alive, stomp_answers, wait_until
 from tests.services.rabbitmq import RabbitMQServer
+
+TESTS = Path(__file__).parents[1]
 
 
 def test_each_database_is_new_and_empty(postgres: PostgresServer) -> None:
@@ -99,3 +102,11 @@ def test_a_missing_service_skips_on_a_laptop_and_fails_in_ci(
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="apt-get install broker"):
         missing(reason.name, reason.how_to_get_it)
+
+
+def test_no_test_skips_in_another_way() -> None:
+    call = re.compile(r"\b(skip|skipif|importorskip)\(")
+
+    skipping = {path for path in TESTS.rglob("*.py") if call.search(path.read_text())}
+
+    assert skipping == {TESTS / "services" / "__init__.py"}

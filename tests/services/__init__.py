@@ -9,21 +9,24 @@ from typing import NoReturn, TypeVar
 
 Server = TypeVar("Server")
 
+PRIVILEGED = "run as root, and let a container do so (docker run --cap-add SYS_ADMIN)"
+"""How to get what the kernel permits only to a privileged process."""
+
 
 class ServiceMissing(Exception):
-    """A server is not installed here; the message says how to install it."""
+    """A server, program or privilege is missing here; the message says how to get it."""
 
     def __init__(self, name: str, how_to_get_it: str) -> None:
-        super().__init__(f"{name} is not installed: {how_to_get_it}")
+        super().__init__(f"{name} is missing here: {how_to_get_it}")
         self.name = name
         self.how_to_get_it = how_to_get_it
 
 
 def missing(name: str, how_to_get_it: str) -> NoReturn:
-    """Skip the test on a laptop; fail it in CI, where a skipped service would go unnoticed."""
+    """Skip the test on a laptop; fail it in CI, where nobody would notice that it is skipped."""
     import pytest  # the demo starts servers too, without pytest
 
-    text = f"{name} is not installed: {how_to_get_it}"
+    text = str(ServiceMissing(name, how_to_get_it))
     if os.environ.get("CI"):
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
@@ -31,7 +34,7 @@ def missing(name: str, how_to_get_it: str) -> NoReturn:
 
 @contextmanager
 def needed(service: AbstractContextManager[Server]) -> Iterator[Server]:
-    """The running service; if it is not installed, the test is skipped or fails (`missing`)."""
+    """The running service; if it is missing, the test is skipped or fails (`missing`)."""
     try:
         with service as server:
             yield server

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.services import PRIVILEGED, missing
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def small_disk(directory: Path, options: str) -> Iterator[Path]:
     directory.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
+        missing("the privilege to mount", PRIVILEGED)
     try:
         yield directory
     finally:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import ServiceMissing, missing
+from tests.services.strace import strace
 from tests.support.consumer.faults import WAITING, SpoolSite, bad_result, fill_up, spool_site
 from tests.support.consumer.site import WAIT_S, results
 from tests.support.small_disk import small_disk
@@ -89,6 +91,22 @@ def test_a_file_that_is_read_only_from_the_start_is_refused(
     assert code == 77
     assert f"{tmp_path}/sam.db: no permission to write" in daemon.log
     assert len(spool.pending()) == 1
+
+
+def test_a_commit_that_is_not_on_disk_is_not_acked(spool: SpoolSite, tmp_path: Path) -> None:
+    spool.fill(results(10))
+    other = sqlite3.connect(tmp_path / "sam.db")
+    other.execute("PRAGMA user_version = 1")  # a new log is synced whatever the setting
+
+    try:
+        drain = spool.site.command("run", "--drain", "--timeout", "1")
+        drained = strace(drain, "fsync,fdatasync", "error=EIO", "1+")
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+    other.close()
+
+    assert drained.returncode == 69, drained.stderr
+    assert len(spool.pending()) == 10
 
 
 def test_a_full_disk_is_reported_and_loading_resumes_once_there_is_space(

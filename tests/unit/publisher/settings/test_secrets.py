@@ -21,6 +21,7 @@ from sam_pipeline.schema.net.secret_file import (
     problem_of_secret,
     read_secret,
 )
+from tests.services import PRIVILEGED, missing
 from tests.support.brokers.fake_broker import HOST, FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 
@@ -122,8 +123,9 @@ def test_a_discovered_token_is_taken_from_a_file_or_link_of_our_own(tmp_path: Pa
     assert secrets.token(None, {"XDG_RUNTIME_DIR": str(runtime)}) == "linked"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        missing("the privilege to give files away", PRIVILEGED)
     link = tmp_path / "runtime" / "bt_u0"
     link.symlink_to(secret_in_file(tmp_path / "private", "private"))
     os.chown(link, 12345, 12345, follow_symlinks=False)

@@ -20,6 +20,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from tests.services import missing
 from tests.support.brokers.fake_broker import black_hole, closed_port
 
 HOST = "127.0.0.1"
@@ -293,7 +294,7 @@ def test_an_address_of_ipv6_is_reached() -> None:
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
-        pytest.skip("this machine has no IPv6")
+        missing("IPv6", "enable it on the loopback interface")
 
     with listener:
         channel = connect("::1", listener.getsockname()[1], soon())
