@@ -62,6 +62,7 @@ METRIC_OUTPUT = MessageClass(
         "voFqan",
         "timestamp",
         "gatheredAt",
+        "monitoringHost",
     ),
 )
 

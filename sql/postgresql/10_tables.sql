@@ -14,7 +14,7 @@ CREATE TABLE host (
     host_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE
 );
-COMMENT ON TABLE host IS 'Names of the hosts of endpoints, and of the hosts on which probes ran.';
+COMMENT ON TABLE host IS 'Names of the hosts of endpoints.';
 
 CREATE TABLE service_flavour (
     service_flavour_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -107,7 +107,6 @@ CREATE TABLE result_source (
     site_name text COLLATE "C" NOT NULL,
     metric_type text COLLATE "C" NOT NULL,
     data_type text COLLATE "C" NOT NULL,
-    monitoring_host text COLLATE "C" NOT NULL,
     role text COLLATE "C" NOT NULL,
     nagios_name text COLLATE "C" NOT NULL,
     encrypted text COLLATE "C" NOT NULL,
@@ -118,6 +117,16 @@ COMMENT ON TABLE result_source IS
     'Attributes of results that hardly ever change, each combination stored once. names joins '
     'them with the names of the instance, so that one look-up finds both. It is unique by a hash, '
     'which accepts texts of any length.';
+
+CREATE TABLE gatherer (
+    gatherer_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    gathered_at text COLLATE "C" NOT NULL,
+    monitoring_host text COLLATE "C" NOT NULL,
+    UNIQUE (gathered_at, monitoring_host)
+);
+COMMENT ON TABLE gatherer IS
+    'The host on which a probe ran, and the monitoring host that it ran for: part of the key of a '
+    'result, so that excluding one monitoring host leaves the results of the others.';
 
 -- Partitioned by UTC day, as metric_result_20261121. A partition is created when a result needs it,
 -- and emptied and dropped by `sam-db prune`.

@@ -35,8 +35,8 @@ SELECT
     NULLIF(k.data_type, '') AS dataType,
     r.performance_data AS performanceData,
     r.measured_at AS timestamp,
-    NULLIF(g.name, '') AS gatheredAt,
-    NULLIF(k.monitoring_host, '') AS monitoringHost,
+    NULLIF(g.gathered_at, '') AS gatheredAt,
+    NULLIF(g.monitoring_host, '') AS monitoringHost,
     r.summary AS summaryData,
     d.details AS detailsData,
     NULLIF(n.vo, '') AS voName,
@@ -48,7 +48,7 @@ SELECT
 FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
-JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
 JOIN result_source AS k ON k.source_id = r.source_id
 LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
@@ -129,8 +129,8 @@ SELECT
     r.measured_at,
     CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
     s.name AS status,
-    g.name AS gathered_at,
-    k.monitoring_host,
+    g.gathered_at,
+    g.monitoring_host,
     r.summary,
     r.performance_data,
     r.message_id,
@@ -144,8 +144,7 @@ LEFT JOIN metric AS m ON m.metric_id = i.metric_id
 LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id
 LEFT JOIN metric_status AS s ON s.status = r.status
-LEFT JOIN host AS g ON g.host_id = r.gatherer_id
-LEFT JOIN result_source AS k ON k.source_id = r.source_id;
+LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
 COMMENT ON VIEW report_result IS
     'Results with the ids and names that reports read. A query pays only for the names that it '
     'uses: the planner removes an outer join whose columns are not used.';

@@ -191,9 +191,9 @@ BEGIN
     END IF;
     IF make_temporary(staging, CASE class
         WHEN 'metricoutput' THEN
-            'names text COLLATE "C", gatheredAt text COLLATE "C", metricStatus text,
-            timestamp timestamptz, summaryData text, performanceData text, detailsData text,
-            messageId text'
+            'names text COLLATE "C", gatheredAt text COLLATE "C",
+            monitoringHost text COLLATE "C", metricStatus text, timestamp timestamptz,
+            summaryData text, performanceData text, detailsData text, messageId text'
         ELSE 'LIKE ' || quote_ident(class)
     END) THEN
         EXECUTE format('GRANT INSERT ON pg_temp.%I TO PUBLIC', staging);  -- only of this session
@@ -248,16 +248,16 @@ COMMENT ON FUNCTION stage_end IS
 
 CREATE FUNCTION source_names(
     host_name text, flavour text, metric_name text, vo text, fqan text, service_uri text,
-    service_type text, site_name text, metric_type text, data_type text, monitoring_host text,
-    role text, nagios_name text, encrypted text
+    service_type text, site_name text, metric_type text, data_type text, role text,
+    nagios_name text, encrypted text
 ) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT concat_ws(
         E'\x1f', coalesce(lower(host_name COLLATE "C"), ''), coalesce(flavour, service_type, ''),
         coalesce(metric_name, ''), coalesce(vo, ''), coalesce(fqan, ''), coalesce(service_uri, ''),
         coalesce(service_type, ''), coalesce(site_name, ''), coalesce(metric_type, ''),
-        coalesce(data_type, ''), coalesce(monitoring_host, ''), coalesce(role, ''),
-        coalesce(nagios_name, ''), coalesce(encrypted, '')
+        coalesce(data_type, ''), coalesce(role, ''), coalesce(nagios_name, ''),
+        coalesce(encrypted, '')
     )
 $$;
 COMMENT ON FUNCTION source_names IS
@@ -272,7 +272,7 @@ BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_metricoutput ORDER BY ctid LOOP
         parts := string_to_array(r.names, E'\x1f');
         PERFORM demand(
-            cardinality(parts) = 14, 'hostName', parts[1],
+            cardinality(parts) = 13, 'hostName', parts[1],
             'or another name contains a unit separator'
         );
         PERFORM demand(parts[1] <> '', 'hostName', parts[1], 'is not a host name');
@@ -292,12 +292,30 @@ COMMENT ON FUNCTION metricOutput_check IS 'Reject the first staged result that i
 
 CREATE FUNCTION metricOutput_names() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    new_gathered_at text[];
+    new_monitoring_hosts text[];
 BEGIN
+    SELECT array_agg(gatheredAt), array_agg(monitoringHost)
+    INTO new_gathered_at, new_monitoring_hosts
+    FROM (
+        SELECT DISTINCT gatheredAt, monitoringHost FROM pg_temp.staged_metricoutput ORDER BY 1, 2
+    ) AS s
+    WHERE (
+        SELECT g.gatherer_id FROM gatherer AS g
+        WHERE g.gathered_at = s.gatheredAt AND g.monitoring_host = s.monitoringHost
+    ) IS NULL;
+    IF new_gathered_at IS NOT NULL THEN
+        PERFORM lock_names();
+        INSERT INTO gatherer (gathered_at, monitoring_host)
+        SELECT * FROM unnest(new_gathered_at, new_monitoring_hosts)
+        ON CONFLICT (gathered_at, monitoring_host) DO NOTHING;
+    END IF;
+
     PERFORM make_temporary('sam_sources', '
         parts text[] COLLATE "C", names text COLLATE "C",
         endpoint_id integer, metric_id integer, vo_id integer, fqan_id integer
     ');
-    PERFORM make_names('host', array_agg(gatheredAt)) FROM pg_temp.staged_metricoutput;
     INSERT INTO pg_temp.sam_sources (parts, names)
     SELECT string_to_array(names, E'\x1f'), names
     FROM (SELECT DISTINCT names FROM pg_temp.staged_metricoutput) AS s
@@ -339,8 +357,8 @@ BEGIN
     ORDER BY 1, 2, 3, 4
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
     INSERT INTO result_source (
-        instance_id, service_uri, service_type, site_name, metric_type, data_type,
-        monitoring_host, role, nagios_name, encrypted, names
+        instance_id, service_uri, service_type, site_name, metric_type, data_type, role,
+        nagios_name, encrypted, names
     )
     SELECT
         (
@@ -350,15 +368,14 @@ BEGIN
                 AND i.vo_id = n.vo_id
                 AND i.fqan_id = n.fqan_id
         ),
-        parts[6], parts[7], parts[8], parts[9], parts[10],
-        parts[11], parts[12], parts[13], parts[14], names
+        parts[6], parts[7], parts[8], parts[9], parts[10], parts[11], parts[12], parts[13], names
     FROM pg_temp.sam_sources AS n
     ON CONFLICT DO NOTHING;
     DELETE FROM pg_temp.sam_sources;
 END
 $$;
 COMMENT ON FUNCTION metricOutput_names IS
-    'Create the missing names, instances and sources of the staged results.';
+    'Create the missing gatherers, names, instances and sources of the staged results.';
 
 CREATE FUNCTION metricOutput_add() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -369,7 +386,10 @@ BEGIN
         SELECT
             k.instance_id,
             CASE WHEN is_time(s.timestamp) THEN s.timestamp END AS measured_at,
-            (SELECT g.host_id FROM host AS g WHERE g.name = s.gatheredAt) AS gatherer_id,
+            (
+                SELECT g.gatherer_id FROM gatherer AS g
+                WHERE g.gathered_at = s.gatheredAt AND g.monitoring_host = s.monitoringHost
+            ) AS gatherer_id,
             k.source_id,
             CAST(array_position(ranks, s.metricStatus) - 1 AS smallint) AS status,
             s.summaryData, s.performanceData, s.detailsData, s.messageId
@@ -418,15 +438,18 @@ BEGIN
     FROM pg_temp.staged_metricoutput;
 
     WITH staged AS MATERIALIZED (
-        SELECT DISTINCT ON (k.instance_id, s.timestamp, g.host_id)
-            k.instance_id, s.timestamp AS measured_at, g.host_id AS gatherer_id,
-            k.source_id, r.status,
+        SELECT DISTINCT ON (k.instance_id, s.timestamp, g.gatherer_id)
+            k.instance_id, s.timestamp AS measured_at, g.gatherer_id, k.source_id, r.status,
             s.summaryData, s.performanceData, s.detailsData, s.messageId
         FROM pg_temp.staged_metricoutput AS s
         JOIN metric_status AS r ON r.name = s.metricStatus
         CROSS JOIN LATERAL (SELECT * FROM result_source AS k WHERE k.names = s.names LIMIT 1) AS k
-        CROSS JOIN LATERAL (SELECT * FROM host AS g WHERE g.name = s.gatheredAt LIMIT 1) AS g
-        ORDER BY k.instance_id, s.timestamp, g.host_id, r.status DESC, s.ctid
+        CROSS JOIN LATERAL (
+            SELECT * FROM gatherer AS g
+            WHERE g.gathered_at = s.gatheredAt AND g.monitoring_host = s.monitoringHost
+            LIMIT 1
+        ) AS g
+        ORDER BY k.instance_id, s.timestamp, g.gatherer_id, r.status DESC, s.ctid
     ),
     stored AS (
         INSERT INTO metric_result AS known (
@@ -488,9 +511,10 @@ BEGIN
         source_names(
             NEW.hostName, NEW.serviceFlavour, NEW.metricName, NEW.voName, NEW.voFqan,
             NEW.serviceURI, NEW.serviceType, NEW.siteName, NEW.metricType, NEW.dataType,
-            NEW.monitoringHost, NEW.role, NEW.nagiosName, NEW.encrypted
+            NEW.role, NEW.nagiosName, NEW.encrypted
         ),
-        coalesce(NEW.gatheredAt, ''), upper(NEW.metricStatus COLLATE "C"), NEW.timestamp,
+        coalesce(NEW.gatheredAt, ''), coalesce(NEW.monitoringHost, ''),
+        upper(NEW.metricStatus COLLATE "C"), NEW.timestamp,
         NEW.summaryData, NEW.performanceData, NEW.detailsData, NEW.messageId
     );
     RETURN NEW;

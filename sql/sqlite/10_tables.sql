@@ -11,7 +11,7 @@ CREATE TABLE site (
     name text NOT NULL UNIQUE
 ) STRICT;
 
--- Names of the hosts of endpoints, and of the hosts on which probes ran.
+-- Names of the hosts of endpoints.
 CREATE TABLE host (
     host_id integer PRIMARY KEY,
     name text NOT NULL UNIQUE
@@ -107,11 +107,19 @@ CREATE TABLE result_source (
     site_name text NOT NULL DEFAULT '',
     metric_type text NOT NULL DEFAULT '',
     data_type text NOT NULL DEFAULT '',
-    monitoring_host text NOT NULL DEFAULT '',
     role text NOT NULL DEFAULT '',
     nagios_name text NOT NULL DEFAULT '',
     encrypted text NOT NULL DEFAULT '',
     names text NOT NULL UNIQUE
+) STRICT;
+
+-- The host on which a probe ran, and the monitoring host that it ran for: part of the key of a
+-- result, so that excluding one monitoring host leaves the results of the others.
+CREATE TABLE gatherer (
+    gatherer_id integer PRIMARY KEY,
+    gathered_at text NOT NULL,
+    monitoring_host text NOT NULL,
+    UNIQUE (gathered_at, monitoring_host)
 ) STRICT;
 
 -- SQLite has no functions: inserting a row here is a call with the columns as arguments. A trigger
@@ -120,6 +128,7 @@ CREATE TABLE new_result (
     names text,
     measured_at integer,
     gathered_at text,
+    monitoring_host text,
     status integer,
     summary text,
     performance_data text,

@@ -36,8 +36,8 @@ SELECT
     NULLIF(k.data_type, '') AS dataType,
     r.performance_data AS performanceData,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS timestamp,
-    NULLIF(g.name, '') AS gatheredAt,
-    NULLIF(k.monitoring_host, '') AS monitoringHost,
+    NULLIF(g.gathered_at, '') AS gatheredAt,
+    NULLIF(g.monitoring_host, '') AS monitoringHost,
     r.summary AS summaryData,
     d.details AS detailsData,
     NULLIF(n.vo, '') AS voName,
@@ -49,7 +49,7 @@ SELECT
 FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
-JOIN host AS g ON g.host_id = r.gatherer_id
+JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
 JOIN result_source AS k ON k.source_id = r.source_id
 LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
@@ -155,16 +155,15 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS measured_at,
     r.measured_at AS measured_at_s,
     s.name AS status,
-    g.name AS gathered_at,
-    k.monitoring_host,
+    g.gathered_at,
+    g.monitoring_host,
     r.summary,
     r.performance_data,
     r.message_id,
     r.status AS status_code
 FROM metric_result AS r
 LEFT JOIN metric_status AS s ON s.status = r.status
-LEFT JOIN host AS g ON g.host_id = r.gatherer_id
-LEFT JOIN result_source AS k ON k.source_id = r.source_id;
+LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
 
 -- Metric instances with their names, by the instance_id of report_result.
 CREATE VIEW report_instance AS

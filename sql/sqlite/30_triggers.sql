@@ -11,21 +11,22 @@
 -- Joins the names of a result, and passes it to new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     INSERT INTO new_result (
-        names, measured_at, gathered_at, status, summary, performance_data, message_id, details
+        names, measured_at, gathered_at, monitoring_host, status,
+        summary, performance_data, message_id, details
     )
     VALUES (
         json_array(
             lower(NEW.hostName), coalesce(NEW.serviceFlavour, NEW.serviceType), NEW.metricName,
             coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
             coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
-            coalesce(NEW.dataType, ''), coalesce(NEW.monitoringHost, ''), coalesce(NEW.role, ''),
-            coalesce(NEW.nagiosName, ''), coalesce(NEW.encrypted, '')
+            coalesce(NEW.dataType, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
+            coalesce(NEW.encrypted, '')
         ),
         CASE NEW.timestamp
             WHEN strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
                 THEN unixepoch(NEW.timestamp)
         END,
-        coalesce(NEW.gatheredAt, ''),
+        coalesce(NEW.gatheredAt, ''), coalesce(NEW.monitoringHost, ''),
         (SELECT status FROM metric_status WHERE name = upper(NEW.metricStatus)),
         NEW.summaryData, NEW.performanceData, NEW.messageId, NEW.detailsData
     );
@@ -41,18 +42,22 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
             THEN RAISE(ABORT, 'metricStatus: must be one of OK, WARNING, CRITICAL, UNKNOWN')
     END;
 
-    INSERT INTO host (name) VALUES (NEW.gathered_at) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO gatherer (gathered_at, monitoring_host)
+    VALUES (NEW.gathered_at, NEW.monitoring_host)
+    ON CONFLICT (gathered_at, monitoring_host) DO NOTHING;
     INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
     INSERT INTO metric_result (
         instance_id, measured_at, gatherer_id, status, source_id,
         summary, performance_data, message_id
     )
     SELECT
-        k.instance_id, NEW.measured_at, g.host_id, NEW.status, k.source_id,
+        k.instance_id, NEW.measured_at, g.gatherer_id, NEW.status, k.source_id,
         NEW.summary, NEW.performance_data, NEW.message_id
     FROM result_source AS k
-    CROSS JOIN host AS g
-    WHERE k.names = NEW.names AND g.name = NEW.gathered_at
+    CROSS JOIN gatherer AS g
+    WHERE k.names = NEW.names
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
     ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
         status = excluded.status,
         source_id = excluded.source_id,
@@ -62,13 +67,14 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     WHERE excluded.status > metric_result.status;
     -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
     INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
-    SELECT NEW.measured_at, k.instance_id, g.host_id, NEW.status, NEW.details
+    SELECT NEW.measured_at, k.instance_id, g.gatherer_id, NEW.status, NEW.details
     FROM result_source AS k
-    CROSS JOIN host AS g
+    CROSS JOIN gatherer AS g
     WHERE NEW.details IS NOT NULL
         AND changes() = 1
         AND k.names = NEW.names
-        AND g.name = NEW.gathered_at
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
     ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
         status = excluded.status,
         details = excluded.details;
@@ -130,10 +136,9 @@ CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
         site_name = names ->> 7,
         metric_type = names ->> 8,
         data_type = names ->> 9,
-        monitoring_host = names ->> 10,
-        role = names ->> 11,
-        nagios_name = names ->> 12,
-        encrypted = names ->> 13,
+        role = names ->> 10,
+        nagios_name = names ->> 11,
+        encrypted = names ->> 12,
         instance_id = (
             SELECT i.instance_id
             FROM endpoint AS e

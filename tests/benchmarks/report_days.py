@@ -52,8 +52,8 @@ FROM result_source AS k JOIN metric_instance_name AS n USING (instance_id)
 ORDER BY k.instance_id
 """
 _COUNTERS = """
-SELECT r.result_id, h.host_id
-FROM report_newest_result AS r, host AS h WHERE h.name = 'wn1.example.org'
+SELECT r.result_id, g.gatherer_id
+FROM report_newest_result AS r, gatherer AS g WHERE g.gathered_at = 'wn1.example.org'
 """
 _PARTITION = "CREATE TABLE {name} (LIKE metric_result INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
 _ATTACH = """

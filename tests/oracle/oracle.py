@@ -273,11 +273,15 @@ def counting_results(world: World, profile: Profile) -> dict[Key, list[tuple[dat
 
 
 def _stored(results: Iterable[Result]) -> list[Result]:
-    """The results without repeats: of two of one probe run the database keeps the worse."""
+    """The results without repeats: of two of one probe run the database keeps the worse.
+
+    What two monitoring hosts say about one time are two results: either may be excluded.
+    """
     stored: dict[tuple[object, ...], Result] = {}
     for result in sorted(results, key=lambda result: AND.index(result.status)):
         probe = (result.host, result.flavour, result.metric, result.vo, result.fqan)
-        stored[*probe, result.gathered_at, result.measured_at] = result
+        source = (result.gathered_at, _monitoring_host(result))
+        stored[*probe, *source, result.measured_at] = result
     return list(stored.values())
 
 
@@ -319,10 +323,15 @@ def _is_dropped(result: Result, exclusions: Iterable[Exclusion]) -> bool:
     """Rule 7: results of an excluded monitoring host do not count, those at both ends included."""
     return any(
         exclusion.kind == "monitoring-host"
-        and exclusion.monitoring_host == result.monitoring_host
+        and exclusion.monitoring_host == _monitoring_host(result)
         and exclusion.start <= result.measured_at <= exclusion.end
         for exclusion in exclusions
     )
+
+
+def _monitoring_host(result: Result) -> str:
+    """The monitoring host, which is the host of the probe where none is named."""
+    return result.monitoring_host or result.gathered_at
 
 
 def _metric_states(

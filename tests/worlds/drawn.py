@@ -103,7 +103,8 @@ def _world(
         downtimes=placed(downtimes, "downtime_id", "site", "host", "flavour", "announced_at"),
         results=placed(
             results,
-            *("host", "flavour", "metric", "vo", "fqan", "gathered_at", "measured_at"),
+            *("host", "flavour", "metric", "vo", "fqan", "measured_at"),
+            *("gathered_at", "monitoring_host"),
             "status",  # the worse of two is stored, in any order; of two equal ones the first
         ),
         exclusions=tuple(
@@ -239,7 +240,7 @@ def _results(setting: Setting) -> st.SearchStrategy[list[Result]]:
         _series,
         st.sampled_from([*expected, *expected, *expected, *strange]),
         st.sampled_from(
-            list(product(vos, fqans, (("wn1", "m1"), ("wn1", "m2"), ("wn2", "m1"), ("wn2", "m2"))))
+            list(product(vos, fqans, ("wn1", "wn2"), (("m1",), ("m2",), ("m1", "m2"))))
         ),
         _STATUSES,
         _THREE_TIMES,
@@ -257,13 +258,14 @@ def _seldom_few(rows: st.SearchStrategy[list[Value]]) -> st.SearchStrategy[list[
 
 def _series(
     instance: tuple[str, str, str],
-    source: tuple[str, str, tuple[str, str]],
-    statuses: Iterable[str],
-    times: Iterable[datetime],
-    values: Iterable[str],
+    source: tuple[str, str, str, tuple[str, ...]],
+    statuses: Sequence[str],
+    times: Sequence[datetime],
+    values: Sequence[str],
 ) -> list[Result]:
+    """Results by one or two monitoring hosts, each with the statuses in an order of its own."""
     flavour, metric, host = instance
-    vo, fqan, (gathered_at, monitoring_host) = source
+    vo, fqan, gathered_at, monitoring_hosts = source
     return [
         Result(
             host,
@@ -277,5 +279,8 @@ def _series(
             monitoring_host=monitoring_host,
             performance_data=value,
         )
-        for status, time, value in zip(statuses, times, values, strict=True)
+        for first, monitoring_host in enumerate(monitoring_hosts)
+        for status, time, value in zip(
+            (*statuses[first:], *statuses[:first]), times, values, strict=True
+        )
     ]

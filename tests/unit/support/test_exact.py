@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 
@@ -45,6 +45,27 @@ def moments(world: World, *more: str) -> Counter[tuple[object, ...]]:
         (*[getattr(result, name) for name in names], result.status) for result in world.results
     }
     return Counter(key[:-1] for key in statuses)
+
+
+def without_one_monitoring_host(world: World) -> bool:
+    """Whether a result remains whose worse copy by another monitoring host is excluded."""
+
+    def is_excluded(result: Result) -> bool:
+        return any(
+            exclusion.monitoring_host == result.monitoring_host
+            and exclusion.start <= result.measured_at <= exclusion.end
+            for exclusion in world.exclusions
+        )
+
+    by_probe: dict[tuple[object, ...], list[Result]] = {}
+    for result in world.results:
+        key = replace(result, monitoring_host="", status="", performance_data="")
+        by_probe.setdefault(astuple(key), []).append(result)
+    return any(
+        AND.index(a.status) > AND.index(b.status) and is_excluded(a) and not is_excluded(b)
+        for copies in by_probe.values()
+        for a, b in permutations(copies, 2)
+    )
 
 
 def only_the_day_before(world: World) -> bool:
@@ -89,7 +110,10 @@ EDGES: dict[str, Callable[[World], bool]] = {
     ),
     "two statuses at a moment": lambda world: max(moments(world).values(), default=0) > 1,
     "two statuses of one run of a probe": lambda world: (
-        max(moments(world, "gathered_at").values(), default=0) > 1
+        max(moments(world, "gathered_at", "monitoring_host").values(), default=0) > 1
+    ),
+    "one run of a probe for two monitoring hosts, the worse excluded": (
+        without_one_monitoring_host
     ),
     "no result": lambda world: not world.results,
     "one result": lambda world: len(world.results) == 1,

@@ -386,6 +386,15 @@ def test_results_of_an_excluded_monitoring_host_are_ignored_including_both_ends(
     assert spans(day)[:2] == [(0, 9, "OK"), (9, 12 + 1 / 3600, "WARNING")]
 
 
+def test_excluding_one_monitoring_host_leaves_what_another_measured_at_the_same_time() -> None:
+    exclusion = Exclusion("monitoring-host", at(6), at(12), monitoring_host="bad.mon")
+    worse = result("CRITICAL", at(6), monitoring_host="bad.mon")
+    copy = result("WARNING", at(6), monitoring_host="good.mon")
+
+    assert spans(report(worse, copy))[-1] == (6, 24, "CRITICAL")
+    assert spans(report(worse, copy, exclusions=(exclusion,)))[-1] == (6, 24, "WARNING")
+
+
 def test_results_of_an_excluded_monitoring_host_are_ignored_on_the_previous_day_too() -> None:
     """An older result of another host is then the newest (older ARGO versions: MISSING)."""
     start = START - timedelta(hours=5)

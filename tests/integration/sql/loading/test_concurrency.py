@@ -87,10 +87,11 @@ def test_concurrent_loaders_neither_deadlock_nor_duplicate(engine: Engine) -> No
     expected = worst([record for seed in range(LOADERS) for record in shuffled_results(seed)])
     assert {row[:5]: row[5] for row in rows} == expected
     assert len(rows) == len(expected)
-    for table, names in (("host", 45), ("metric", 7), ("vo", 3), ("fqan", 1)):
+    for table, names in (("host", 40), ("metric", 7), ("vo", 3), ("fqan", 1)):
         assert query(engine, f"SELECT count(*), count(DISTINCT name) FROM {table}") == [
             (names, names)
         ]
+    assert query(engine, "SELECT count(*), count(DISTINCT gathered_at) FROM gatherer") == [(5, 5)]
 
 
 # Only on PostgreSQL: two doors, partitions made on demand, statuses and days folded later ---------

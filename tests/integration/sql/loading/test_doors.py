@@ -96,7 +96,7 @@ METRIC_OUTPUTS = st.fixed_dictionaries(
         "gatheredAt": name("wn1.example.org", "WN1.example.org", "", None),
         "voName": VOS,
         "voFqan": name("/ops/Role=lcgadmin", "", None),
-        "monitoringHost": name("nagios", None),
+        "monitoringHost": name("nagios", "NAGIOS", "", None),
         "summaryData": TEXTS,
         "performanceData": TEXTS,
         "detailsData": TEXTS,
@@ -284,11 +284,12 @@ TABLES = {
     "result_source": """
         SELECT
             n.host_name, n.service_flavour, n.metric_name, n.vo, n.fqan, k.service_uri,
-            k.service_type, k.site_name, k.metric_type, k.data_type, k.monitoring_host, k.role,
-            k.nagios_name, k.encrypted
+            k.service_type, k.site_name, k.metric_type, k.data_type, k.role, k.nagios_name,
+            k.encrypted
         FROM result_source AS k
         JOIN metric_instance_name AS n ON n.instance_id = k.instance_id
     """,
+    "gatherer": "SELECT gathered_at, monitoring_host FROM gatherer",
 }
 COUNTED = (
     *TABLES,

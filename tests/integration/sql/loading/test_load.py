@@ -55,6 +55,36 @@ def test_a_message_becomes_rows_with_its_id(engine: Engine) -> None:
     assert {row["messageId"] for row in stored(engine, "metricOutput")} == {message.message_id}
 
 
+def test_results_that_differ_under_one_message_id_are_all_stored(engine: Engine) -> None:
+    records = [metric_result(), metric_result(timestamp="2026-11-20T12:05:00Z")]
+    one, other = (metric_message(record, samMessageId="same") for record in records)
+
+    load_now(engine, one, other, one)
+
+    rows = stored(engine, "metricOutput")
+    assert [row["messageId"] for row in rows] == ["same"] * 2
+    assert {row["timestamp"] for row in rows} == {record["timestamp"] for record in records}
+
+
+def test_copies_by_two_monitoring_hosts_are_two_rows_in_any_order(engine: Engine) -> None:
+    """So excluding one of the hosts leaves the result of the other, be it better or worse."""
+    sent = [
+        metric_message(metric_result(metricStatus=status), nagios_host=host)
+        for status in ("OK", "CRITICAL", "WARNING")
+        for host in ("nagios1", "nagios2")
+        if (status, host) != ("CRITICAL", "nagios2")
+    ]
+
+    load_now(engine, *sent)
+    load_now(engine, *reversed(sent))
+
+    rows = stored(engine, "metricOutput")
+    assert sorted((row["monitoringHost"], row["metricStatus"]) for row in rows) == [
+        ("nagios1", "CRITICAL"),
+        ("nagios2", "WARNING"),
+    ]
+
+
 def test_all_values_arrive_as_they_were_sent(engine: Engine) -> None:
     sent = metric_result(
         detailsData="tab\there\nbackslash \\ and \\N and \\.\n\n'quotes' \"too\" 100 % ü €",

@@ -126,6 +126,7 @@ def test_of_two_rows_with_one_status_the_first_is_kept(engine: Engine) -> None:
         ("voFqan", "/ops/Role=pilot"),
         ("timestamp", "2026-11-20T12:00:01Z"),
         ("gatheredAt", None),
+        ("monitoringHost", "nagios.example.org"),
     ],
 )
 def test_every_part_of_the_natural_key_distinguishes_results(
@@ -138,8 +139,9 @@ def test_every_part_of_the_natural_key_distinguishes_results(
 
 def test_absent_and_empty_key_parts_are_equal(engine: Engine) -> None:
     bare = metric_result(voName=None, gatheredAt=None)
+    empty = {**bare, "voName": "", "gatheredAt": None, "monitoringHost": ""}
 
-    insert(engine, "metricOutput", bare, {**bare, "voName": "", "gatheredAt": None}, bare)
+    insert(engine, "metricOutput", bare, empty, bare)
 
     assert stored(engine, "metricOutput") == [bare]
 

@@ -28,6 +28,11 @@ from tests.support.database.sql_rows import (
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 
+_NAMES_OF_KEY = (
+    *("hostName", "metricName", "voName", "voFqan", "gatheredAt", "monitoringHost"),
+    "timestamp",
+)
+
 Key = tuple[str, str, str]
 Shown = tuple[str, str, str]
 """status, since, measured_at"""
@@ -41,6 +46,7 @@ def random_results(rng: random.Random, minutes: int) -> list[Record]:
             metricName=f"M{rng.randrange(2)}",
             voFqan=rng.choice((None, None, "/ops/Role=pilot")),
             gatheredAt=rng.choice(("a", "a", "b")),
+            monitoringHost=rng.choice((None, None, "m")),
             siteName=rng.choice(("ONE", "TWO")),
             timestamp=f"{START + timedelta(minutes=rng.randrange(minutes)):%Y-%m-%dT%H:%M:%SZ}",
             metricStatus=rng.choice(("OK", "OK", "OK", *STATUSES)),
@@ -224,8 +230,7 @@ def test_results_are_folded_even_where_earlier_ones_were_deleted(
 
 
 def natural_key(row: Record) -> tuple[str, ...]:
-    names = ("hostName", "metricName", "voName", "voFqan", "gatheredAt", "timestamp")
-    return tuple(row.get(name, "") for name in names)
+    return tuple(row.get(name, "") for name in _NAMES_OF_KEY)
 
 
 def test_a_status_keeps_its_since_when_older_results_are_deleted(engine: Engine) -> None:

@@ -252,12 +252,15 @@ def test_current_status_shows_the_newest_result_and_since_when_its_status_holds(
     ]
 
 
-def test_current_status_shows_the_worse_of_two_results_of_one_time(engine: Engine) -> None:
+@pytest.mark.parametrize("source", ["gatheredAt", "monitoringHost"])
+def test_current_status_shows_the_worse_of_two_results_of_one_time(
+    engine: Engine, source: str
+) -> None:
     insert(
         engine,
         "metricOutput",
-        metric_result(gatheredAt="a", metricStatus="WARNING", summaryData="slow"),
-        metric_result(gatheredAt="b", metricStatus="OK", summaryData="fine"),
+        metric_result(**{source: "a"}, metricStatus="WARNING", summaryData="slow"),
+        metric_result(**{source: "b"}, metricStatus="OK", summaryData="fine"),
     )
 
     assert [row[3:] for row in statuses(engine)] == [("WARNING", MOMENT, MOMENT, "slow")]

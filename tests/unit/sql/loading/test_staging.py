@@ -20,14 +20,14 @@ ESCAPED = r"tab\t, line\n, return\r and back\\slash"
 @pytest.mark.parametrize(
     ("row", "line"),
     [
-        (ROW, ["ce01|CE|M|||||||||||", "", "OK", r"\N", r"\N", r"\N", r"\N", "id"]),
+        (ROW, ["ce01|CE|M||||||||||", "", "", "OK", r"\N", r"\N", r"\N", r"\N", "id"]),
         (
             {"servicetype": "SE", "gatheredat": ODD, "role": ODD, "detailsdata": ODD},
-            [f"|SE|||||SE|||||{ESCAPED}||", ESCAPED, "", r"\N", r"\N", r"\N", ESCAPED, "id"],
+            [f"|SE|||||SE||||{ESCAPED}||", ESCAPED, "", "", r"\N", r"\N", r"\N", ESCAPED, "id"],
         ),
         (
-            {"servicetype": "SE", "serviceflavour": "", "summarydata": ""},
-            ["||||||SE|||||||", "", "", r"\N", "", r"\N", r"\N", "id"],
+            {"servicetype": "SE", "serviceflavour": "", "summarydata": "", "monitoringhost": "m"},
+            ["||||||SE||||||", "", "m", "", r"\N", "", r"\N", r"\N", "id"],
         ),
     ],
 )
