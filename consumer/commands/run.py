@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -126,23 +127,41 @@ def _run(
     name = config.process_name
     sources = make_sources(config)
     drain = Drain(sources, args.timeout) if args.drain else None
-    sink: Sink
-    if args.to is None:
-        from sam_pipeline.consumer.sinks.database import DatabaseSink
-        from sam_pipeline.sql.database.config import load_database
-        from sam_pipeline.sql.database.engine import make_engine
-
-        sink = DatabaseSink(make_engine(load_database(args).url), name, config.limits(), state)
-    elif args.to in config.brokers:
-        raise ConfigError([f"--to {args.to}: this is one of the brokers to read from"])
-    else:
-        sink = SpoolSink(Path(args.to.path))
-    logger.info("starting with %s", ", ".join(source.name for source in sources))
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
     observer = Observer(name, state, inbox, sources, config.spools)
-    with nullcontext() if drain else reporting(observer, request, config):
+    with (
+        _opened_sink(args, config, state) as sink,
+        nullcontext() if drain else reporting(observer, request, config),
+    ):
+        logger.info("starting with %s", ", ".join(source.name for source in sources))
         consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
     return drain
+
+
+@contextmanager
+def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State) -> Iterator[Sink]:
+    """The database, where the name is released at the end, or the spool of a relay."""
+    if args.to in config.brokers:
+        raise ConfigError([f"--to {args.to}: this is one of the brokers to read from"])
+    if args.to is not None:
+        yield SpoolSink(Path(args.to.path))
+        return
+    from sam_pipeline.consumer.sinks.database import DatabaseSink
+    from sam_pipeline.consumer.sinks.held_name import HeldName
+    from sam_pipeline.sql.database.config import load_database
+    from sam_pipeline.sql.database.engine import make_engine
+
+    engine = make_engine(load_database(args).url)
+    subscriptions = config.network_subscriptions
+    held = HeldName(engine, config.name, all(item.shared for item in subscriptions))
+    with closing(held):
+        yield DatabaseSink(
+            engine,
+            config.process_name,
+            config.limits(),
+            state,
+            held=held if subscriptions else None,
+        )

@@ -18,6 +18,7 @@ from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
@@ -28,14 +29,17 @@ from sam_pipeline.sql.loading.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
 
-COUNT_EVERY_S = 30.0
-"""How often to count the open dead letters."""
+WATCH_EVERY_S = 30.0
+"""How often to count the open dead letters, and to check that the name is still held."""
 
 logger = logging.getLogger(__name__)
 
 
 class DatabaseSink:
-    """The views of one database; `consumer` is the name in the audit."""
+    """The views of one database; `consumer` is the name in the audit.
+
+    Unless `held` is None, it is the name to hold in the database while loading.
+    """
 
     def __init__(
         self,
@@ -44,7 +48,9 @@ class DatabaseSink:
         limits: Limits,
         state: State,
         clock: Callable[[], float] = time.monotonic,
+        held: HeldName | None = None,
     ) -> None:
+        self._held = held
         self._engine = engine
         self._consumer = consumer
         self._limits = limits
@@ -53,14 +59,15 @@ class DatabaseSink:
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
         self._tasks = make_tasks(engine, limits)
-        self._count_at = clock()
+        self._watch_at = clock()
 
     def prepare(self) -> None:
-        with _away_translated():
+        with self._away_translated():
             require_current(self._engine)
+            self._hold_name()
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
-        with _away_translated():
+        with self._away_translated():
             loaded = load(
                 self._engine,
                 self._catalogue,
@@ -79,26 +86,31 @@ class DatabaseSink:
         )
 
     def upkeep(self, news: bool) -> None:
-        if self._clock() >= self._count_at:
+        if self._clock() >= self._watch_at:
             # Without messages, this also shows whether the database is away.
             try:
+                self._hold_name()
                 self._state.open_dead_letters = open_by_reason(self._engine)
                 self._state.can_commit()
             except DatabaseAway as error:
                 self._state.cannot_commit(str(error))
             except SqlError as error:
                 logger.warning("open dead letters not counted: %s", error)
-            self._count_at = self._clock() + COUNT_EVERY_S
+            self._watch_at = self._clock() + WATCH_EVERY_S
         run_due(self._tasks, news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # otherwise the next loader or report does it
             fold_all(self._engine)
 
+    def _hold_name(self) -> None:
+        if self._held is not None:
+            self._held.hold()
 
-@contextmanager
-def _away_translated() -> Iterator[None]:
-    try:
-        yield
-    except DatabaseAway as error:
-        raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error
+    @contextmanager
+    def _away_translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DatabaseAway as error:
+            self._watch_at = self._clock()  # the name may be lost: check once the database is back
+            raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error

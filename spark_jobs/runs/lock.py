@@ -9,33 +9,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
-from sqlalchemy import Engine, TextClause, text
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.runs.record import who
-from sam_pipeline.sql.database.engine import name_of
-from sam_pipeline.sql.errors import DATABASE_ERRORS, translated
+from sam_pipeline.sql.database.session_lock import LockSession
 
 # Each attempt is short, so that an interrupt takes effect at once.
 _PAUSE_S = 0.5
-
-_KEY = "hashtextextended('sam report ' || :report, 0)"
-_TRY = text(f"SELECT pg_try_advisory_lock({_KEY})")
-# The time is null unless the session has the same login, or this one may see all sessions.
-_HOLDER = text(f"""
-    SELECT format('process %s of %s', a.pid, a.usename), a.backend_start
-    FROM pg_locks AS l
-    JOIN pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND (CAST(l.classid AS bigint) << 32) | CAST(l.objid AS bigint) = {_KEY}
-""")
 
 
 @contextmanager
@@ -57,29 +43,17 @@ def run_lock(engine: Engine, reports: Iterable[str], warn: Callable[[str], None]
 def _session_lock(
     engine: Engine, reports: Iterable[str], warn: Callable[[str], None]
 ) -> Iterator[None]:
-    try:
-        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        # Not returned to the pool: closing the connection releases the locks.
-        connection.detach()
-    except DATABASE_ERRORS as error:
-        raise translated(error, name_of(engine)) from error
+    def holder(name: str) -> str:
+        other = next(iter(session.others(name)), None)
+        if other is None or other.since is None:
+            return ""
+        since = format_time(other.since)
+        return f"process {other.process} of {other.login}, since {since}"
 
-    def first(statement: TextClause, report: str) -> tuple[Any, ...]:
-        try:
-            return tuple(connection.execute(statement, {"report": report}).first() or ())
-        except DATABASE_ERRORS as error:
-            raise translated(error, name_of(engine)) from error
-
-    def is_ours(report: str) -> bool:
-        return bool(first(_TRY, report)[0])
-
-    def holder(report: str) -> str:
-        process, since = first(_HOLDER, report) or ("", None)
-        return f"{process}, since {format_time(since)}" if since else process
-
-    with connection:
+    with closing(LockSession(engine, f"sam-report run {os.getpid()}")) as session:
         for report in reports:
-            _wait(report, partial(is_ours, report), partial(holder, report), warn)
+            name = f"sam report {report}"
+            _wait(report, partial(session.try_lock, name), partial(holder, name), warn)
         yield
 
 

@@ -91,8 +91,11 @@ WALLS: Mapping[str, Wall] = {
     "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
     "consumer.sinks.upkeep": Wall(f"{CONSUMER} consumer.core {DATABASE} sql.loading", "sqlalchemy"),
+    "consumer.sinks.held_name": Wall(f"{CONSUMER} {DATABASE}", "sqlalchemy"),
     "consumer.sinks.database": Wall(
-        f"{CONSUMER} consumer.core consumer.sinks.upkeep {DATABASE} sql.loading", "sqlalchemy"
+        f"{CONSUMER} consumer.core consumer.sinks.held_name consumer.sinks.upkeep {DATABASE}"
+        " sql.loading",
+        "sqlalchemy",
     ),
     "consumer.monitoring": Wall(f"{CONSUMER} consumer.core consumer.process", "prometheus_client"),
     "consumer.commands": Wall(

@@ -44,6 +44,7 @@ class Subscription:
 
     destination: str
     message_class: str = "metricOutput"
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ def site_of(
     for subscription in subscriptions:
         lines.append("[[consumer.subscription]]")
         lines.append(f"destination = {json.dumps(subscription.destination)}")
+        if subscription.shared:
+            lines.append("shared = true")
         if subscription.message_class:
             lines.append(f"class = {json.dumps(subscription.message_class)}")
     config = directory / "sam.toml"

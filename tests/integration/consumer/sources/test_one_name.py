@@ -1,4 +1,7 @@
-"""Two consumers with the same name: the second is refused, or waits until the first one ends."""
+"""Two consumers with the same name: the second is refused, or waits until the first one ends.
+
+Consumers on SQLite stand for two machines with different databases.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,26 @@ import uuid
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import LOST, Daemon, Subscription, row_keys, running, site_of
+from tests.support.consumer.daemon import (
+    LOST,
+    SUBSCRIBED,
+    Daemon,
+    Subscription,
+    row_keys,
+    running,
+    site_of,
+)
+from tests.support.consumer.faults import WAITING
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
 
@@ -59,12 +74,60 @@ def test_a_second_consumer_on_another_machine_waits_until_activemq_frees_the_nam
 
 
 @on_brokers("artemis", "rabbitmq")
-def test_consumers_with_the_same_name_on_two_machines_share_messages_if_the_broker_allows_it(
-    tmp_path: Path, broker: StompServer, destination: str
+def test_a_second_consumer_on_another_machine_is_refused_until_the_first_is_gone(
+    tmp_path: Path, broker: StompServer, destination: str, postgres_url: str
 ) -> None:
-    """The broker cannot distinguish them; no record is lost or duplicated."""
+    """These brokers cannot distinguish the two, so the database does."""
+    messages = numbered("kept", range(200))
+    site = site_of(tmp_path, [broker.url], Subscription(destination), database=postgres_url)
+    with running(site) as first:
+        first.wait_until_subscribed(broker.url)
+        with running_elsewhere(site) as second:
+            assert second.process.wait(30) == 69
+            assert second.lines("another sam-consume", f"@{gethostname()} {first.process.pid}")
+            assert not second.lines(broker.url, SUBSCRIBED)
+        publish(broker.host, broker.port, destination, messages)
+        site.wait_for_rows(100)
+        first.process.kill()
+        first.process.wait()
+
+        with running_elsewhere(site) as second:
+            second.wait_until_subscribed(broker.url)
+            site.wait_for_rows(200)
+            assert second.stop().code == 0
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+
+
+def test_a_consumer_whose_name_was_taken_during_an_outage_of_the_database_stops(
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, mortal_postgres: PostgresServer
+) -> None:
+    database = fresh_database(mortal_postgres)
+    site = site_of(tmp_path, [rabbitmq.url], Subscription(destination), database=database)
+    with running(site) as first:
+        first.wait_until_subscribed(rabbitmq.url)
+        mortal_postgres.restart()
+        publish(rabbitmq.host, rabbitmq.port, destination, numbered("one", range(1)))
+        site.wait_for_rows(1)
+        mortal_postgres.kill()
+        publish(rabbitmq.host, rabbitmq.port, destination, numbered("two", range(1)))
+        first.wait_for(WAITING)
+        first.process.send_signal(signal.SIGSTOP)
+        mortal_postgres.restart()
+        with running_elsewhere(site) as second:
+            second.wait_until_subscribed(rabbitmq.url)
+            first.process.send_signal(signal.SIGCONT)
+
+            assert first.process.wait(60) == 69
+            assert first.lines("another sam-consume", f"@{gethostname()} {second.process.pid}")
+
+
+@on_brokers("rabbitmq")
+def test_consumers_on_two_machines_may_share_a_name_if_the_subscription_is_shared(
+    tmp_path: Path, broker: StompServer, destination: str, postgres_url: str
+) -> None:
     messages = numbered("shared", range(200))
-    site = site_of(tmp_path, [broker.url], Subscription(destination))
+    subscription = Subscription(destination, shared=True)
+    site = site_of(tmp_path, [broker.url], subscription, database=postgres_url)
     with running(site) as first, running_elsewhere(site) as second:
         first.wait_until_subscribed(broker.url)
         second.wait_until_subscribed(broker.url)

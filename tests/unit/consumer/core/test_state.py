@@ -18,7 +18,7 @@ from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.sinks import database
-from sam_pipeline.consumer.sinks.database import COUNT_EVERY_S, DatabaseSink
+from sam_pipeline.consumer.sinks.database import WATCH_EVERY_S, DatabaseSink
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
@@ -318,7 +318,7 @@ def test_open_dead_letters_are_counted_every_half_minute(
         counting.upkeep()
     assert counting.state.open_dead_letters == {"bad-status": 1}
 
-    counting.now += COUNT_EVERY_S
+    counting.now += WATCH_EVERY_S
     counting.upkeep()
 
     assert counting.state.open_dead_letters == {"bad-status": 2}
@@ -331,11 +331,11 @@ def test_an_idle_daemon_notices_that_the_database_fails_and_recovers(
     counting.upkeep()
     assert counting.state.waiting_since is None
 
-    counting.now += COUNT_EVERY_S
+    counting.now += WATCH_EVERY_S
     counting.upkeep()
     assert counting.state.waiting_since is not None
 
-    counting.now += COUNT_EVERY_S
+    counting.now += WATCH_EVERY_S
     counting.upkeep()
     assert counting.state.waiting_since is None
 

@@ -1,0 +1,115 @@
+"""Advisory locks of PostgreSQL, held by a connection of their own until it ends.
+
+They work only on a direct connection: a pooler in transaction mode would hand the locks to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Engine, Row, text
+
+from sam_pipeline.sql.database.engine import name_of
+from sam_pipeline.sql.errors import DATABASE_ERRORS, DatabaseAway, translated
+
+# The server also releases the locks of a machine that has died, after a minute instead of the two
+# hours of the kernel's defaults.
+_OPEN = text("""
+    SELECT set_config('application_name', :application, false),
+        set_config('tcp_keepalives_idle', '30', false),
+        set_config('tcp_keepalives_interval', '10', false),
+        set_config('tcp_keepalives_count', '3', false)
+""")
+_TRY = {
+    False: text("SELECT pg_try_advisory_lock(hashtextextended(:name, 0))"),
+    True: text("SELECT pg_try_advisory_lock_shared(hashtextextended(:name, 0))"),
+}
+# Includes who waits for an exclusive lock, since that keeps others from a shared one. Address and
+# time are null unless the session has the same login, or this one may see all sessions.
+_OTHERS = text("""
+    SELECT l.pid, a.usename, a.application_name, host(a.client_addr), a.backend_start,
+        has_table_privilege(
+            a.usesysid, CAST(to_regclass('public.metricoutput') AS oid), 'INSERT'
+        ) IS TRUE
+    FROM pg_locks AS l
+    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND (CAST(l.classid AS bigint) << 32) | CAST(l.objid AS bigint) = hashtextextended(:name, 0)
+        AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND (l.mode = 'ExclusiveLock' OR NOT :shared)
+    ORDER BY l.granted DESC, l.pid
+""")
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """Another session that holds a lock; the address and the time may be hidden from us."""
+
+    process: int | None
+    login: str | None
+    application: str | None
+    address: str | None
+    since: datetime | None
+    may_load: bool
+    """Whether its login may insert results."""
+
+
+class LockSession:
+    """A connection of its own; `application` is the name that others see in pg_stat_activity.
+
+    If the connection fails, the locks are lost, and the methods raise DatabaseAway.
+    """
+
+    def __init__(self, engine: Engine, application: str) -> None:
+        self._engine = engine
+        with self._translated():
+            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            # Not returned to the pool: closing the connection releases the locks.
+            connection.detach()
+        self._connection = connection
+        try:
+            self._first(_OPEN, {"application": application})
+        except BaseException:
+            self.close()
+            raise
+
+    def try_lock(self, name: str, shared: bool = False) -> bool:
+        """Whether this session holds the lock, now or already."""
+        [is_ours] = self._first(_TRY[shared], {"name": name})
+        return bool(is_ours)
+
+    def others(self, name: str, shared: bool = False) -> list[LockHolder]:
+        """The other sessions that keep this one from the lock."""
+        with self._translated():
+            rows = self._connection.execute(_OTHERS, {"name": name, "shared": shared}).all()
+        return [LockHolder(*row) for row in rows]
+
+    def is_usable(self) -> bool:
+        """Whether it is connected to a server that accepts writes, so that its locks count."""
+        try:
+            [in_recovery] = self._first(text("SELECT pg_is_in_recovery()"), {})
+        except DatabaseAway:
+            return False
+        return not in_recovery
+
+    def close(self) -> None:
+        """Release the locks; on return nobody finds them any more, if the server still answers."""
+        with self._connection as connection, suppress(*DATABASE_ERRORS):
+            if not connection.invalidated:  # otherwise it would connect again
+                connection.execute(text("SELECT pg_advisory_unlock_all()"))
+
+    def _first(self, statement: Any, parameters: dict[str, str]) -> Row[Any]:
+        with self._translated():
+            return self._connection.execute(statement, parameters).one()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DATABASE_ERRORS as error:
+            raise translated(error, name_of(self._engine)) from error
