@@ -221,6 +221,11 @@ class ConsumerConfig:
         return self.state_directory, SERVICE_DIRECTORY
 
     @property
+    def reads_network(self) -> bool:
+        """Whether any broker is not a spool, so that durable subscriptions have our name."""
+        return any(broker.kind != SPOOL for broker in self.brokers)
+
+    @property
     def spools(self) -> dict[str, Path]:
         """The directories of the spools by broker URL."""
         return {str(broker): Path(broker.path) for broker in self.brokers if broker.kind == SPOOL}
@@ -253,7 +258,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     """The configuration from file, environment and command line; a ConfigError has all problems."""
     config = load(ConsumerConfig, SECTION, args.config, os.environ, **_surroundings(instance))
     problems = []
-    if any(broker.kind != SPOOL for broker in config.brokers):
+    if config.reads_network:
         if not config.name:
             problems.append("name is missing: durable subscriptions of network brokers need it")
         if not config.network_subscriptions:

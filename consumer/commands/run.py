@@ -155,13 +155,13 @@ def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State)
     from sam_pipeline.sql.database.engine import make_engine
 
     engine = make_engine(load_database(args).url)
-    subscriptions = config.network_subscriptions
-    held = HeldName(engine, config.name, all(item.shared for item in subscriptions))
+    shared = all(subscription.shared for subscription in config.network_subscriptions)
+    held = HeldName(engine, config.name, shared)
     with closing(held):
         yield DatabaseSink(
             engine,
             config.process_name,
             config.limits(),
             state,
-            held=held if subscriptions else None,
+            held=held if config.reads_network else None,
         )

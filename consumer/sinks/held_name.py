@@ -9,15 +9,22 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.sql.database.session_lock import LockHolder, LockSession
 from sam_pipeline.sql.errors import DatabaseAway
 
 MAX_APPLICATION = 63
 """PostgreSQL cuts an application_name there (bytes; it replaces other characters than ASCII)."""
+
+POLL_S = 0.1
+GRACE_S = 2.0
+"""How long a killed process may seem to hold the name, until the server has ended its session."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,33 +73,38 @@ class HeldName:
         if self._session is None:
             self._session = LockSession(self._engine, self._application)
         lock = f"sam consumer {self._name}"
-        if self._session.try_lock(lock, self._shared):
-            self._reported = ""
-            return
-        others = self._session.others(lock, self._shared)
-        # The server may not have noticed yet that an earlier connection of this process is dead.
-        others = [other for other in others if other.application != self._application]
-        for other in others:
-            if other.may_load:
+        grace = Deadline.after(GRACE_S)
+        while not self._session.try_lock(lock, self._shared):
+            others = self._session.others(lock, self._shared)
+            # The server may not have noticed that an earlier connection of this process is dead.
+            others = [other for other in others if other.application != self._application]
+            loader = next((other for other in others if other.may_load), None)
+            if loader is None:
+                self._warn_of(others)
+                return
+            if grace.expired:
                 problem = f"another sam-consume named {self._name!r} uses this database"
-                raise SourceTaken(
-                    f"{problem} ({_described(other)}): stop it, or configure another name"
-                )
-        strangers = ", ".join(map(_described, others))
-        if strangers and strangers != self._reported:
+                advice = "stop it, or configure another name"
+                raise SourceTaken(f"{problem} ({_described(loader)}): {advice}")
+            time.sleep(POLL_S)
+        self._reported = ""
+
+    def _warn_of(self, strangers: Sequence[LockHolder]) -> None:
+        text = ", ".join(map(_described, strangers))
+        if text and text != self._reported:
             logger.warning(
                 "continuing, but the name %s can't be held in the database: a login that may not"
                 " load holds its lock (%s)",
                 self._name,
-                strangers,
+                text,
             )
-            self._reported = strangers
+            self._reported = text
 
 
 def application_name(name: str, host: str, pid: int) -> str:
     """The application_name of the session; if it is too long, the name is cut."""
     start, end = f"sam-consume {name}", f"@{host} {pid}"
-    return start[: MAX_APPLICATION - len(end)] + end
+    return (start[: max(0, MAX_APPLICATION - len(end))] + end)[-MAX_APPLICATION:]
 
 
 def _described(holder: LockHolder) -> str:
