@@ -17,8 +17,9 @@ def make_sources(config: ConsumerConfig) -> list[Source]:
     name = config.process_name
     settings = stomp_settings(config, name)
     owners: dict[Address, str] = {}
+    state, max_bytes = config.state_directory, config.max_message_bytes
     return [
-        SpoolSource(broker, name, config.state_directory, config.stamp_of(broker))
+        SpoolSource(broker, name, state, config.stamp_of(broker), max_bytes)
         if broker.kind == SPOOL
         else StompSource(broker, settings, owners=owners)
         for broker in config.brokers

@@ -26,9 +26,13 @@ logger = logging.getLogger(__name__)
 class SpoolSource:
     """The queue of one `spool:///` URL; of several readers, each element goes to only one."""
 
-    def __init__(self, broker: Broker, consumer: str, state: Path, stamp: Stamp) -> None:
+    def __init__(
+        self, broker: Broker, consumer: str, state: Path, stamp: Stamp, max_body_bytes: int
+    ) -> None:
+        """A message above `max_body_bytes` is delivered in part, marked as refused."""
         self.name = self.broker = str(broker)
         self._stamp = stamp
+        self._max_body_bytes = max_body_bytes
         self._path = broker.path
         self._queue = DirectoryQueue(broker.path)
         self._consumer = consumer
@@ -80,7 +84,7 @@ class SpoolSource:
                 continue
             self._locked.add(name)
             try:
-                message = self._stamp.stamped(self._queue.read(name))
+                message = self._stamp.stamped(self._queue.read(name, self._max_body_bytes))
             except DamagedElement as error:
                 target = self._queue.quarantine(name, str(error))
                 self._locked.discard(name)

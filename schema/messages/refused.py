@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
 
 REFUSED = "samRefused"
 REFUSED_TEXT = "samRefusedText"
@@ -19,6 +21,12 @@ TOO_LARGE = "too-large"
 
 KEPT_BYTES = 64 * 1024
 """How much of what could not be taken is kept in the dead letter."""
+
+KEPT_HEADERS = (
+    *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME),
+    *(*MONITORING_HOST_HEADERS, "destination", "timestamp"),
+)
+"""The headers that are kept of a message with too many: they decide what becomes of its body."""
 
 
 def mark_refused(message: Message, reason: str, text: str) -> Message:

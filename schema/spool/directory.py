@@ -9,11 +9,11 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from sam_pipeline.schema.spool.element import MAX_BODY_BYTES
+from sam_pipeline.schema.spool.element import MAX_BODY_BYTES, PIECE_BYTES
 
 GRANULARITY_S = 60
 TEMPORARY_AGE_S = 300
@@ -182,6 +182,17 @@ def content_of(directory: int, element: str) -> bytes:
     Raises:
         ValueError: it is not a regular file, or too large.
     """
+    descriptor, size = open_element(directory, element)
+    try:
+        if size > MAX_ELEMENT_BYTES:
+            raise ValueError(f"its {size} bytes exceed the limit of {MAX_ELEMENT_BYTES}")
+        return read_all(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def open_element(directory: int, element: str) -> tuple[int, int]:
+    """A descriptor for reading, and the size in bytes; raises ValueError if it is not a file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
     try:
         descriptor = os.open(element, flags, dir_fd=directory)
@@ -189,16 +200,25 @@ def content_of(directory: int, element: str) -> bytes:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise ValueError("it is a symbolic link or a socket") from error
         raise
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a regular file")
-        if status.st_size > MAX_ELEMENT_BYTES:
-            raise ValueError(f"its {status.st_size} bytes exceed the limit of {MAX_ELEMENT_BYTES}")
-        content = chunk = os.read(descriptor, status.st_size + 1)
-        while chunk and len(content) < status.st_size:
-            chunk = os.read(descriptor, status.st_size - len(content))
-            content += chunk
-        return content
-    finally:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
+        raise ValueError("it is not a regular file")
+    return descriptor, status.st_size
+
+
+def read_all(descriptor: int, size: int) -> bytes:
+    """The first `size` bytes of a file."""
+    content = chunk = os.read(descriptor, size + 1)
+    while chunk and len(content) < size:
+        chunk = os.read(descriptor, size - len(content))
+        content += chunk
+    return content
+
+
+def pieces_of(descriptor: int) -> Iterator[bytes]:
+    """The bytes of a file from its beginning."""
+    offset = 0
+    while piece := os.pread(descriptor, PIECE_BYTES, offset):
+        yield piece
+        offset += len(piece)

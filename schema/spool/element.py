@@ -8,12 +8,16 @@ All keys are optional. There is no checksum, because other implementations refus
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sam_pipeline.schema.messages.message import Message
 
 MAX_BODY_BYTES = 128 * 1024 * 1024
 """The limit on an inflated body."""
+PIECE_BYTES = 64 * 1024
+"""The size of the pieces in which a large element is read."""
+NOT_TEXT = "a header or the body is not text"
 
 _ENCODINGS = {"base64", "utf8", "zlib"}
 
@@ -34,8 +38,8 @@ def serialise(message: Message) -> bytes:
         return json.dumps(element).encode()
 
 
-def parse(data: bytes) -> Message:
-    """The message of an element.
+def parse(data: bytes, max_body_bytes: int | None = None) -> Message:
+    """The message of an element; if its body exceeds `max_body_bytes`, marked as TOO_LARGE.
 
     Raises:
         ValueError: the content is not a message.
@@ -55,24 +59,66 @@ def parse(data: bytes) -> Message:
     # nstream writes "destination": null if it has none.
     header = {name: value for name, value in header.items() if value is not None}
     if not all(isinstance(value, str) for value in (body, encoding, *header.values())):
-        raise ValueError("a header or the body is not text")
+        raise ValueError(NOT_TEXT)
+    content = encoded(body)
+    if not encoding and (max_body_bytes is None or len(content) <= max_body_bytes):
+        return Message(header, content)
+    pieces = decoded([content], encoding)
+    if max_body_bytes is None:
+        return Message(header, b"".join(pieces))
+    from sam_pipeline.schema.messages.refused import LimitedBody  # no publisher needs it
+
+    limited = LimitedBody(max_body_bytes)
+    for piece in pieces:
+        limited.add(piece)
+    return limited.message(header)
+
+
+def encoded(text: str) -> bytes:
+    """The bytes of a text; lone surrogates are left to the reader of records."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decoded(pieces: Iterable[bytes], encoding: str) -> Iterable[bytes]:
+    """The body, in pieces, from the text that stands in the element.
+
+    Raises:
+        ValueError: the encoding is unknown, or (during iteration) the body is damaged or too long.
+    """
     encodings = set(encoding.split("+")) if encoding else set()
     if unknown := encodings - _ENCODINGS:
         raise ValueError(f"unknown encoding {'+'.join(sorted(unknown))}")
-    # Lone surrogates are left to the reader of records, like other invalid UTF-8.
-    content = body.encode("utf-8", "surrogatepass")
     if "base64" in encodings:
-        from base64 import b64decode
+        pieces = _from_base64(pieces)
+    return _inflated(pieces) if "zlib" in encodings else pieces
 
-        content = b64decode(b"".join(content.split()), validate=True)  # some writers break lines
-    if "zlib" in encodings:
-        import zlib
 
-        inflater = zlib.decompressobj()
-        try:
-            content = inflater.decompress(content, MAX_BODY_BYTES)
-        except zlib.error as error:
-            raise ValueError(f"the compressed body is damaged: {error}") from error
-        if not inflater.eof:
-            raise ValueError("the compressed body is truncated or too long")
-    return Message(header, content)
+def _from_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    from base64 import b64decode
+
+    rest = b""
+    for piece in pieces:
+        rest += b"".join(piece.split())  # some writers break lines
+        length = len(rest) // 4 * 4
+        yield b64decode(rest[:length], validate=True)
+        rest = rest[length:]
+    yield b64decode(rest, validate=True)
+
+
+def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    import zlib
+
+    inflater = zlib.decompressobj()
+    length = 0
+    try:
+        for piece in pieces:
+            while piece and length <= MAX_BODY_BYTES:
+                content = inflater.decompress(piece, PIECE_BYTES)
+                length += len(content)
+                yield content
+                piece = inflater.unconsumed_tail
+        yield inflater.flush()
+    except zlib.error as error:
+        raise ValueError(f"the compressed body is damaged: {error}") from error
+    if not inflater.eof or length > MAX_BODY_BYTES:
+        raise ValueError("the compressed body is truncated or too long")

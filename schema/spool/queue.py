@@ -17,8 +17,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,9 @@ from sam_pipeline.schema.spool.directory import (
     content_of,
     directory_of_now,
     is_hex,
+    open_element,
+    pieces_of,
+    read_all,
     role_of,
     status_of,
     take_lock,
@@ -60,6 +64,8 @@ if TYPE_CHECKING:
 
 BATCH = 50
 """Files that `store_all` opens at a time: their fsyncs share a commit of the journal."""
+WHOLE_BYTES = 1024 * 1024
+"""A larger element is read in pieces if there is a limit on its body."""
 _TRIES = 10
 
 logger = lazy_logger(__name__)
@@ -145,15 +151,20 @@ class DirectoryQueue:
         with self._translated("unlock in"), suppress(FileNotFoundError), self._opened(name) as at:
             unlink_lock(*at)
 
-    def read(self, name: str) -> Message:
+    def read(self, name: str, max_body_bytes: int | None = None) -> Message:
         """The message of an element.
+
+        If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as
+        refused. With this limit the memory that reading takes does not depend on the element.
 
         Raises:
             DamagedElement: its content is not a message.
         """
         with self._translated("read"), self._opened(name) as (directory, element):
             try:
-                return parse(content_of(directory, element))
+                if max_body_bytes is None:
+                    return parse(content_of(directory, element))
+                return _read_limited(directory, element, max_body_bytes)
             except ValueError as error:
                 raise DamagedElement(f"element {name} is not a message: {error}") from error
 
@@ -175,7 +186,7 @@ class DirectoryQueue:
         with self._translated("quarantine from"):
             make_directory(quarantine)
             refuse_unsafe(quarantine)
-            _write_new(f"{target}.reason", f"{reason}\n".encode())
+            _write_new(f"{target}.reason", [f"{reason}\n".encode()])
             # Another process may have moved it already.
             with suppress(FileNotFoundError), self._opened(name) as (directory, element):
                 try:
@@ -186,7 +197,7 @@ class DirectoryQueue:
                         crosses_devices and stat.S_ISREG(status_of(directory, element).st_mode)
                     ):
                         raise
-                    _write_new(f"{target}", content_of(directory, element))
+                    _copy(directory, element, f"{target}")
                     os.unlink(element, dir_fd=directory)
                 unlink_lock(directory, element)
         return target
@@ -273,9 +284,30 @@ def written_at(name: str) -> datetime:
     return datetime.fromtimestamp(int(name.split("/")[1][:8], 16), timezone.utc)
 
 
-def _write_new(path: str, content: bytes) -> None:
+def _read_limited(directory: int, element: str, max_body_bytes: int) -> Message:
+    descriptor, size = open_element(directory, element)
+    try:
+        if size <= WHOLE_BYTES:
+            return parse(read_all(descriptor, size), max_body_bytes)
+        from sam_pipeline.schema.spool.large_element import read_in_pieces
+
+        return read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _copy(directory: int, element: str, path: str) -> None:
+    descriptor, _ = open_element(directory, element)
+    try:
+        _write_new(path, pieces_of(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _write_new(path: str, pieces: Iterable[bytes]) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        write_all(file, content)
+        for piece in pieces:
+            write_all(file, piece)
     finally:
         os.close(file)

@@ -77,6 +77,9 @@ ODD: dict[str, tuple[bytes, str]] = {
     "half a character in the class": (odd(11, messageClass="\ud800"), "unknown-class"),
     "a rename of NULs": (odd(12, samRename="%00=%00"), A_ROW),
     "a line end in the id": (odd(13, samMessageId="a\nb: c"), A_ROW),
+    "a NUL and half a character as names": (odd(14, **{"\0": "\0", "\ud800": "\ud800"}), A_ROW),
+    "control characters": (odd(15, **{"\x1b[31m": "\x1b]0;\x07\x7f", "": ""}), A_ROW),
+    "an id beside other headers of 3 MB": (odd(16, comment="x" * 3 * MIB), "bad-frame"),
 }
 """The content of an element, and the reason of its dead letter."""
 

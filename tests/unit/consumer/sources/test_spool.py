@@ -22,6 +22,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
 
 SOON_S = 10.0
+MAX_BODY_BYTES = 10_000
 
 
 class Scene:
@@ -36,7 +37,7 @@ class Scene:
 
     def source(self, consumer: str = "site-a") -> SpoolSource:
         broker = Broker("spool", path=str(self.path))
-        return SpoolSource(broker, consumer, self.state, self.stamp)
+        return SpoolSource(broker, consumer, self.state, self.stamp, MAX_BODY_BYTES)
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
