@@ -1,6 +1,6 @@
 """The errors that are reported to users.
 
-SamError                 one line on stderr and `exit_code`, no traceback
+SamError                 its lines on stderr (mostly one) and `exit_code`, no traceback
 ├── ConfigError          the configuration is bad; has all its problems
 ├── RecordRefused        one record can never be loaded (normalise)
 │   └── MessageRefused   a message can't be loaded, whatever its records (decode)
@@ -25,6 +25,16 @@ class SamError(Exception):
     """An error that a user can act on; the program exits with its `exit_code`."""
 
     exit_code = BUG
+    _lines: Sequence[str] = ()
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self._lines = lines
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What is printed: one line, unless the error has several problems."""
+        return self._lines or [str(self)]
 
 
 class ConfigError(SamError):
@@ -33,7 +43,7 @@ class ConfigError(SamError):
     exit_code = CONFIG
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+        super().__init__(*problems)
         self.problems: tuple[str, ...] = tuple(problems)
 
 

@@ -78,8 +78,8 @@ class CannotCreate(SqlError):
 class BadInput(SqlError):
     """A file to import can't be used; the message says how much of it was imported."""
 
-    def __init__(self, text: str, exit_code: int = command.BAD_DATA) -> None:
-        super().__init__(text)
+    def __init__(self, *lines: str, exit_code: int = command.BAD_DATA) -> None:
+        super().__init__(*lines)
         self.exit_code = exit_code
 
 

@@ -14,7 +14,7 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import STOMP
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.spool.disk import unusable
 
 EXAMPLES = """\
@@ -66,13 +66,15 @@ def run_check(args: argparse.Namespace) -> int:
     problems += [trip.problem for trip in trips if trip.problem]
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
-        print(to_json({"problems": problems, "brokers": [trip._asdict() for trip in trips]}))
+        print_json({"problems": problems, "brokers": [trip._asdict() for trip in trips]})
     else:
         if trips:
             rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
-            print(text_table(("broker", "address", "destination", "proven", "seconds"), rows))
+            print_lines(
+                *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
+            )
         if not problems:
-            print("no problem found")
+            print_lines("no problem found")
     sys.stdout.flush()  # print the round trips before the problems
     if problems:
         raise ConfigError(problems)

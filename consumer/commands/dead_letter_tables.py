@@ -1,4 +1,4 @@
-"""Dead letters as tables, text and JSON; control characters never reach a terminal."""
+"""Dead letters as tables, text and JSON."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from sam_pipeline.schema.program.command import text_table
-from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
 
 
-def letter_table(letters: Sequence[DeadLetter]) -> str:
+def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
     """A line per letter, with a column for the state if any letter is not open."""
     states = any(letter.state != OPEN for letter in letters)
     rows = [
         (
             letter.dead_letter_id,
             format_time(letter.received_at),
-            printable(letter.message_class),
-            printable(letter.reason),
+            letter.message_class,
+            letter.reason,
             *([letter.state] if states else []),
-            printable(letter.error),
+            letter.error,
         )
         for letter in letters
     ]
     return text_table(("id", "time", "class", "reason", *["state"] * states, "error"), rows)
 
 
-def outcome_table(outcomes: Iterable[Replayed]) -> str:
+def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
     """A line per replayed letter."""
     rows = []
     for outcome in outcomes:
         reason, error = "", ""
         if outcome.outcome == FAILED:
-            reason, error = printable(outcome.reason), printable(outcome.error)
+            reason, error = outcome.reason, outcome.error
         elif outcome.outcome != LOADED:
             reason = f"already {outcome.state}"
         elif outcome.new_dead_letters:
@@ -45,15 +44,15 @@ def outcome_table(outcomes: Iterable[Replayed]) -> str:
     return text_table(("id", "outcome", "reason", "error"), rows)
 
 
-def letter_text(content: DeadLetterContent) -> str:
-    """Facts, headers and body of a letter; unprintable bytes are escaped."""
+def letter_lines(content: DeadLetterContent) -> list[str]:
+    """Facts, headers and body of a letter; bytes that are not UTF-8 are escaped."""
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
     lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
     body = content.body.decode(errors="backslashreplace").rstrip("\n").split("\n")
-    return "\n".join(map(printable, [*lines, "", *headers, "", *body]))
+    return [*lines, "", *headers, "", *body]
 
 
 def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:

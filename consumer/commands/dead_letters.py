@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 
 from sam_pipeline.consumer.commands.dead_letter_tables import (
     documents,
+    letter_lines,
     letter_table,
-    letter_text,
     outcome_table,
 )
 from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
@@ -28,7 +28,8 @@ from sam_pipeline.schema.program.command import (
     NO_INPUT,
     OK,
     common_options,
-    to_json,
+    print_json,
+    print_lines,
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
@@ -137,7 +138,10 @@ def run_list(args: argparse.Namespace) -> int:
     if args.limit and len(letters) == args.limit:
         total = len(dead_letter_ids(engine, selected))
         logger.info("showing the newest %d of %d dead letters", args.limit, total)
-    print(to_json(documents(letters)) if args.json else letter_table(letters))
+    if args.json:
+        print_json(documents(letters))
+    else:
+        print_lines(*letter_table(letters))
     return OK
 
 
@@ -148,10 +152,10 @@ def run_show(args: argparse.Namespace) -> int:
     contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, selected))
     if args.json:
         shown = documents(contents)
-        print(to_json(shown[0] if len(args.ids) == 1 else shown))
+        print_json(shown[0] if len(args.ids) == 1 else shown)
     else:
         for index, content in enumerate(contents):
-            print(("\n\n" if index else "") + letter_text(content))
+            print_lines(*["", ""] * bool(index), *letter_lines(content))
     return OK
 
 
@@ -169,7 +173,7 @@ def run_edit(args: argparse.Namespace) -> int:
                 body = Path(args.body).read_bytes()
             except OSError as error:
                 text = f"{args.body}: {error.strerror}; nothing changed"
-                raise BadInput(text, NO_INPUT) from error
+                raise BadInput(text, exit_code=NO_INPUT) from error
         elif not args.headers:
             editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
             if not editor:
@@ -180,11 +184,11 @@ def run_edit(args: argparse.Namespace) -> int:
     outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
     if args.json:
         replayed = asdict(outcomes[0]) if outcomes else None
-        print(to_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed}))
+        print_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed})
     else:
-        print(f"dead letter {args.id} was replaced by dead letter {edited}")
+        print_lines(f"dead letter {args.id} was replaced by dead letter {edited}")
         if outcomes:
-            print(outcome_table(outcomes))
+            print_lines(*outcome_table(outcomes))
     return _exit_code(outcomes)
 
 
@@ -198,9 +202,9 @@ def run_replay(args: argparse.Namespace) -> int:
             outcomes.append(outcome)
     finally:  # print what was committed, even after an error
         if args.json:
-            print(to_json([asdict(outcome) for outcome in outcomes]))
+            print_json([asdict(outcome) for outcome in outcomes])
         else:
-            print(outcome_table(outcomes))
+            print_lines(*outcome_table(outcomes))
         counts = Counter(outcome.outcome for outcome in outcomes)
         parts = [f"{len(outcomes)} dead letters", *(f"{n} {name}" for name, n in counts.items())]
         new = sum(outcome.new_dead_letters for outcome in outcomes)
@@ -216,10 +220,10 @@ def run_drop(args: argparse.Namespace) -> int:
     dropped = drop_dead_letters(engine, selected, datetime.now(UTC))
     not_open = len(set(args.ids)) - dropped if args.ids else 0
     if args.json:
-        print(to_json({"dropped": dropped, "not_open": not_open}))
+        print_json({"dropped": dropped, "not_open": not_open})
     else:
         skipped = f", {not_open} were not open" if not_open else ""
-        print(f"dropped {dropped} dead letters{skipped}")
+        print_lines(f"dropped {dropped} dead letters{skipped}")
     return OK
 
 

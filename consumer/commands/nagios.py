@@ -11,7 +11,14 @@ from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.config import load_identity
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
-from sam_pipeline.schema.program.command import CommandParser, common_options, run, to_json
+from sam_pipeline.schema.program.command import (
+    CommandParser,
+    common_options,
+    print_json,
+    print_lines,
+    run,
+)
+from sam_pipeline.schema.program.wording import one_line
 
 PROGRAM = "check_sam_consumer"
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -65,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 class _Parser(CommandParser):
     def error(self, message: str) -> NoReturn:
-        print(f"SAM CONSUMER UNKNOWN - {message}; try {self.prog} --help")
+        print_lines(f"SAM CONSUMER UNKNOWN - {one_line(message)}; try {self.prog} --help")
         self.exit(UNKNOWN)
 
 
@@ -114,8 +121,8 @@ def _print(
     args: argparse.Namespace, level: int, text: str, values: Mapping[str, float], data: str
 ) -> int:
     if args.json:
-        print(to_json({"code": level, "state": NAMES[level], "text": text, **values}))
+        print_json({"code": level, "state": NAMES[level], "text": text, **values})
     else:
-        line = " ".join(text.split()).replace("|", "/")
-        print(f"SAM CONSUMER {NAMES[level]} - {line}{data}")
+        line = one_line(text).replace("|", "/")
+        print_lines(f"SAM CONSUMER {NAMES[level]} - {line}{data}")
     return level

@@ -27,7 +27,7 @@ from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
-from sam_pipeline.schema.program.command import BAD_DATA, OK, to_json
+from sam_pipeline.schema.program.command import BAD_DATA, OK, print_json, print_lines
 
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""
@@ -110,7 +110,10 @@ def run_consumer(args: argparse.Namespace) -> int:
         logger.info("stopped: %s", state.tally)
         return OK
     done = f"{'moved' if args.to else 'loaded'} {state.tally}"
-    print(to_json(state.tally.as_json()) if args.json else done)
+    if args.json:
+        print_json(state.tally.as_json())
+    else:
+        print_lines(done)
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
     return OK if state.tally.all_loaded else BAD_DATA

@@ -12,7 +12,7 @@ from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
-from sam_pipeline.schema.program.command import OK, UNAVAILABLE, text_table, to_json
+from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
 from sam_pipeline.schema.times import format_time
 
 EXAMPLES = """\
@@ -51,19 +51,19 @@ def run_status(args: argparse.Namespace) -> int:
         if not args.json:
             raise
         missing = {"name": config.process_name, "state": STOPPED, "why": str(error)}
-        print(to_json({**missing, "healthy": False}))
+        print_json({**missing, "healthy": False})
         return UNAVAILABLE
     now = datetime.now(UTC)
     health = snapshot.health(now, is_alive(snapshot))
     if args.json:
         judged = {**asdict(health), "healthy": health.healthy, "backlog": snapshot.backlog}
-        print(to_json({"name": snapshot.name, **judged, **to_document(snapshot)}))
+        print_json({"name": snapshot.name, **judged, **to_document(snapshot)})
     else:
-        print(_as_text(snapshot, health, now))
+        print_lines(*_as_lines(snapshot, health, now))
     return OK if health.healthy else UNAVAILABLE
 
 
-def _as_text(snapshot: Snapshot, health: Health, now: datetime) -> str:
+def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     commit = "none yet"
     if snapshot.last_commit:
         age_s = max((now - snapshot.last_commit).total_seconds(), 0)
@@ -94,7 +94,7 @@ def _as_text(snapshot: Snapshot, health: Health, now: datetime) -> str:
         for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
     ]
     lines = [f"{snapshot.name}: {health}", *(f"{name:<14}{value}" for name, value in facts)]
-    lines += ["", text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
+    lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
     if snapshot.rows_by_class:
-        lines += ["", text_table(("class", "rows"), list(snapshot.rows_by_class.items()))]
-    return "\n".join(lines)
+        lines += ["", *text_table(("class", "rows"), list(snapshot.rows_by_class.items()))]
+    return lines

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
+from sam_pipeline.schema.program.wording import printable
 
 MAX_KEYS = 100
 """The limit on ignored keys that are counted by name, since senders may invent any number."""
@@ -48,8 +49,7 @@ class Tally:
         self.dead_letters.update(outcome.dead_letters)
         self.checks += outcome.checks
         for key, count in outcome.ignored_keys.items():
-            printable = key[:LONGEST_KEY].encode("utf-8", "backslashreplace").decode()
-            name = printable.replace("\0", r"\x00")
+            name = printable(key[:LONGEST_KEY])
             known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
             self.ignored_keys[name if known else OTHERS] += count
 

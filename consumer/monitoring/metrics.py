@@ -23,6 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.wording import printable
 
 HOST = "127.0.0.1"
 PREFIX = "sam_consume"
@@ -109,7 +110,7 @@ class _Server(ThreadingTCPServer):
         for kind, name, text, label, value in _numbers(snapshot):
             family = kind(f"{PREFIX}_{name}", text, labels=[label] if label else [])
             for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
-                family.add_metric([key] if label else [], number)
+                family.add_metric([printable(key)] if label else [], number)
             yield family
         current = snapshot.health(datetime.now(UTC)).state
         states = {state: state == current for state in STATES}
@@ -139,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
                 health = self.server.observe().health(datetime.now(UTC))
                 if health.state not in GOOD_STATES[path]:
                     status = HTTPStatus.SERVICE_UNAVAILABLE
-                body = f"{health}\n".encode("utf-8", "replace")
+                body = f"{printable(str(health))}\n".encode()
             else:
                 status = HTTPStatus.NOT_FOUND
                 body = f"not found; the paths are {', '.join(PATHS)}\n".encode()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 
+from sam_pipeline.schema.program.wording import one_line
+
 MAX_FIELD = len("STATUS=") + 500
 
 logger = logging.getLogger(__name__)
@@ -25,9 +27,9 @@ class Notifier:
         """Send `NAME=value` fields as one message; line ends in a value become blanks."""
         if not self._address:
             return
-        text = "\n".join(" ".join(field.split())[:MAX_FIELD] for field in fields)
+        text = "\n".join(one_line(field, MAX_FIELD) for field in fields)
         try:
-            self._socket.sendto(text.encode("utf-8", "replace"), self._address)
+            self._socket.sendto(text.encode(), self._address)
         except OSError as error:
             logger.debug("%s was not sent to systemd: %s", fields[0], error)
 

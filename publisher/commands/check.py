@@ -15,7 +15,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig, examine_conf
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL
 from sam_pipeline.schema.net.tls import tls_context
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -62,18 +62,18 @@ def handle(args: argparse.Namespace) -> int:
     if args.json:
         brokers = [trip._asdict() for trip in trips]
         document = {"problems": problems, "notes": notes, "brokers": brokers, "secrets": secrets}
-        print(to_json(document))
+        print_json(document)
     else:
-        print(
+        print_lines(
             ", ".join(f"{name} {'set' if is_set else 'unset'}" for name, is_set in secrets.items())
         )
         if trips:
             rows = [(t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}") for t in trips]
-            print(text_table(COLUMNS, rows))
+            print_lines(*text_table(COLUMNS, rows))
         for note in notes:
-            print(f"note: {note}", file=sys.stderr)
+            print_lines(f"note: {note}", file=sys.stderr)
         if not problems:
-            print("no problem found")
+            print_lines("no problem found")
     sys.stdout.flush()  # before the problems on stderr
     if problems:
         raise ConfigError(problems)

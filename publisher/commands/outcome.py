@@ -10,13 +10,13 @@ from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBroker
 from sam_pipeline.publisher.settings.config import DESTINATION
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER, to_json
+from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, BinaryIO, Callable
+    from typing import Any, Callable, TextIO
 
     from sam_pipeline.publisher.delivery.publication import Publication
     from sam_pipeline.publisher.probe.input import RefusedRecord
@@ -35,15 +35,15 @@ def publish_and_report(
     messages: Iterable[Message],
     config: PublisherConfig,
     args: argparse.Namespace,
-    print_line: Callable[[str], object] = print,
-    output: BinaryIO | None = None,
+    print_line: Callable[[str], object] = print_lines,
+    output: TextIO | None = None,
     refused: Sequence[RefusedRecord] = (),
     meanwhile: Callable[[], bool] | None = None,
 ) -> int:
     """Publish the messages while they are read, report where they went, return the exit code.
 
     Args:
-        output: gets the messages of a dry run (default: standard output).
+        output: gets the messages of a dry run, or the report as JSON (default: standard output).
         refused: grows while the messages are read.
         meanwhile: work to do while a broker is at work; returns False if there is none.
 
@@ -51,15 +51,21 @@ def publish_and_report(
         NoBrokerTookIt: some messages are lost; raised after the report on the others.
     """
     if args.dry_run:
-        # Exactly the bytes for the first broker, or for the spool if there is none.
+        # Exactly the bytes for the first broker, or for the spool if there is none; on a terminal,
+        # control characters are escaped.
         from sam_pipeline.publisher.brokers.transport import kind_of
         from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 
         broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
         kind = kind_of(broker)
+        output = output or sys.stdout
         for message in messages:
             preview = kind.preview(broker, config, config.addressed(message))
-            (output or sys.stdout.buffer).write(preview)
+            if output.isatty():
+                text = preview.decode(errors="backslashreplace")
+                print_lines(*text.removesuffix("\n").split("\n"), file=output)
+            else:
+                output.buffer.write(preview)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failure: NoBrokerTookIt | None = None
@@ -81,7 +87,7 @@ def publish_and_report(
             deadline = Deadline.after(config.timeout_s - report.elapsed_s)
             report.drained = courier.drain(deadline)
     if args.json:
-        print_line(to_json(report.document(refused)))
+        print_json(report.document(refused), file=output)
     else:
         for line in report.lines():
             print_line(line)

@@ -94,7 +94,7 @@ def handle(args: argparse.Namespace) -> int:
     try:
         config = config_of(args)
         messages = messages_of(record, config, args)
-        publish_and_report(messages, config, args, logger.info, sys.stderr.buffer)
+        publish_and_report(messages, config, args, logger.info, sys.stderr)
     except SamError as error:
         logger.error("the result is lost: %s", error)
         return UNKNOWN if args.publish_failure == "unknown" else run.exit_code

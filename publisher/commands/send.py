@@ -20,6 +20,7 @@ from sam_pipeline.publisher.probe.input import (
     read_sources,
 )
 from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
+from sam_pipeline.schema.program.command import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +65,7 @@ def handle(args: argparse.Namespace) -> int:
         for block in read_blocks(args.files):
             for record in read_records(block, config.message_class, now):
                 if isinstance(record, RefusedRecord):
-                    print(f"sam-publish: error: {record}", file=sys.stderr)
+                    print_lines(f"sam-publish: error: {record}", file=sys.stderr)
                     refused.append(record)
                 else:
                     yield record

@@ -28,11 +28,13 @@ from sam_pipeline.schema.program.command import (
     UNAVAILABLE,
     CommandParser,
     common_options,
+    print_json,
+    print_lines,
     to_json,
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.schema.program.wording import plural, printable
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
@@ -107,13 +109,13 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     if args.json:
         _print_array(rows)
         return OK
-    print(ROW.format_map(TITLES))
+    print_lines(ROW.format_map(TITLES))
     for row in rows:
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
         cells = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
         line = ROW.format_map({k: "" if value is None else value for k, value in cells.items()})
-        print(printable(line).rstrip())
+        print_lines(line.rstrip())
     return OK
 
 
@@ -136,9 +138,10 @@ def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     chosen = [by_id[name] for name in args.ids]
     if args.json:
         documents = [_facts(element) | _content(element) for element in chosen]
-        print(to_json(documents if len(documents) > 1 else documents[0]))
+        print_json(documents if len(documents) > 1 else documents[0])
     else:
-        print("\n\n".join(map(_text, chosen)))
+        for index, element in enumerate(chosen):
+            print_lines(*[""] * bool(index), *_lines(element))
     return BAD_DATA if any(element.damage for element in chosen) else OK
 
 
@@ -169,8 +172,8 @@ def verify_or_repair(
     else:
         for row in rows():
             line = f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}"
-            print(printable(line))
-        print(f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}")
+            print_lines(line)
+        print_lines(f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}")
     return BAD_DATA if left else OK
 
 
@@ -196,15 +199,15 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         "dropped": CountFile(queue.path, config.state).read().dropped,
     }
     if args.json:
-        print(to_json(state))
+        print_json(state)
         return OK
-    print(f"spool        {queue.path}")
-    print(f"messages     {count} of {config.spool_max_messages}, {config.spool_when_full}")
-    print(f"bytes        {size_bytes} of {config.spool_max_bytes}")
-    print(f"oldest       {format_time(oldest) if oldest else '-'}")
-    print(f"locked       {locked}")
-    print(f"quarantined  {state['quarantined']} in {queue.path}.bad")
-    print(f"dropped      {state['dropped']}")
+    print_lines(f"spool        {queue.path}")
+    print_lines(f"messages     {count} of {config.spool_max_messages}, {config.spool_when_full}")
+    print_lines(f"bytes        {size_bytes} of {config.spool_max_bytes}")
+    print_lines(f"oldest       {format_time(oldest) if oldest else '-'}")
+    print_lines(f"locked       {locked}")
+    print_lines(f"quarantined  {state['quarantined']} in {queue.path}.bad")
+    print_lines(f"dropped      {state['dropped']}")
     return OK
 
 
@@ -238,9 +241,11 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
             "left": left,
             "elapsed_s": round(elapsed_s, 3),
         }
-        print(to_json(document))
+        print_json(document)
     else:
-        print(f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left")
+        print_lines(
+            f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left"
+        )
     if args.loop:  # ended because it was terminated
         return OK
     if not result.complete:
@@ -277,20 +282,20 @@ def _content(element: Element) -> dict[str, Any]:
     return content
 
 
-def _text(element: Element) -> str:
+def _lines(element: Element) -> list[str]:
     """An element as text: facts, headers and body, in three paragraphs."""
     facts = {**_facts(element), "written_at": format_time(written_at(element.entry.name))}
     lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
     message = element.message or Message({}, b"")
     lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
     body = message.body.decode(errors="backslashreplace").rstrip("\n")
-    return "\n".join(map(printable, [*lines, *body.split("\n")]))
+    return [*lines, *body.split("\n")]
 
 
 def _print_array(rows: Iterable[dict[str, Any]]) -> None:
     """Print a JSON array row by row: it may be of any length."""
     separator = "["
     for row in rows:
-        print(separator, to_json(row), sep="\n", end="")
+        sys.stdout.write(f"{separator}\n{to_json(row)}")
         separator = ","
-    print("[]" if separator == "[" else "\n]")
+    print_lines(*["[]"] if separator == "[" else ["", "]"])

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, TextIO
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
+from sam_pipeline.schema.program.wording import printable, printable_json
 
 OK = 0
 USAGE = 64
@@ -54,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: error: {message}\nTry: {self.prog} --help\n")
+        self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
 
 def program_parser(
@@ -91,7 +92,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        print(f"{parser.prog} {version('sam-pipeline')}")
+        print_lines(f"{parser.prog} {version('sam-pipeline')}")
         parser.exit()
 
 
@@ -144,38 +145,49 @@ def run(
         code = handler(args)
         sys.stdout.flush()
     except SamError as error:
-        return _fail(program, str(error), error.exit_code)
+        return _fail(program, error.lines, error.exit_code)
     except KeyboardInterrupt:
-        return _fail(program, "interrupted", INTERRUPTED)
+        return _fail(program, ["interrupted"], INTERRUPTED)
     except BrokenPipeError:  # nobody reads our output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
         logger.debug("traceback of the error", exc_info=True)
-        return _fail(program, str(error), IO_ERROR)
+        return _fail(program, [str(error)], IO_ERROR)
     except Exception as error:
         logger.debug("traceback of the bug", exc_info=True)
         bug = f"a bug: {type(error).__name__}: {error}"
-        return _fail(program, f"{bug} (-v shows the traceback)", BUG)
+        return _fail(program, [f"{bug} (-v shows the traceback)"], BUG)
     return code
 
 
-def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An aligned plain-text table; numbers are right-aligned, None is an empty cell."""
-    body = [["" if cell is None else str(cell) for cell in row] for row in rows]
+def print_lines(*lines: object, file: Optional[TextIO] = None) -> None:
+    """Print each argument on a line of its own (see `printable`), on standard output or `file`."""
+    for line in lines:
+        print(printable(str(line)), file=file)
+
+
+def print_json(value: object, file: Optional[TextIO] = None) -> None:
+    """Print one JSON document, on standard output or `file`: see `to_json`."""
+    print(to_json(value), file=file)
+
+
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a table; numbers are right-aligned, None is an empty cell."""
+    body = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths, numeric = [], []
     for title, *cells in zip(columns, *body):
         widths.append(max(map(len, (title, *cells))))
         numbers = (cell.replace(".", "", 1).lstrip("-") for cell in cells if cell not in ("", "-"))
         numeric.append(all(map(str.isdigit, numbers)))
     lines = [list(columns), ["-" * width for width in widths], *body]
-    return "\n".join(
+    return [
         "  ".join(
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric)
         ).rstrip()
         for line in lines
-    )
+    ]
 
 
 def to_json(value: object) -> str:
@@ -195,13 +207,13 @@ def to_json(value: object) -> str:
             return float(value)
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
-    return json.dumps(value, indent=2, ensure_ascii=False, default=encode)
+    return printable_json(json.dumps(value, indent=2, ensure_ascii=False, default=encode))
 
 
-def _fail(program: str, text: str, code: int) -> int:
+def _fail(program: str, lines: Iterable[str], code: int) -> int:
     try:
-        for line in text.splitlines() or [""]:
-            print(f"{program}: error: {line}", file=sys.stderr)
+        for line in lines:
+            print_lines(f"{program}: error: {line}", file=sys.stderr)
     except (OSError, ValueError):  # stderr is full or closed: the exit code remains
         pass
     return code

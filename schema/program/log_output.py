@@ -13,6 +13,8 @@ import threading
 import time
 from typing import Any, Optional
 
+from sam_pipeline.schema.program.wording import printable, printable_json
+
 EVERY_S = 60.0
 """The number of repetitions is written after this time (s)."""
 
@@ -107,6 +109,19 @@ class _TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
         self.converter = time.gmtime
 
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return self._indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return self._indented(stack_info)
+
+    def _indented(self, text: str) -> str:
+        """The lines of a traceback, none of which can be taken for a line of the log."""
+        return "\n".join(f"  {printable(line)}" for line in text.split("\n"))
+
 
 class _JsonFormatter(_TextFormatter):
     """One JSON object per line: time, level, logger, message and any traceback."""
@@ -119,5 +134,5 @@ class _JsonFormatter(_TextFormatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+            line["traceback"] = logging.Formatter.formatException(self, record.exc_info)
+        return printable_json(json.dumps(line, ensure_ascii=False))

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Callable, Optional, TextIO
 
-from sam_pipeline.schema.program.wording import grouped
+from sam_pipeline.schema.program.wording import grouped, printable
 
 PATIENCE_S = 2.0
 """No bar is shown before this time (s)."""
@@ -68,7 +68,7 @@ class Progress:
 
     def draw(self, text: str) -> None:
         if self._is_terminal:
-            print(f"\r{text}\x1b[K", end="", file=self._stream, flush=True)
+            print(f"\r{printable(text)}\x1b[K", end="", file=self._stream, flush=True)
             self._drawn = True
 
     def stage(self, name: str) -> None:
@@ -76,7 +76,7 @@ class Progress:
         self.end()
         self._stage_began = self._clock()
         if self._is_terminal:
-            print(f"  {name} … ", end="", file=self._stream, flush=True)
+            print(f"  {printable(name)} … ", end="", file=self._stream, flush=True)
 
     def end(self) -> None:
         """Erase the bar before a result is printed, or end the line of the last stage."""

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Optional
 
-_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
+# Control characters except the tab; invisible ones, line ends and changes of direction of Unicode;
+# lone surrogates, which no encoding has.
+_UNPRINTABLE = (
+    r"[\0-\x08\n-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _MAX_NAMES = 8
 
 
-def one_line(text: str, at_most: Optional[int] = None) -> str:
-    """The text without line breaks and unprintable characters, cut to `at_most` characters."""
-    words = text.translate(_CONTROLS).split()
-    line = " ".join("".join(filter(str.isprintable, word)) for word in words)
-    return line if at_most is None or len(line) <= at_most else f"{line[: at_most - 1]}…"
-
-
 def printable(text: str) -> str:
-    """The text with control characters, other than tabs, escaped."""
-    if text.isprintable():
+    r"""A text from outside for a terminal, a log or a page: `\n`, `\x1b`, `\u202e` are spelt out.
+
+    It can't end a line, control a terminal, change the direction of a line or hide characters.
+    """
+    if text.isprintable():  # nearly all texts are
         return text
-    return "".join(
-        char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text
+    return re.sub(_UNPRINTABLE, lambda match: repr(match[0])[1:-1], text)
+
+
+def printable_json(document: str) -> str:
+    """A JSON document with JSON's own escapes for the same characters, except its line ends."""
+    if document.replace("\n", "").isprintable():
+        return document
+    import json
+
+    return re.sub(
+        _UNPRINTABLE,
+        lambda match: "\n" if match[0] == "\n" else json.dumps(match[0])[1:-1],
+        document,
     )
+
+
+def one_line(text: str, at_most: Optional[int] = None) -> str:
+    """The printable text with single blanks for line ends, cut to `at_most` characters."""
+    line = printable(" ".join(text.split()))
+    return line if at_most is None or len(line) <= at_most else f"{line[: at_most - 1]}…"
 
 
 def plural(number: int, noun: str) -> str:

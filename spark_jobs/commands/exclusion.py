@@ -9,7 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
+from sam_pipeline.schema.program.command import (
+    OK,
+    print_json,
+    print_lines,
+    text_table,
+    whole_number,
+)
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.commands.arguments import add_command
 from sam_pipeline.spark_jobs.errors import ReportUsage
@@ -114,7 +120,10 @@ def run_add(args: argparse.Namespace) -> int:
     with writing(open_database(args)) as connection:
         exclusion_id = exclusions.add(connection, exclusion, int(time.time()))
         _warn_of_frozen_days(connection, exclusion)
-    print(to_json({"exclusion_id": exclusion_id}) if args.json else exclusion_id)
+    if args.json:
+        print_json({"exclusion_id": exclusion_id})
+    else:
+        print_lines(exclusion_id)
     return OK
 
 
@@ -130,7 +139,7 @@ def run_list(args: argparse.Namespace) -> int:
         for entry in shown:
             history = dict(vars(entry))
             documents.append({**announcement_json(history.pop("exclusion")), **history})
-        print(to_json(documents))
+        print_json(documents)
     elif shown:
         columns = [*_COLUMNS, *(["removed at", "by"] if args.everything else [])]
         rows = []
@@ -155,7 +164,7 @@ def run_list(args: argparse.Namespace) -> int:
                 entry.removed_by,
             ]
             rows.append(row[: len(columns)])
-        print(text_table(columns, rows))
+        print_lines(*text_table(columns, rows))
     return OK
 
 
@@ -166,7 +175,7 @@ def run_remove(args: argparse.Namespace) -> int:
         removed = exclusions.remove(connection, args.exclusion_id, by, int(time.time()))
         _warn_of_frozen_days(connection, removed)
     if args.json:
-        print(to_json({"exclusion_id": args.exclusion_id}))
+        print_json({"exclusion_id": args.exclusion_id})
     return OK
 
 

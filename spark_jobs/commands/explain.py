@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, day_argument, to_json
+from sam_pipeline.schema.program.command import OK, day_argument, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_command,
     add_report_option,
@@ -64,15 +64,14 @@ def run_explain(args: argparse.Namespace) -> int:
         names = ", ".join(day.report for day in days)
         raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")
     if args.json and args.ticket:
-        print(
-            to_json([{**as_json.about_json(day), "lines": ticket(day, selection)} for day in days])
-        )
+        print_json([{**as_json.about_json(day), "lines": ticket(day, selection)} for day in days])
     elif args.json:
         to_document = as_json.causes_json if args.group else as_json.day_json
-        print(to_json([to_document(day, selection) for day in days]))
+        print_json([to_document(day, selection) for day in days])
     elif args.ticket and days:
-        print("\n".join(ticket(days[0], selection)))
+        print_lines(*ticket(days[0], selection))
     elif days:
-        to_text = as_text.causes_text if args.group else as_text.as_text
-        print("\n\n".join(to_text(day, selection) for day in days))
+        to_lines = as_text.cause_lines if args.group else as_text.day_lines
+        for index, day in enumerate(days):
+            print_lines(*[""] * bool(index), *to_lines(day, selection))
     return OK

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import (
@@ -109,12 +109,12 @@ def run_export(args: argparse.Namespace) -> int:
         progress.end()
     warn_if_empty(written, period)
     if args.json:
-        print(to_json([{**vars(file), "path": str(file.path)} for file in written]))
+        print_json([{**vars(file), "path": str(file.path)} for file in written])
         return OK
     for report in dict.fromkeys(file.report for file in written):
         rows = [file.rows for file in written if file.report == report]
         counts = f"{plural(len(rows), 'file')} with {plural(sum(rows), 'row')}"
-        print(f"{report}: {counts} below {args.out}")
+        print_lines(f"{report}: {counts} below {args.out}")
     return OK
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import add_command
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -58,9 +58,14 @@ def run_now(args: argparse.Namespace) -> int:
         profiles = now.of_report(known, args.report)
         if args.site is None:
             sites = now.read_sites(connection, profiles, at)
-            rows = [now.summary_json(site_now) for site_now in sites]
-            print(to_json(rows) if as_json else now.sites_text(sites, profiles))
+            if as_json:
+                print_json([now.summary_json(site_now) for site_now in sites])
+            else:
+                print_lines(*now.sites_lines(sites, profiles))
         else:
             site = now.read_site(connection, args.site, profiles, at)
-            print(to_json(now.site_json(site)) if as_json else now.site_text(site, profiles))
+            if as_json:
+                print_json(now.site_json(site))
+            else:
+                print_lines(*now.site_lines(site, profiles))
     return OK

@@ -11,7 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
+from sam_pipeline.schema.program.command import (
+    OK,
+    print_json,
+    print_lines,
+    text_table,
+    whole_number,
+)
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import add_command, utc_today
 from sam_pipeline.spark_jobs.inputs import observed
@@ -77,12 +83,12 @@ def run_check(args: argparse.Namespace) -> int:
         unchecked = f"{error}: only the files were checked"
     files = list(zip(args.files, checked, strict=True))
     if args.json:
-        print(to_json([_as_json(file, profile) for file, profile in files]))
+        print_json([_as_json(file, profile) for file, profile in files])
         return OK
     for file, profile in files:
-        print("\n".join(_as_lines(file, profile)))
+        print_lines(*_as_lines(file, profile))
     if unchecked:
-        print(unchecked)
+        print_lines(unchecked)
     return OK
 
 
@@ -134,7 +140,7 @@ def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
             ]
             for metric in checked.metrics
         ]
-        yield text_table(COLUMNS, rows)
+        yield from text_table(COLUMNS, rows)
     elif checked.metrics is not None:
         yield "the database has no results yet"
     for warning in checked.warnings:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_command,
     add_period_options,
@@ -96,10 +96,10 @@ def run_report(args: argparse.Namespace) -> int:
         due = {task.profile.name for task in tasks}
         for profile in () if args.json else profiles:
             if profile.name not in due:
-                print(f"{profile.name}: nothing is due")
+                print_lines(f"{profile.name}: nothing is due")
         if not tasks:
             if args.json:
-                print(to_json([]))
+                print_json([])
             return OK
         try:
             # Slow to import.

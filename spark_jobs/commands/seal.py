@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.commands.arguments import (
@@ -63,7 +63,7 @@ def run_list(args: argparse.Namespace) -> int:
     with reading(open_database(args)) as connection:
         sealed = [entry for entry in seals(connection) if args.report in (None, entry.report)]
     if args.json:
-        print(to_json([_as_json(entry) for entry in sealed]))
+        print_json([_as_json(entry) for entry in sealed])
     elif sealed:
         rows = [
             [
@@ -77,7 +77,7 @@ def run_list(args: argparse.Namespace) -> int:
             ]
             for entry in sealed
         ]
-        print(text_table(_COLUMNS, rows))
+        print_lines(*text_table(_COLUMNS, rows))
     return OK
 
 
@@ -94,7 +94,7 @@ def run_seal(args: argparse.Namespace) -> int:
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
         sealed = seal(connection, args.report, args.month, args.who.strip(), now)
     if args.json:
-        print(to_json([_as_json(entry) for entry in sealed]))
+        print_json([_as_json(entry) for entry in sealed])
         return OK
     for entry in sealed:
         line = f"{entry.report} {entry.month}: sealed by {entry.who}"
@@ -102,7 +102,7 @@ def run_seal(args: argparse.Namespace) -> int:
             days, figures = len(entry.candidates), entry.figures
             line += f", candidates of {plural(days, 'day')} published"
             line += f": {plural(figures, 'figure')} changed"
-        print(line)
+        print_lines(line)
     return OK
 
 

@@ -134,7 +134,7 @@ class FigureTable(ReportTable):
                 verdict = "no data"
             figures = (short(figure.availability), short(figure.reliability))
             rows.append([*figure.names, *figures, *known, verdict])
-        yield text_table(columns, rows)
+        yield from text_table(columns, rows)
         yield ""
         targets = (
             f"availability {float(self.targets.availability):g},"

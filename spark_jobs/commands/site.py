@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_command,
     add_period_options,
@@ -40,5 +40,8 @@ def run_site(args: argparse.Namespace) -> int:
     with reading(open_database(args)) as connection:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
-    print(to_json({"index": str(index), "pages": written}) if args.json else index)
+    if args.json:
+        print_json({"index": str(index), "pages": written})
+    else:
+        print_lines(index)
     return OK

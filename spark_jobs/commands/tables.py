@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import table_format, time_or_none
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -53,14 +54,14 @@ def print_tables(args: argparse.Namespace, tables: Sequence[ReportTable]) -> int
     """Print the rows of all tables as CSV or JSON, or else the lines of each table."""
     style = table_format(args)
     if style == "table":
-        if tables:
-            print("\n\n".join("\n".join([table.heading, "", *table.lines()]) for table in tables))
+        for index, table in enumerate(tables):
+            print_lines(*[""] * bool(index), table.heading, "", *table.lines())
         return OK
     flat = [row for table in tables for row in table.rows()]
     if style == "json":
-        print(to_json(flat))
+        print_json(flat)
     elif tables:
-        print(csv_table(flat))
+        sys.stdout.write(f"{csv_table(flat)}\n")
     return OK
 
 

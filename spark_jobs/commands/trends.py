@@ -89,7 +89,7 @@ class TrendTable(ReportTable):
             rows = list(self.rows())
             occurring = [name for name in SECONDS if any(row[name] for row in rows)]
             columns = [*NAMES[self.level], "changes", "first_change", "last_change", *occurring]
-            yield text_table(columns, [[row[column] for column in columns] for row in rows])
+            yield from text_table(columns, [[row[column] for column in columns] for row in rows])
             yield ""
         count = f"{self.changing} of {self.things} {self.level}s changed their status"
         left_out = len(self.shown) < self.changing

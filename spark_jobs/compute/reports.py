@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from pyspark.errors import PySparkException
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.compute.facts import Summary
@@ -61,7 +62,8 @@ def run_reports(
         progress.end()
         summaries.append(summary)
         if not args.json:
-            print(summary, flush=True)
+            print_lines(summary)
+            sys.stdout.flush()
 
     def now() -> int:
         return int(time.time())
@@ -75,7 +77,7 @@ def run_reports(
         progress.end()
         spark.stop()
     if args.json:
-        print(to_json([summary.document() for summary in summaries]))
+        print_json([summary.document() for summary in summaries])
     return OK
 
 

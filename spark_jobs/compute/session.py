@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.spark_jobs.config import under_spark_submit
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
@@ -107,8 +108,8 @@ def _quiet_gateway(conf: SparkConf) -> object:
         with open(reading, "rb") as lines:
             for line in lines:
                 if not line.startswith(_NOISE):
-                    sys.stderr.buffer.write(line)
-                    sys.stderr.flush()
+                    text = line.decode(errors="backslashreplace")
+                    print_lines(text.rstrip("\n"), file=sys.stderr)
 
     threading.Thread(target=pass_on, daemon=True).start()
     try:

@@ -30,7 +30,7 @@ _MAX_RESULTS = 4
 _MAX_NAMES = 6
 
 
-def as_text(site_day: SiteDay, selection: Selection) -> str:
+def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     """The whole day: every segment that was not OK, traced down to results."""
     lines = [_about(site_day)]
     for thing in site_day.of_level(SITE):
@@ -64,16 +64,16 @@ def as_text(site_day: SiteDay, selection: Selection) -> str:
     for title, section in sections.items():
         if indented := [f"  {line}" for line in section]:
             lines += ["", title, *indented]
-    return "\n".join(lines)
+    return lines
 
 
-def causes_text(site_day: SiteDay, selection: Selection) -> str:
+def cause_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     """A line for each cause, the worst first: those that cost availability, then the others."""
     lines = [_about(site_day)]
     for cause_list in causes_by_effect(selection.failures(site_day)):
         lines.append(str(cause_list))
         lines += (f"  {cause_text(cause)}" for cause in cause_list.causes)
-    return "\n".join(lines)
+    return lines
 
 
 def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:

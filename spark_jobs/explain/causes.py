@@ -31,6 +31,7 @@ _MONTH = (
     "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     "|Sep(?:t|tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PIECE = re.compile(
     # Numbers that identify a cause are kept.
     r"(?P<code>\b(?:HTTP(?:/\d(?:\.\d)?)?|exit(?:ed)?(?: with)?(?: code| status)?|signal|errno)"
@@ -178,7 +179,7 @@ def masked(text: str, host_name: str = "") -> str:
 
     The endpoint's own `host_name` is masked even if it is a short word.
     """
-    line = one_line(text[:_MAX_READ])
+    line = one_line(_CONTROL.sub(" ", text[:_MAX_READ]))  # such as colours
     host_names = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
 
     def mask(piece: re.Match[str]) -> str:

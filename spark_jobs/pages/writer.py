@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing import LEGEND as BARS
@@ -40,6 +41,7 @@ class PageFiles:
             trim_blocks=True,
             lstrip_blocks=True,
             undefined=StrictUndefined,
+            finalize=_printed,
         )
         self._environment.globals.update(
             legend=LEGEND,
@@ -81,6 +83,11 @@ def group_page(group_type: str) -> str:
 def time_text(second: int | None, form: str) -> str:
     """An epoch second in a format of strftime; empty for None."""
     return "" if second is None else moment(second).strftime(form)
+
+
+def _printed(value: object) -> object:
+    """The value of an expression in a template, with control characters escaped."""
+    return printable(value) if type(value) is str else value
 
 
 def slug(name: str) -> str:

@@ -144,7 +144,7 @@ def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) ->
     return sorted(sites, key=worst_first)
 
 
-def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
+def site_lines(now: SiteNow, profiles: Sequence[Profile]) -> list[str]:
     """A site's statuses as a table, then the silent instances."""
     counts = [f"{now.counts[name]} {name}" for name in _SEVERITY if now.counts.get(name)]
     if now.silent:
@@ -165,7 +165,7 @@ def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
             ]
             for status in now.statuses
         ]
-        lines += ["", command.text_table(columns, rows)]
+        lines += ["", *command.text_table(columns, rows)]
     if now.silent:
         lines += ["", "silent: expected, but without a valid result"]
     for silent in now.silent:
@@ -179,10 +179,10 @@ def site_text(now: SiteNow, profiles: Sequence[Profile]) -> str:
         )
     if not profiles:
         lines += ["", _NO_PROFILE]
-    return "\n".join(lines)
+    return lines
 
 
-def sites_text(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> str:
+def sites_lines(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> list[str]:
     """A table with a row for each site."""
     rows = [
         [
@@ -193,7 +193,7 @@ def sites_text(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> str:
         for site in sites
     ]
     table = command.text_table(["site", *_SEVERITY, "silent"], rows)
-    return table if profiles else f"{table}\n\n{_NO_PROFILE}"
+    return table if profiles else [*table, "", _NO_PROFILE]
 
 
 def site_json(now: SiteNow) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def seal(
             if days
         ]
     if problems:
-        raise ReportUsage("\n".join(problems))
+        raise ReportUsage(*problems)
     name_of_month = f"{month.first:%Y-%m}"
     done = []
     for name in reports:

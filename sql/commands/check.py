@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
@@ -42,7 +42,7 @@ def run_check(args: argparse.Namespace) -> int:
         raise
     engine.dispose()
     if not problems and not args.json:
-        print(f"{name}: no problem found")
+        print_lines(f"{name}: no problem found")
     print_problems(name, problems, args.json)
     require_none(problems, name)
     return OK
@@ -54,10 +54,10 @@ def print_problems(
     """Print the problems and their solutions; in the JSON document, `facts` come before them."""
     if as_json:
         listed = [{"problem": problem.text, "repair": problem.repair} for problem in problems]
-        print(to_json({"database": database, **facts, "problems": listed}))
+        print_json({"database": database, **facts, "problems": listed})
         return
     for problem in problems:
-        print(f"{problem.text}\n    {problem.repair or '(no command solves this)'}")
+        print_lines(problem.text, f"    {problem.repair or '(no command solves this)'}")
 
 
 def require_none(problems: Sequence[Problem], database: str) -> None:

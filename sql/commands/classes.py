@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.catalogue import class_views
@@ -29,8 +29,8 @@ def run_classes(args: argparse.Namespace) -> int:
     engine.dispose()
     header = ("class", "columns", "problem")
     if args.json:
-        print(to_json([dict(zip(header, row, strict=True)) for row in rows]))
+        print_json([dict(zip(header, row, strict=True)) for row in rows])
     else:
         cells = [(name, " ".join(columns), problem) for name, columns, problem in rows]
-        print(text_table(header, cells))
+        print_lines(*text_table(header, cells))
     return OK

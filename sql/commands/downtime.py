@@ -14,8 +14,9 @@ from sam_pipeline.schema.program.command import (
     OK,
     common_options,
     day_argument,
+    print_json,
+    print_lines,
     text_table,
-    to_json,
 )
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.topology.downtime import (
@@ -171,7 +172,7 @@ def run_list(args: argparse.Namespace) -> int:
         and (args.everything or row["startTime"] < row["endTime"])
     ]
     if args.json:
-        print(to_json(downtimes))
+        print_json(downtimes)
         return OK
     cells = [
         [
@@ -180,7 +181,7 @@ def run_list(args: argparse.Namespace) -> int:
         ]
         for downtime in downtimes
     ]
-    print(text_table([*NAMES, "cancelled", "source"], cells))
+    print_lines(*text_table([*NAMES, "cancelled", "source"], cells))
     return OK
 
 
@@ -198,12 +199,12 @@ def _print_changed(args: argparse.Namespace, changed: ChangedDowntimes) -> None:
             {**_downtime_document(change.after), "moved": change.before is not None}
             for change in changed.changes
         ]
-        print(to_json({"downtimes": downtimes, "due_days": changed.due_days}))
+        print_json({"downtimes": downtimes, "due_days": changed.due_days})
         return
     for downtime_id in dict.fromkeys(change.after["downtimeId"] for change in changed.changes):
-        print(downtime_id)
+        print_lines(downtime_id)
     if changed.due_days:
-        print(f"due: {' '.join(map(str, changed.due_days))}")
+        print_lines(f"due: {' '.join(map(str, changed.due_days))}")
 
 
 def _downtime_document(row: Row) -> dict[str, object]:

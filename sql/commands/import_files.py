@@ -9,7 +9,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.schema.program import config
-from sam_pipeline.schema.program.command import BAD_DATA, OK, common_options, to_json, whole_number
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    OK,
+    common_options,
+    print_json,
+    print_lines,
+    whole_number,
+)
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped
 from sam_pipeline.schema.records.classes import (
@@ -133,7 +140,7 @@ def run_records(args: argparse.Namespace) -> int:
                 number = job.totals.records
                 records = "1 record was" if number == 1 else f"{grouped(number)} records were"
                 advice = "the same command resumes there (a pipe starts over)"
-                print(f"sam-db: interrupted: {records} imported; {advice}", file=sys.stderr)
+                print_lines(f"sam-db: interrupted: {records} imported; {advice}", file=sys.stderr)
             raise
         job.end()
     finally:
@@ -141,16 +148,16 @@ def run_records(args: argparse.Namespace) -> int:
     totals, seconds = job.totals, job.progress.elapsed_s
     if args.json:
         facts = {**asdict(totals), "seconds": round(seconds, 3), "dry_run": args.dry_run}
-        print(to_json({"files": args.files, **facts, "problems": job.problems}))
+        print_json({"files": args.files, **facts, "problems": job.problems})
     else:
         if args.dry_run:
             for problem in job.problems:
-                print(problem)
+                print_lines(problem)
             if totals.refused > MAX_PROBLEMS:
-                print(f"and {grouped(totals.refused - MAX_PROBLEMS)} more")
-        print(_summary(totals, seconds, args.dry_run))
+                print_lines(f"and {grouped(totals.refused - MAX_PROBLEMS)} more")
+        print_lines(_summary(totals, seconds, args.dry_run))
         if sum(totals.dead_letters.values()):
-            print("sam-db: see `sam-consume dead-letter list`", file=sys.stderr)
+            print_lines("sam-db: see `sam-consume dead-letter list`", file=sys.stderr)
     return BAD_DATA if totals.refused or job.damaged_files else OK
 
 
@@ -164,15 +171,15 @@ def run_csv(args: argparse.Namespace) -> int:
         finally:
             engine.dispose()
     for bad in done.bad:
-        print(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
+        print_lines(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
     lines, rows = grouped(done.lines), f"{grouped(done.rows)} rows stored"
     if args.json:
-        print(to_json({"file": table.name, "class": args.message_class.name, **asdict(done)}))
+        print_json({"file": table.name, "class": args.message_class.name, **asdict(done)})
     elif not done.bad:
-        print(f"{table.name}: {lines} lines, {rows}")
+        print_lines(f"{table.name}: {lines} lines, {rows}")
     else:
         outcome = rows if done.rows or args.keep_going else "nothing was imported"
-        print(f"{table.name}: {grouped(len(done.bad))} of {lines} lines are bad; {outcome}")
+        print_lines(f"{table.name}: {grouped(len(done.bad))} of {lines} lines are bad; {outcome}")
     return BAD_DATA if done.bad else OK
 
 

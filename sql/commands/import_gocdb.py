@@ -8,7 +8,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.program.command import OK, day_argument, text_table, to_json
+from sam_pipeline.schema.program.command import (
+    OK,
+    day_argument,
+    print_json,
+    print_lines,
+    text_table,
+)
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
@@ -127,16 +133,16 @@ def run_gocdb(args: argparse.Namespace) -> int:
                 for change in changes
                 for row in change.rows
             ]
-        print(to_json(document))
+        print_json(document)
         return OK
-    print(text_table(COLUMNS, counts))
+    print_lines(*text_table(COLUMNS, counts))
     if args.dry_run:
-        print("\nnothing was written; these rows would be:")
+        print_lines("", "nothing was written; these rows would be:")
         for change in changes:
             used = {key for row in change.rows for key in row}
             if keys := [key for key in change.message_class.keys if key in used]:
                 cells = [[row.get(key) for key in keys] for row in change.rows]
-                print(f"\n{change.message_class.name}\n{text_table(keys, cells)}")
+                print_lines("", change.message_class.name, *text_table(keys, cells))
     return OK
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.program.command import OK, text_table, to_json, whole_number
+from sam_pipeline.schema.program.command import (
+    OK,
+    print_json,
+    print_lines,
+    text_table,
+    whole_number,
+)
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.pruning.partitions import coming_days, make_partitions, partitions
@@ -46,10 +52,10 @@ def run_partitions(args: argparse.Namespace) -> int:
         ]
     if args.json:
         keys = (*COLUMNS, "made")
-        print(to_json([dict(zip(keys, (*row, row[0] in new_names), strict=True)) for row in rows]))
+        print_json([dict(zip(keys, (*row, row[0] in new_names), strict=True)) for row in rows])
     elif engine.dialect.name == "sqlite":
-        print(f"{name_of(engine)}: no partitions; SQLite stores all days in one table")
+        print_lines(f"{name_of(engine)}: no partitions; SQLite stores all days in one table")
     else:
         lines = [(*row, "created now" if row[0] in new_names else "") for row in rows]
-        print(text_table((*COLUMNS, ""), lines))
+        print_lines(*text_table((*COLUMNS, ""), lines))
     return OK

@@ -7,7 +7,7 @@ import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
@@ -74,7 +74,7 @@ def run_prune(args: argparse.Namespace) -> int:
             amount = f"{removed.rows} rows"
             if removed.partitions is not None:
                 amount = f"{removed.partitions} days, {removed.bytes} bytes"
-            print(f"{name_of(engine)}: {verb} {label} before {before}: {amount}")
+            print_lines(f"{name_of(engine)}: {verb} {label} before {before}: {amount}")
     if args.json:
-        print(to_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped}))
+        print_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped})
     return OK

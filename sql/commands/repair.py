@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK
+from sam_pipeline.schema.program.command import OK, print_lines
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.commands.check import print_problems, require_none
 from sam_pipeline.sql.database.config import load_database
@@ -32,7 +32,7 @@ def run_repair(args: argparse.Namespace) -> int:
     engine.dispose()
     if not args.json:
         for line in done or ([] if problems else ["nothing to repair"]):
-            print(f"{name}: {line}")
+            print_lines(f"{name}: {line}")
     print_problems(name, problems, args.json, done=done)
     require_none(problems, name)
     return OK

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import parse_url
 from sam_pipeline.sql.database.version import (
@@ -48,7 +49,7 @@ def run_sql(args: argparse.Namespace) -> int:
     script = access_script() if args.roles else upgrade_script(dialect, args.start)
     if args.json:
         about = {"dialect": dialect, "from": args.start, "version": wanted_version()}
-        print(to_json({**about, "script": script}))
+        print_json({**about, "script": script})
     else:
-        print(script, end="")
+        sys.stdout.write(script)
     return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, to_json
+from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import upgrade, wanted_version
@@ -28,9 +28,9 @@ def run_upgrade(args: argparse.Namespace) -> int:
     applied, name, version = upgrade(engine), name_of(engine), wanted_version()
     engine.dispose()
     if args.json:
-        print(to_json({"database": name, "version": version, "applied": applied}))
+        print_json({"database": name, "version": version, "applied": applied})
     elif applied:
-        print(f"{name}: applied {', '.join(applied)}, now version {version}")
+        print_lines(f"{name}: applied {', '.join(applied)}, now version {version}")
     else:
-        print(f"{name}: already version {version}")
+        print_lines(f"{name}: already version {version}")
     return OK

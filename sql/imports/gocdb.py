@@ -176,9 +176,9 @@ def _rows(
     if problems:
         more = len(problems) - MAX_PROBLEMS
         raise BadInput(
-            "\n".join(problems[:MAX_PROBLEMS])
-            + (f"\n… and {more} more" if more > 0 else "")
-            + "\nnothing was changed: fix the export or remove these elements"
+            *problems[:MAX_PROBLEMS],
+            *([f"… and {more} more"] if more > 0 else []),
+            "nothing was changed: fix the export or remove these elements",
         )
 
 

@@ -93,7 +93,7 @@ def _opened(name: str) -> io.BufferedReader:
 def _unreadable(name: str, error: OSError) -> BadInput:
     reason = (error.strerror or str(error)).lower()
     if isinstance(error, PermissionError):
-        return BadInput(f"{name}: {reason}; no file was imported", NO_PERMISSION)
+        return BadInput(f"{name}: {reason}; no file was imported", exit_code=NO_PERMISSION)
     if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
-        return BadInput(f"{name}: {reason}; no file was imported", NO_INPUT)
-    return BadInput(f"{name}: {reason} while reading", IO_ERROR)
+        return BadInput(f"{name}: {reason}; no file was imported", exit_code=NO_INPUT)
+    return BadInput(f"{name}: {reason} while reading", exit_code=IO_ERROR)

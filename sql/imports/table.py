@@ -231,4 +231,4 @@ def read_header(
         problems.insert(0, f"only one column with the delimiter {delimiter!r}: see --delimiter")
     where = f"{name}:1: header of a {message_class.name} table"
     lines = [f"{where}: {problem}" for problem in [*problems, "nothing was imported"]]
-    raise BadInput("\n".join(lines))
+    raise BadInput(*lines)

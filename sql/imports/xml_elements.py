@@ -55,7 +55,7 @@ def elements(path: Path, root: str) -> Iterator[Located]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         code = _EXIT_CODES.get(type(error), IO_ERROR)
-        raise BadInput(f"{path}: {reason}; nothing was changed", code) from error
+        raise BadInput(f"{path}: {reason}; nothing was changed", exit_code=code) from error
     document.finish()
 
 

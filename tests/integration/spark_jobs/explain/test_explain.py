@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.explain.as_text import as_text
+from sam_pipeline.spark_jobs.explain.as_text import day_lines
 from sam_pipeline.spark_jobs.explain.causes import causes, causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay
@@ -182,7 +182,9 @@ def checked_kind(evidence: Evidence, site_day: SiteDay) -> str:
 def test_the_text_shows_downtimes_exclusions_thresholds_and_missing_results(
     days: list[SiteDay],
 ) -> None:
-    text = "\n".join(as_text(site_day, Selection(site_day.site)) for site_day in days)
+    text = "\n".join(
+        line for site_day in days for line in day_lines(site_day, Selection(site_day.site))
+    )
 
     assert re.search("GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z.*: all of it", text)
     assert "UNSCHEDULED/OUTAGE of C" in text

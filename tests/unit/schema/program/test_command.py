@@ -58,7 +58,24 @@ def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) 
 def test_a_table_has_numbers_on_the_right_and_empty_cells_for_none() -> None:
     table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
 
-    assert table.splitlines() == ["site    value", "------  -----", "A        99.5", "LONGER"]
+    assert table == ["site    value", "------  -----", "A        99.5", "LONGER"]
+
+
+def test_a_value_can_not_end_a_line_of_output(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a\nforged\x1b[2J"
+
+    def fail(args: argparse.Namespace) -> int:
+        command.print_lines(evil, *command.text_table([evil], [[evil], ["bb"]]))
+        command.print_json({evil: evil + "\x9b"})
+        raise ConfigError([evil, "second"])
+
+    command.run("sam-x", parser(), ["do"], fail)
+
+    shown, (out, err) = r"a\nforged\x1b[2J", capsys.readouterr()
+    assert out.split("\n")[:5] == [shown, shown, "-" * len(shown), shown, "bb"]
+    assert json.loads("\n".join(out.split("\n")[5:])) == {evil: evil + "\x9b"}
+    assert all(map(str.isprintable, out.split("\n")))
+    assert err.split("\n") == [f"sam-x: error: {shown}", "sam-x: error: second", ""]
 
 
 def test_times_and_dates_have_a_json_form() -> None:

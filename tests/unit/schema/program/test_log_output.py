@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sam_pipeline.schema.program.log_output import FoldingHandler
+from sam_pipeline.schema.program.log_output import FoldingHandler, set_up
 
 SOON_S = 10.0
 
@@ -163,3 +163,33 @@ def unwritable(how: str) -> Iterator[io.TextIOWrapper | None]:
     else:
         yield stream
         stream.detach().close()
+
+
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    """The handlers of the root logger are as before at the end."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers = []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_handlers")
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_text_from_outside_forges_no_line(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up(0, log_format)
+
+    try:
+        raise ValueError("one\n2026-11-22T00:00:00Z ERROR forged \x1b[2J\u202e")
+    except ValueError as error:
+        logging.getLogger("x").exception("broker %s", error)
+
+    first, *others = capsys.readouterr().err.removesuffix("\n").split("\n")
+    assert r"one\n2026" in first.replace(r"\\", "\\")
+    assert all(line.startswith("  ") for line in others)
+    assert bool(others) == (log_format == "text")  # the traceback
+    assert all(line.isprintable() for line in (first, *others))

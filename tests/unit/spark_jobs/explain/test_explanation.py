@@ -12,8 +12,9 @@ import pytest
 
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.explain.as_json import causes_json, day_json
-from sam_pipeline.spark_jobs.explain.as_text import as_text, causes_text
+from sam_pipeline.spark_jobs.explain.as_text import cause_lines, day_lines
 from sam_pipeline.spark_jobs.explain.causes import COSTLY, WITHOUT_EFFECT
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay
 from sam_pipeline.spark_jobs.explain.phrases import explain_command
 from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.explain.ticket import ticket
@@ -25,6 +26,10 @@ from tests.support.reports.site_day import DAY, StoredDay, at
 ALL = Selection("A")
 DOWNTIME = Downtime("GOC-1", "A", "h1", "", 0, 0, "SCHEDULED", "OUTAGE", "new\nkernel")
 EXCLUSION = Exclusion(7, "metric", "", "submit", "", "CE", "", 0, 0, "probe was\nbroken", "ada")
+
+
+def day_text(day: SiteDay, selection: Selection) -> str:
+    return "\n".join(day_lines(day, selection))
 
 
 def lines(text: str) -> Sequence[str]:
@@ -44,7 +49,7 @@ def test_a_sites_segment_leads_down_to_the_metric(stored: StoredDay) -> None:
     stored.result("CE h1 submit", "06:00", "CRITICAL")
     stored.result("CE h1 submit", "06:30", "CRITICAL")
 
-    text = as_text(stored.day(), ALL)
+    text = day_text(stored.day(), ALL)
 
     cause = "because function compute is CRITICAL: service CE: endpoint h1: metric submit"
     site = lines(text)
@@ -67,7 +72,7 @@ def test_only_the_children_that_decide_are_named_and_when(stored: StoredDay) -> 
         ("compute", at("00:00")),
         ("storage", at("04:00")),
     ]
-    assert "because function storage is CRITICAL 04:00:00-08:00:00" in as_text(stored.day(), ALL)
+    assert "because function storage is CRITICAL 04:00:00-08:00:00" in day_text(stored.day(), ALL)
 
 
 def test_a_status_that_no_child_has_names_all_children_that_were_not_ok(stored: StoredDay) -> None:
@@ -89,7 +94,7 @@ def test_missing_by_validity_shows_the_last_result_and_since_when(tmp_path: Path
     stored.result("CE h1 submit", "06:00", "OK")
     stored.result("CE h1 submit", "09:00", "OK")
 
-    [missing] = [line for line in lines(as_text(stored.day(), ALL)) if "no result for 3 h" in line]
+    [missing] = [line for line in lines(day_text(stored.day(), ALL)) if "no result for 3 h" in line]
     assert "2026-11-14T06:00:00Z OK OK says submit (m-06:00), was valid for 2 h" in missing
     assert missing.endswith("MISSING since 2026-11-14T08:00:00Z")
 
@@ -98,7 +103,7 @@ def test_missing_all_day_shows_how_far_back_the_report_looked(stored: StoredDay)
     stored.everywhere("00:00-24:00 MISSING")
     stored.segment("metric", "CE h1 submit", "00:00-24:00 MISSING")
 
-    assert "no result since 2026-11-13T00:00:00Z (" in as_text(stored.day(), ALL)
+    assert "no result since 2026-11-13T00:00:00Z (" in day_text(stored.day(), ALL)
 
 
 def test_a_status_of_the_day_before_shows_its_result(stored: StoredDay) -> None:
@@ -107,7 +112,7 @@ def test_a_status_of_the_day_before_shows_its_result(stored: StoredDay) -> None:
     stored.result("CE h1 submit", "~21:00", "CRITICAL")
     stored.result("CE h1 submit", "~22:00", "CRITICAL")
 
-    text = as_text(stored.day(), ALL)
+    text = day_text(stored.day(), ALL)
 
     assert "2026-11-13T22:00:00Z CRITICAL CRITICAL says submit (m-~22:00)" in lines(text)
     assert "21:00:00Z" not in text
@@ -124,7 +129,7 @@ def test_a_threshold_shows_the_status_it_changed_and_its_rule(stored: StoredDay)
     assert (
         "2026-11-14T00:00:00Z CRITICAL (sent as OK; time=72s triggers the threshold critical ~:60.5"
         " of submit) OK says submit (m-00:00)"
-    ) in lines(as_text(stored.day(), ALL))
+    ) in lines(day_text(stored.day(), ALL))
     [endpoint] = (
         thing for thing in day_json(stored.day(), ALL)["things"] if thing["level"] == ENDPOINT
     )
@@ -143,7 +148,7 @@ def test_an_excluded_metric_names_its_exclusion(stored: StoredDay) -> None:
         replace(EXCLUSION, exclusion_id=8, host_name="h9", start=at("00:00"), end=at("02:00")),
     ]
 
-    text = as_text(stored.day(), ALL)
+    text = day_text(stored.day(), ALL)
 
     exclusion = (
         "exclusion 7 of metric submit at CE, 2026-11-14T00:00:00Z to 2026-11-14T02:00:00Z,"
@@ -164,7 +169,7 @@ def test_an_excluded_site_names_its_exclusion_and_no_function(stored: StoredDay)
 
     assert site.reasons[0].deciding == []
     assert [exclusion.exclusion_id for exclusion in site.reasons[0].exclusions] == [9]
-    assert "exclusion 9 of site A," in as_text(stored.day(), ALL)
+    assert "exclusion 9 of site A," in day_text(stored.day(), ALL)
 
 
 def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(stored: StoredDay) -> None:
@@ -185,7 +190,7 @@ def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(stored: St
     assert (
         "ignored: CE h1 submit 2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00),"
         " measured by nagios (exclusion 3)"
-    ) in lines(as_text(stored.day(), ALL))
+    ) in lines(day_text(stored.day(), ALL))
 
 
 def test_downtimes_that_count_make_segments_and_others_are_marked(stored: StoredDay) -> None:
@@ -201,7 +206,7 @@ def test_downtimes_that_count_make_segments_and_others_are_marked(stored: Stored
         replace(DOWNTIME, downtime_id="GOC-4", start=at("~00:00"), end=at("00:00")),
     ]
 
-    text = as_text(stored.day(), ALL)
+    text = day_text(stored.day(), ALL)
 
     [endpoint] = stored.day().of_level(ENDPOINT)
     assert [downtime.downtime_id for downtime in endpoint.reasons[0].downtimes] == ["GOC-1"]
@@ -250,7 +255,7 @@ def three_causes(stored: StoredDay) -> StoredDay:
 
 
 def test_a_line_for_each_cause(three_causes: StoredDay) -> None:
-    text = causes_text(three_causes.day(), ALL)
+    text = "\n".join(cause_lines(three_causes.day(), ALL))
 
     about, heading, *costly, without_effect = lines(text)
     assert about == "test, 2026-11-14: A"
@@ -330,7 +335,7 @@ def test_an_explanation_can_be_limited_to_a_flavour_or_host(stored: StoredDay) -
     stored.segment("service", "SRM", "00:00-24:00 CRITICAL")
     stored.segment("function", "storage", "00:00-24:00 CRITICAL")
 
-    text = as_text(stored.day(), Selection("A", "SRM"))
+    text = day_text(stored.day(), Selection("A", "SRM"))
 
     assert "SRM h2 (AND of its metrics)" in lines(text)
     assert "CE h1 (AND of its metrics)" not in lines(text)

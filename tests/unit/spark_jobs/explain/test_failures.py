@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.explain.as_json import causes_json, day_json
-from sam_pipeline.spark_jobs.explain.as_text import as_text, causes_text
+from sam_pipeline.spark_jobs.explain.as_text import cause_lines, day_lines
 from sam_pipeline.spark_jobs.explain.causes import COSTLY, WITHOUT_EFFECT
 from sam_pipeline.spark_jobs.explain.explanation import seconds_of
 from sam_pipeline.spark_jobs.explain.failures import NOT_STORED
@@ -52,7 +52,7 @@ def counts(stored: StoredDay, tmp_path: Path) -> tuple[str, str]:
     """The numbers of failures of both classes, the same on the page, in text, ticket and JSON."""
     day = stored.day()
     costly, without_effect = (
-        next(line for line in causes_text(day, ALL).splitlines() if line.startswith(title))
+        next(line for line in cause_lines(day, ALL) if line.startswith(title))
         for title in (COSTLY, WITHOUT_EFFECT)
     )
     html, lines = page(stored, tmp_path), ticket(day, ALL)
@@ -60,7 +60,7 @@ def counts(stored: StoredDay, tmp_path: Path) -> tuple[str, str]:
         is_there = f"{heading[0].upper()}{heading[1:]}<" in html
         assert is_there == (": 0 failures" not in heading)
         assert any(line.startswith(heading) for line in lines) == is_there
-        assert f"  {heading}" in as_text(day, ALL).splitlines()
+        assert f"  {heading}" in day_lines(day, ALL)
     grouped, whole = causes_json(day, ALL), day_json(day, ALL)
     for heading, causes, total in (
         (costly, grouped["causes"], whole["failures"]),
@@ -202,7 +202,7 @@ def test_the_page_says_where_a_threshold_decided_the_status(
 
     text = "sent as OK; time=72s triggers the threshold critical 60 of submit"
     assert text in html
-    assert f"({text})" in as_text(stored.day(), ALL)
+    assert f"({text})" in "\n".join(day_lines(stored.day(), ALL))
     [cause] = causes_json(stored.day(), ALL)["causes"]
     assert cause["example"]["threshold"] == text
     assert counts(stored, tmp_path) == ("1 failure, 1 cause", "0 failures, 0 causes")
