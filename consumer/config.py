@@ -169,7 +169,7 @@ class ConsumerConfig:
         "the maximum number of unacknowledged messages per subscription", _POSITIVE, 6000
     )
     buffer_bytes: int = _key(
-        "the limit on message bodies in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB
+        "the limit on messages that wait in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB
     )
     max_message_bytes: int = _key(
         "a larger message becomes the dead letter *too-large*",

@@ -12,6 +12,10 @@ from sam_pipeline.schema.messages.message import Message
 
 NO_LIMIT = 2**62
 
+USUAL_HEADERS = 30
+HEADER_BYTES = 150
+"""What a header takes in memory, besides its text."""
+
 
 class Session(Protocol):
     """The scope of ack tokens: a connection, or a spool."""
@@ -42,9 +46,11 @@ def acknowledge(batch: Sequence[Delivery]) -> None:
         session.ack(tokens)
 
 
-def size_of(deliveries: Sequence[Delivery]) -> int:
-    """The total size of the bodies in bytes."""
-    return sum(len(delivery.message.body) for delivery in deliveries)
+def size_of(message: Message) -> int:
+    """About how many bytes of memory the body takes, and the headers if they are unusually many."""
+    headers, body = message
+    count = len(headers)  # looking at each of them would cost a percent of the throughput
+    return len(body) + (count * HEADER_BYTES if count > USUAL_HEADERS else 0)
 
 
 def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
@@ -55,8 +61,8 @@ def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
 class BatchRule(NamedTuple):
     """Limits that end a batch.
 
-    It has `size` messages or `max_bytes` of bodies, its first message was taken `age_s` ago, or no
-    message arrived for `silence_s`.
+    It has `size` messages, the next one would exceed `max_bytes`, its first message was taken
+    `age_s` ago, or no message arrived for `silence_s`.
     """
 
     size: int
@@ -82,10 +88,12 @@ class Inbox:
         self._max_bytes = max_bytes
         self._clock = clock
         self._deliveries: deque[Delivery] = deque()
+        self._sizes: deque[int] = deque()
+        """The size of each delivery in bytes."""
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self.size_bytes = 0
-        """The size of the bodies in the inbox."""
+        """The size of all messages in the inbox."""
         self.damaged = 0
         """The number of spool elements that could not be read and were quarantined."""
 
@@ -102,11 +110,14 @@ class Inbox:
         with self._changed:
             return self._changed.wait_for(lambda: self.has_room, timeout_s)
 
-    def put(self, deliveries: Sequence[Delivery]) -> None:
-        """Append the deliveries, without waiting."""
+    def put(self, deliveries: Sequence[Delivery], head_bytes: int = 0) -> None:
+        """Append the deliveries, without waiting; `head_bytes` is the size of all their heads."""
+        share = head_bytes // len(deliveries) if deliveries else 0
+        sizes = [size_of(delivery.message) + share for delivery in deliveries]
         with self._changed:
             self._deliveries.extend(deliveries)
-            self.size_bytes += size_of(deliveries)
+            self._sizes.extend(sizes)
+            self.size_bytes += sum(sizes)
             self._changed.notify_all()
 
     def take(self, rule: BatchRule, wait_s: float) -> list[Delivery]:
@@ -115,16 +126,16 @@ class Inbox:
         Raises:
             BaseException: the error that ended the thread of a source.
         """
-        batch = self._next(rule.size, rule.max_bytes, wait_s)
+        batch: list[Delivery] = []
+        bytes_left = self._move(batch, rule.size, rule.max_bytes, wait_s)
         ready_at = self._clock() + rule.age_s
         while batch and (left_s := ready_at - self._clock()) > 0:
-            count, size = rule.size - len(batch), rule.max_bytes - size_of(batch)
-            if count <= 0 or size <= 0:
+            count = len(batch)
+            if count >= rule.size or bytes_left <= 0:
                 break
-            more = self._next(count, size, min(rule.silence_s, left_s))
-            if not more:
+            bytes_left = self._move(batch, rule.size, bytes_left, min(rule.silence_s, left_s))
+            if len(batch) == count:
                 break
-            batch += more
         return batch
 
     def held(self) -> Counter[str]:
@@ -136,9 +147,11 @@ class Inbox:
     def discard(self, session: Session) -> None:
         """Remove the messages of a lost session, since its broker redelivers them."""
         with self._changed:
-            others = [delivery for delivery in self._deliveries if delivery.session is not session]
-            self._deliveries = deque(others)
-            self.size_bytes = size_of(others)
+            pairs = zip(self._deliveries, self._sizes, strict=True)
+            others = [pair for pair in pairs if pair[0].session is not session]
+            self._deliveries = deque(delivery for delivery, _ in others)
+            self._sizes = deque(size for _, size in others)
+            self.size_bytes = sum(self._sizes)
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -152,16 +165,17 @@ class Inbox:
         if self._failure:
             raise self._failure
 
-    def _next(self, count: int, size_bytes: int, wait_s: float) -> list[Delivery]:
-        """Up to `count` messages or `size_bytes`, but at least one if one arrives in time."""
-        deliveries: list[Delivery] = []
+    def _move(self, batch: list[Delivery], max_count: int, bytes_left: int, wait_s: float) -> int:
+        """Move messages that fit into the batch, the first one in any case; the bytes left."""
         with self._changed:
             self._changed.wait_for(lambda: self._deliveries or self._failure, wait_s)
             self.raise_failure()
-            bytes_left = size_bytes
-            while self._deliveries and len(deliveries) < count and bytes_left > 0:
-                deliveries.append(self._deliveries.popleft())
-                bytes_left -= len(deliveries[-1].message.body)
-            self.size_bytes -= size_bytes - bytes_left
+            while self._deliveries and len(batch) < max_count:
+                if batch and self._sizes[0] > bytes_left:
+                    break
+                batch.append(self._deliveries.popleft())
+                size = self._sizes.popleft()
+                bytes_left -= size
+                self.size_bytes -= size
             self._changed.notify_all()
-        return deliveries
+        return bytes_left

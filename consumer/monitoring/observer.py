@@ -70,7 +70,8 @@ class Observer:
                 behind_since=state.behind_since,
                 lag_s=state.lag_s(),
                 held_messages=held.total(),
-                held_bytes=self._inbox.size_bytes + size_of(state.pending),
+                held_bytes=self._inbox.size_bytes
+                + sum(size_of(delivery.message) for delivery in state.pending),
                 spool_elements=sum(self._spool_elements.values()),
                 messages_per_s=messages_per_s,
                 rows_per_s=rows_per_s,

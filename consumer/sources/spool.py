@@ -93,7 +93,8 @@ class SpoolSource:
                 continue
             while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
                 self._purge(time.monotonic())
-            inbox.put([Delivery(message, self, name)])
+            headers = message.headers
+            inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
 
     def _purge(self, now: float) -> None:
         """Every PURGE_S, refresh our locks and remove stale ones."""

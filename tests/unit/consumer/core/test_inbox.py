@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
+from sam_pipeline.schema.messages.message import Message
 from tests.support.builders import metric_message
 
 SOON_S = 5.0
@@ -129,3 +130,47 @@ def test_the_acks_of_a_batch_reach_their_sessions_in_order() -> None:
     acknowledge([delivery(first, 1), delivery(second, "a"), delivery(first, 2)])
 
     assert (first.acked, second.acked) == ([1, 2], ["a"])
+
+
+def sized(size: int, headers: Mapping[str, str] | None = None) -> Delivery:
+    return Delivery(Message(headers or {}, b"x" * size), Connection(), None)
+
+
+def test_a_batch_does_not_exceed_its_bytes_unless_one_message_does() -> None:
+    inbox = filled(sized(40), sized(40), sized(40), sized(200), sized(1))
+    rule = BatchRule(10, SOON_S, 0, max_bytes=100)
+
+    batches = [inbox.take(rule, wait_s=0) for _ in range(4)]
+
+    sizes = [[len(delivery.message.body) for delivery in batch] for batch in batches]
+    assert sizes == [[40, 40], [40], [200], [1]]
+
+
+def test_heads_fill_an_inbox_like_bodies() -> None:
+    inbox = Inbox(1000, max_bytes=1000)
+
+    inbox.put([sized(10), sized(10)], head_bytes=1000)
+    full = not inbox.has_room
+    batch = inbox.take(BatchRule(10, 0, 0, max_bytes=600), wait_s=0)
+
+    assert (full, len(batch), inbox.has_room) == (True, 1, True)
+    assert inbox.size_bytes == 510
+
+
+def test_thousands_of_tiny_headers_fill_an_inbox() -> None:
+    inbox = Inbox(1000, max_bytes=100_000)
+
+    inbox.put([sized(0, {str(number): "" for number in range(1000)})])
+
+    assert not inbox.has_room
+
+
+def test_the_messages_of_a_lost_session_leave_their_room() -> None:
+    lost, kept = sized(600), sized(10)
+    inbox = Inbox(1000, max_bytes=500)
+    inbox.put([lost, kept], head_bytes=20)
+
+    inbox.discard(lost.session)
+
+    assert (inbox.has_room, inbox.size_bytes) == (True, 20)
+    assert inbox.take(BatchRule(10, 0, 0), wait_s=0) == [kept]
