@@ -181,6 +181,14 @@ class ConsumerConfig:
         _POSITIVE,
         _DEFAULT.max_records,
     )
+    dead_letters_per_hour: int = _key(
+        "further ones of one sender are only counted, in a dead letter *flood*",
+        _POSITIVE,
+        1000,
+    )
+    dead_letter_bytes_per_hour: int = _key(
+        "the same for the size of their bodies and headers", _POSITIVE, 20_000_000
+    )
     max_age_days: int = _key(
         "an older metric result becomes the dead letter *too-old*",
         _expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),

@@ -11,6 +11,11 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
 
+LONGEST_ERROR = 200
+"""Characters of an error in a list."""
+SHOWN_BYTES = 16 * 1024
+"""Bytes of a body that are shown as text."""
+
 
 def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
     """A line per letter, with a column for the state if any letter is not open."""
@@ -22,7 +27,7 @@ def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
             letter.message_class,
             letter.reason,
             *([letter.state] if states else []),
-            letter.error,
+            _first_line(letter.error),
         )
         for letter in letters
     ]
@@ -35,7 +40,7 @@ def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
     for outcome in outcomes:
         reason, error = "", ""
         if outcome.outcome == FAILED:
-            reason, error = outcome.reason, outcome.error
+            reason, error = outcome.reason, _first_line(outcome.error)
         elif outcome.outcome != LOADED:
             reason = f"already {outcome.state}"
         elif outcome.new_dead_letters:
@@ -45,13 +50,20 @@ def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
 
 
 def letter_lines(content: DeadLetterContent) -> list[str]:
-    """Facts, headers and body of a letter; bytes that are not UTF-8 are escaped."""
+    """Facts, headers and the beginning of the body; bytes that are not UTF-8 are escaped."""
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
-    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
+    lines: list[str] = []
+    for name, value in facts.items():
+        if value is not None:
+            first, *more = str(value).split("\n") if name == "error" else [str(value)]
+            lines += [f"{name}: {first}", *(f"  {line}" for line in more)]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
-    body = content.body.decode(errors="backslashreplace").rstrip("\n").split("\n")
+    shown, hidden = content.body[:SHOWN_BYTES], len(content.body) - SHOWN_BYTES
+    body = shown.decode(errors="backslashreplace").rstrip("\n").split("\n")
+    if hidden > 0:
+        body += ["", f"({hidden} more bytes; --json prints all)"]
     return [*lines, "", *headers, "", *body]
 
 
@@ -69,3 +81,8 @@ def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[st
             document["body_base64"] = base64.b64encode(letter.body).decode()
         result.append(document)
     return result
+
+
+def _first_line(error: str) -> str:
+    """The beginning of an error that may list the records of its message."""
+    return error.partition("\n")[0][:LONGEST_ERROR]

@@ -166,5 +166,7 @@ def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State)
             config.process_name,
             config.limits(),
             state,
+            config.dead_letters_per_hour,
+            config.dead_letter_bytes_per_hour,
             held=held if config.reads_network else None,
         )

@@ -79,6 +79,10 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         ("loaded", f"{snapshot.messages} messages, {snapshot.rows} rows, {snapshot.checks} checks"),
         ("dead letters", f"{sum(new.values())} new{listed(new)}"),
     ]
+    if snapshot.repeated_dead_letters:
+        facts.append(("", f"{snapshot.repeated_dead_letters} stored before"))
+    if snapshot.summarised_dead_letters:
+        facts.append(("", f"{snapshot.summarised_dead_letters} only counted in summaries"))
     if open_letters is not None:
         facts.append(
             ("", f"{sum(open_letters.values())} open in the database{listed(open_letters)}")

@@ -25,6 +25,10 @@ class Tally:
     """Rows stored, now or before."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """New dead letters by reason."""
+    repeated_dead_letters: int = 0
+    """Dead letters that were stored before."""
+    summarised_dead_letters: int = 0
+    """Dead letters beyond the limits on their senders, only counted in summaries."""
     checks: int = 0
     """Messages that only test the path."""
     ignored_keys: Counter[str] = field(default_factory=Counter)
@@ -40,13 +44,15 @@ class Tally:
     @property
     def all_loaded(self) -> bool:
         """Whether every record became a row."""
-        return not self.dead_letters and not self.damaged
+        return not (self.dead_letters or self.summarised_dead_letters or self.damaged)
 
     def add(self, batch: Sequence[Delivery], outcome: Tally) -> None:
         """Add the messages of a batch and their outcome."""
         self.messages += count_by_broker(batch)
         self.rows_by_class.update(outcome.rows_by_class)
         self.dead_letters.update(outcome.dead_letters)
+        self.repeated_dead_letters += outcome.repeated_dead_letters
+        self.summarised_dead_letters += outcome.summarised_dead_letters
         self.checks += outcome.checks
         for key, count in outcome.ignored_keys.items():
             name = printable(key[:LONGEST_KEY])
@@ -59,6 +65,8 @@ class Tally:
             "messages": self.messages.total(),
             "rows": self.rows,
             "dead_letters": dict(self.dead_letters),
+            "repeated_dead_letters": self.repeated_dead_letters,
+            "summarised_dead_letters": self.summarised_dead_letters,
             "checks": self.checks,
             "ignored_keys": dict(self.ignored_keys),
             "damaged_elements": self.damaged,
@@ -69,6 +77,10 @@ class Tally:
     def __str__(self) -> str:
         parts = [f"{self.messages.total()} messages{listed(self.messages)}", f"{self.rows} rows"]
         parts.append(f"{self.dead_letters.total()} dead letters{listed(self.dead_letters)}")
+        if self.repeated_dead_letters:
+            parts.append(f"{self.repeated_dead_letters} stored before")
+        if self.summarised_dead_letters:
+            parts.append(f"{self.summarised_dead_letters} only counted")
         if self.checks:
             parts.append(f"{self.checks} checks")
         if self.ignored_keys:

@@ -166,6 +166,11 @@ def _numbers(
     yield Counter, "messages", "Messages committed and acked.", "broker", messages
     yield Counter, "rows", "Rows stored, now or before.", "class", snapshot.rows_by_class
     yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
+    repeated, summarised = snapshot.repeated_dead_letters, snapshot.summarised_dead_letters
+    text = "Dead letters that were stored before."
+    yield Counter, "repeated_dead_letters", text, "", repeated
+    text = "Dead letters beyond the limits on their senders, only counted in summaries."
+    yield Counter, "summarised_dead_letters", text, "", summarised
     text = "Values of keys that have no column in the view."
     yield Counter, "ignored_keys", text, "key", snapshot.ignored_keys
     yield Counter, "checks", "Messages that only test the path.", "", snapshot.checks

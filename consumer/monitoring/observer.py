@@ -92,6 +92,8 @@ class Observer:
                 ),
                 rows_by_class=dict(tally.rows_by_class),
                 dead_letters=dict(tally.dead_letters),
+                repeated_dead_letters=tally.repeated_dead_letters,
+                summarised_dead_letters=tally.summarised_dead_letters,
                 open_dead_letters=state.open_dead_letters,
                 ignored_keys=dict(tally.ignored_keys),
                 lags=deepcopy(state.lags),

@@ -85,6 +85,8 @@ class Snapshot:
     brokers: tuple[BrokerState, ...]
     rows_by_class: Mapping[str, int]
     dead_letters: Mapping[str, int]
+    repeated_dead_letters: int
+    summarised_dead_letters: int
     open_dead_letters: Mapping[str, int] | None
     ignored_keys: Mapping[str, int]
     lags: Histogram = field(default_factory=Histogram, compare=False)

@@ -20,6 +20,7 @@ from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SqlError
@@ -27,6 +28,7 @@ from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.letter_quota import LetterQuota
 from sam_pipeline.sql.loading.load import load
 
 WATCH_EVERY_S = 30.0
@@ -47,6 +49,8 @@ class DatabaseSink:
         consumer: str,
         limits: Limits,
         state: State,
+        letters_per_hour: int,
+        letter_bytes_per_hour: int,
         clock: Callable[[], float] = time.monotonic,
         held: HeldName | None = None,
     ) -> None:
@@ -55,6 +59,7 @@ class DatabaseSink:
         self._consumer = consumer
         self._limits = limits
         self._state = state
+        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour)
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
@@ -67,6 +72,13 @@ class DatabaseSink:
             self._hold_name()
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+        brokers: dict[int, str] = {}
+
+        def broker_of(message: Message) -> str:
+            if not brokers:  # built when a record is refused, which is rare
+                brokers.update((id(item.message), item.session.broker) for item in batch)
+            return brokers[id(message)]
+
         with self._away_translated():
             loaded = load(
                 self._engine,
@@ -77,12 +89,15 @@ class DatabaseSink:
                 audit=Audit(self._consumer, self._host, os.getpid(), count_by_broker(batch)),
                 poison=poison,
                 decoding=decoding,
+                ration=lambda now: self._quota.begin(now, broker_of),
             )
         return Tally(
             rows_by_class=Counter(loaded.rows_by_class),
             dead_letters=Counter(loaded.dead_letters),
             checks=loaded.checks,
             ignored_keys=Counter(loaded.ignored_keys),
+            repeated_dead_letters=loaded.repeated_dead_letters,
+            summarised_dead_letters=loaded.summarised_dead_letters,
         )
 
     def upkeep(self, news: bool) -> None:

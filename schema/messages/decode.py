@@ -17,6 +17,8 @@ from sam_pipeline.schema.records.text import NO_RENAMES, BadRecord, Reading, rea
 
 WHOLE = 0
 """The record number of a whole message; records are counted from 1."""
+MOST_REFUSED = 20
+"""Refused records of one message of which each is reported; further ones are only counted."""
 LONGEST_KEY = 80
 """Characters of an ignored key by which it is counted; the counts live as long as the process."""
 
@@ -30,12 +32,16 @@ class Row(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A record that can't become a row, by its number; WHOLE stands for the whole message."""
+    """A record that can't become a row, by its number; WHOLE stands for the whole message.
+
+    After the first MOST_REFUSED of a message, one stands for all `records` with its reason.
+    """
 
     number: int
     reason: str
     text: str
     raw: bytes
+    records: int = 1
 
 
 class Decoded(NamedTuple):
@@ -95,10 +101,19 @@ def decode(
     class_name, headers = message.message_class or "", message.headers
     rows: list[Row] = []
     bad: list[Refused] = []
+    further: dict[str, int] = {}
     ignored: dict[str, int] = {}
+
+    def refuse(reason: str, text: str) -> None:
+        if len(bad) >= MOST_REFUSED:
+            further[reason] = further.get(reason, 0) + 1
+            if further[reason] > 1:
+                return
+        bad.append(Refused(number, reason, text, record.raw))
+
     for number, record in enumerate(records, 1):
         if isinstance(record, BadRecord):
-            bad.append(Refused(number, record.reason, record.text, record.raw))
+            refuse(record.reason, record.text)
             continue
         try:
             normalised = normalise(record.fields, class_name, headers, now, limits, times)
@@ -108,7 +123,7 @@ def decode(
         except MessageRefused as refusal:
             return _refused_whole(message, refusal)
         except RecordRefused as refusal:
-            bad.append(Refused(number, refusal.reason, refusal.text, record.raw))
+            refuse(refusal.reason, refusal.text)
             continue
         for row in normalised:
             values = {column_of[key]: value for key, value in row.items()}
@@ -119,6 +134,7 @@ def decode(
                 if value and not column_of[key]:
                     key = key[:LONGEST_KEY]
                     ignored[key] = ignored.get(key, 0) + 1
+    bad[MOST_REFUSED:] = [one._replace(records=further[one.reason]) for one in bad[MOST_REFUSED:]]
     return Decoded(tuple(rows), tuple(bad), ignored)
 
 

@@ -18,6 +18,9 @@ from sam_pipeline.schema.records.text import (
     too_many,
 )
 
+MAX_DEPTH = 32
+"""Arrays and objects inside each other in one item; a flat record has one."""
+
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -30,9 +33,9 @@ def read_json(
 ) -> Reading:
     """The records of a body; `line` is the number of the object, from 1.
 
-    Numbers and booleans become text, keys with null are omitted. A body that is not JSON is one bad
-    record; so is a record with a nested value, but `nested_as_text` turns lists into JSON text.
-    `renames` maps foreign keys in lower case to ours.
+    Numbers and booleans become text, keys with null are omitted. A body that is not JSON, or nested
+    deeper than MAX_DEPTH, is one bad record; so is a record with a nested value, but
+    `nested_as_text` turns lists into JSON text. `renames` maps foreign keys in lower case to ours.
 
     Raises:
         MessageRefused: more than `max_records`.
@@ -49,22 +52,22 @@ def read_json(
             parse_int=str,
             parse_float=str,
         )
-    except RecursionError:
-        return [BadRecord("not-json", "nested too deeply", body)]
+        if isinstance(document, _Pairs):
+            return [_read_item(document, 1, body, renames, nested_as_text)]
+        if not isinstance(document, list):
+            return [BadRecord("not-json", "neither an object nor an array of objects", body)]
+        if not document:
+            return [BadRecord("empty", "an array without a record", body)]
+        if len(document) > max_records:
+            raise too_many(max_records)
+        return [
+            _read_item(item, number, _dump(item), renames, nested_as_text)
+            for number, item in enumerate(document, 1)
+        ]
+    except (RecursionError, _TooDeep):
+        return [BadRecord("not-json", f"nested more than {MAX_DEPTH} levels deep", body)]
     except ValueError as error:
         return [BadRecord("empty" if not body.strip() else "not-json", str(error), body)]
-    if isinstance(document, _Pairs):
-        return [_read_item(document, 1, body, renames, nested_as_text)]
-    if not isinstance(document, list):
-        return [BadRecord("not-json", "neither an object nor an array of objects", body)]
-    if not document:
-        return [BadRecord("empty", "an array without a record", body)]
-    if len(document) > max_records:
-        raise too_many(max_records)
-    return [
-        _read_item(item, number, _dump(item, body), renames, nested_as_text)
-        for number, item in enumerate(document, 1)
-    ]
 
 
 def write_json(records: Iterable[Mapping[str, str]]) -> str:
@@ -74,6 +77,10 @@ def write_json(records: Iterable[Mapping[str, str]]) -> str:
 
 class _Pairs(list[tuple[str, Any]]):
     """The pairs of an object, in order, so that repeated keys are noticed."""
+
+
+class _TooDeep(Exception):
+    """A value is nested deeper than MAX_DEPTH."""
 
 
 def _read_item(
@@ -97,7 +104,7 @@ def _read_item(
             if isinstance(value, bool):
                 value = "true" if value else "false"
             if nested_as_text and isinstance(value, list):
-                value = _dump(value, b"").decode()
+                value = _dump(value).decode()
             if not isinstance(value, str):
                 raise Malformed("nested", f"has a nested value of {key[:60]!r}")
             if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
@@ -113,16 +120,17 @@ def _read_item(
     return ReadRecord(fields, raw, number)
 
 
-def _dump(item: Any, body: bytes) -> bytes:
-    """The item by itself, or the whole body if it is nested too deeply to be cut out."""
-    try:
-        return json.dumps(_plain(item)).encode()
-    except RecursionError:
-        return body
+def _dump(item: Any) -> bytes:
+    """The item by itself; raises _TooDeep."""
+    return json.dumps(_plain(item, MAX_DEPTH)).encode()
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: Any, levels: int) -> Any:
     """The item with dicts for its objects; of a repeated key the last value wins."""
+    if not isinstance(item, list):
+        return item
+    if not levels:
+        raise _TooDeep
     if isinstance(item, _Pairs):
-        return {key: _plain(value) for key, value in item}
-    return [_plain(value) for value in item] if isinstance(item, list) else item
+        return {key: _plain(value, levels - 1) for key, value in item}
+    return [_plain(value, levels - 1) for value in item]

@@ -57,8 +57,10 @@ BEGIN
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
     -- The database sets the time and the user.
-    GRANT INSERT (consumer, host, process_id, brokers, messages, rows, dead_letters, checks)
-        ON loaded_batch TO sam_loader;
+    GRANT INSERT (
+        consumer, host, process_id, brokers, messages, rows, dead_letters, repeated_dead_letters,
+        summarised_dead_letters, checks
+    ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
         open_staging,

@@ -14,6 +14,8 @@ UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
 REFUSED = "refused-by-database"
 POISON = "poison"
+MIXED = "mixed"
+FLOOD = "flood"
 REASONS = {
     UNKNOWN_CLASS: (
         "the message names no class, or there is no view of that name",
@@ -31,19 +33,31 @@ REASONS = {
         "the process died four times with the message in memory",
         "replay it, which runs in a separate process",
     ),
+    MIXED: (
+        "more than 20 records of the message were refused, for different reasons",
+        "`show` lists the first 20: edit it, or ask the sender",
+    ),
+    FLOOD: (
+        "a sender exceeded a limit of dead letters per hour; the others are counted and not stored",
+        "ask the sender to send the data again, then drop it; it cannot be edited or replayed",
+    ),
 }
 """The reasons that depend on the database; `schema.records.reasons` has the others."""
 
 
 @dataclass(frozen=True)
 class RecordFailure:
-    """A record, or a whole message, that can't be loaded and becomes a dead letter."""
+    """A record, or a whole message, that can't be loaded and becomes a dead letter.
+
+    One may stand for several `records` of its message with the same reason.
+    """
 
     message: Message
     number: int
     reason: str
     text: str
     body: bytes
+    records: int = 1
 
 
 class PendingRow(NamedTuple):

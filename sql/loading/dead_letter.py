@@ -5,10 +5,8 @@ The bytes and headers of a letter never change. Editing creates a new letter and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,12 +15,8 @@ from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam,
 
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import NoSuchDeadLetter
-from sam_pipeline.sql.loading.batch import RecordFailure
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
-
-LONGEST_ID = 255
-"""Characters of a message id that fit into an index; a longer id is replaced by its hash."""
 
 EDITED = "#edited-"
 """Separates the message id of an edited letter from the number of the letter it replaces.
@@ -30,26 +24,18 @@ EDITED = "#edited-"
 So the key in the table is unique, and the table needs no column for the replaced letter.
 """
 
+SUMMARY_ONLY = "only counts letters that were not stored: it can be dropped, not edited or replayed"
+"""Why a summary of the letters beyond a limit is not like other letters."""
+
 NO_LIMIT = 2**63 - 1
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
-_EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
+EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
 
 _LETTER = """
     dead_letter_id, message_id, record_number, message_class, reason, error, received_at, state,
     changed_at
 """
-INSERT = """
-    INSERT INTO dead_letter (
-        message_id, record_number, message_class, reason, error, headers, body, received_at,
-        changed_at
-    )
-    VALUES (
-        :message_id, :record_number, :message_class, :reason, :error, :headers, :body, :received_at,
-        :now
-    )
-"""
-_INSERT_UNLESS_STORED = text(f"{INSERT} ON CONFLICT (message_id, record_number) DO NOTHING")
 _SELECTED = """
     (:any_state OR state = 'open')
     AND (:any_id OR dead_letter_id IN :ids)
@@ -138,34 +124,6 @@ class LetterFilter:
 
 
 ALL_OPEN = LetterFilter()
-
-
-def store_dead_letters(
-    connection: Connection, failures: Sequence[RecordFailure], now: datetime
-) -> dict[str, int]:
-    """Store failures in the caller's transaction; returns the number of new letters by reason."""
-    new: Counter[str] = Counter()
-    moment = stored_time(connection, now)
-    # In the same order everywhere, so that loaders of the same messages wait but do not deadlock.
-    for failure in sorted(failures, key=lambda item: (item.message.message_id, item.number)):
-        message = failure.message
-        message_id = message.message_id
-        if len(message_id) > LONGEST_ID or _EDITION.fullmatch(message_id):
-            digest = hashlib.sha256(message_id.encode("utf-8", "replace")).hexdigest()
-            message_id = f"sha256:{digest}"
-        values = {
-            "message_id": printable(message_id),
-            "record_number": failure.number,
-            "message_class": printable(message.message_class or ""),
-            "reason": failure.reason,
-            "error": printable(failure.text),
-            "headers": json.dumps(dict(message.headers)),
-            "body": failure.body,
-            "received_at": moment,
-            "now": moment,
-        }
-        new[failure.reason] += connection.execute(_INSERT_UNLESS_STORED, values).rowcount
-    return {reason: count for reason, count in new.items() if count}
 
 
 def list_dead_letters(
@@ -279,7 +237,7 @@ def _letter(row: RowMapping) -> DeadLetter:
             if isinstance(stored, int)
             else stored.astimezone(UTC)
         )
-    edition = _EDITION.fullmatch(row["message_id"])
+    edition = EDITION.fullmatch(row["message_id"])
     if edition:
         facts |= {"message_id": edition[1], "edited_from": int(edition[2])}
     return DeadLetter(**facts)

@@ -15,9 +15,10 @@ from sqlalchemy import Engine, text
 from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import EditRefused
+from sam_pipeline.sql.loading.batch import FLOOD
 from sam_pipeline.sql.loading.dead_letter import (
-    INSERT,
     OPEN,
+    SUMMARY_ONLY,
     DeadLetterContent,
     edition_id,
     lock_dead_letters,
@@ -25,11 +26,11 @@ from sam_pipeline.sql.loading.dead_letter import (
     single_letter,
     stored_time,
 )
+from sam_pipeline.sql.loading.dead_letter_store import digest_of, insert_letter
 
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
 """)
-_INSERT_RETURNING_ID = text(f"{INSERT} RETURNING dead_letter_id")
 
 
 def edit_dead_letter(
@@ -46,7 +47,7 @@ def edit_dead_letter(
 
     Raises:
         NoSuchDeadLetter
-        EditRefused: the letter is not open, or nothing would change.
+        EditRefused: the letter is not open or a summary, or nothing would change.
     """
     with writing(engine) as connection:
         locked = lock_dead_letters(connection, [dead_letter_id])
@@ -64,20 +65,23 @@ def edit_dead_letter(
         values = {
             "message_id": edition_id(old.letter),
             "record_number": old.letter.record_number,
+            "body_digest": digest_of(new.body, new.headers),
             "message_class": printable(new.headers.get(CLASS) or old.letter.message_class),
             "reason": old.letter.reason,  # until someone tries to load the new one
             "error": old.letter.error,
             "headers": json.dumps(dict(new.headers)),
             "body": new.body,
             "received_at": stored_time(connection, old.letter.received_at),
-            "now": moment,
+            "changed_at": moment,
         }
-        return int(connection.execute(_INSERT_RETURNING_ID, values).scalar_one())
+        return insert_letter(connection, values)
 
 
 def refuse_settled(content: DeadLetterContent) -> None:
-    """Raise EditRefused unless the letter is open."""
+    """Raise EditRefused unless the letter is open and has a message or a record."""
     letter, edition = content.letter, content.edited_as
+    if letter.reason == FLOOD:
+        raise EditRefused(f"dead letter {letter.dead_letter_id} {SUMMARY_ONLY}")
     if letter.state == OPEN:
         return
     state = f"was replaced by dead letter {edition}" if edition else f"is {letter.state}"

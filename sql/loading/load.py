@@ -27,8 +27,9 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.loading.dead_letter import store_dead_letters
+from sam_pipeline.sql.loading.dead_letter_store import store_dead_letters
 from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.letter_quota import Ration
 
 POISON_TEXT = (
     "the consumer died repeatedly while it loaded this message, so it was not decoded;"
@@ -42,12 +43,16 @@ class Loaded:
 
     `rows_by_class`: rows stored, now or before. `dead_letters`: new ones, by reason. `checks`:
     messages that only test the path. `ignored_keys`: how often a key had no column.
+    `repeated_dead_letters`: letters that were stored before. `summarised_dead_letters`: letters
+    beyond a limit, which are only counted in a summary.
     """
 
     rows_by_class: Mapping[str, int]
     dead_letters: Mapping[str, int]
     checks: int
     ignored_keys: Mapping[str, int]
+    repeated_dead_letters: int = 0
+    summarised_dead_letters: int = 0
 
     @property
     def rows(self) -> int:
@@ -65,14 +70,16 @@ def load(
     audit: Audit | None = None,
     poison: Collection[str] = (),
     decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ration: Callable[[datetime], Ration] | None = None,
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
     Messages whose ids are in `poison` become dead letters without being decoded; all others are
     decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit`
-    the batch adds a row to `load_audit`. `before_commit` gets the records that failed; if it
-    raises, the batch is rolled back.
+    the batch adds a row to `load_audit`. `ration`, called with the time, limits the dead letters of
+    one transaction. `before_commit` gets the records that failed; if it raises, the batch is rolled
+    back.
 
     Raises:
         DatabaseAway: nothing was committed; try again later.
@@ -80,23 +87,36 @@ def load(
     with decoding():
         batch = decode_batch(catalogue, messages, now, limits, poison)
 
-    def insert_everything(connection: Connection) -> Loaded:
+    def insert_everything(connection: Connection) -> tuple[Loaded, Ration | None]:
         inserted = insert_batch(connection, batch)
-        dead_letters = store_dead_letters(connection, inserted.failures, now)
+        used = ration(now) if ration and inserted.failures else None
+        letters = store_dead_letters(connection, inserted.failures, now, used)
         if audit is not None:
             write_audit(
                 connection,
                 audit,
                 messages=len(messages),
                 rows=inserted.rows,
-                dead_letters=sum(dead_letters.values()),
+                dead_letters=letters.new.total(),
+                repeated_dead_letters=letters.repeated,
+                summarised_dead_letters=letters.summarised,
                 checks=batch.checks,
             )
         if before_commit is not None:
             before_commit(connection, inserted.failures)
-        return Loaded(inserted.rows_by_class, dead_letters, batch.checks, batch.ignored_keys)
+        loaded = Loaded(
+            inserted.rows_by_class,
+            letters.new,
+            batch.checks,
+            batch.ignored_keys,
+            letters.repeated,
+            letters.summarised,
+        )
+        return loaded, used
 
-    loaded = load_transaction(engine, insert_everything)
+    loaded, used = load_transaction(engine, insert_everything)
+    if used:
+        used.commit()
     if CLASS_BROKEN in loaded.dead_letters:
         catalogue.forget()
     return loaded

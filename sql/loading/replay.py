@@ -7,7 +7,7 @@ same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -22,18 +22,19 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, RecordFailure
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     OPEN,
     REPLAYED,
+    SUMMARY_ONLY,
     DeadLetter,
     DeadLetterContent,
     lock_dead_letters,
     printable,
-    store_dead_letters,
     stored_time,
 )
+from sam_pipeline.sql.loading.dead_letter_store import collapsed, store_dead_letters
 from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.loading.load import decode_batch
 
@@ -81,7 +82,7 @@ class Replayed:
 
     `outcome`: loaded; failed, and still open for `reason`; or skipped, because its `state` was
     replayed or dropped before. If a whole message was loaded, its records that failed are new
-    letters.
+    letters, but if they are more than 20, the letter stays open instead.
     """
 
     dead_letter_id: int
@@ -189,10 +190,18 @@ def _replay_portion(
     def action(connection: Connection) -> list[Replayed]:
         contents = lock_dead_letters(connection, ids, skip_locked)
         attempt = _Attempt(connection, catalogue, now, limits)
-        outcomes = attempt.replay([item for item in contents if item.letter.state == OPEN])
-        for letter in [item.letter for item in contents if item.letter.state != OPEN]:
-            skipped = (SKIPPED, letter.state, letter.reason, letter.error)
-            outcomes.append(Replayed(letter.dead_letter_id, *skipped))
+        outcomes, open_letters = [], []
+        for item in contents:
+            letter = item.letter
+            if letter.state != OPEN:
+                skipped = (SKIPPED, letter.state, letter.reason, letter.error)
+                outcomes.append(Replayed(letter.dead_letter_id, *skipped))
+            elif letter.reason == FLOOD:
+                failed = (FAILED, OPEN, FLOOD, SUMMARY_ONLY)
+                outcomes.append(Replayed(letter.dead_letter_id, *failed))
+            else:
+                open_letters.append(item)
+        outcomes += attempt.replay(open_letters)
         return sorted(outcomes, key=lambda outcome: outcome.dead_letter_id)
 
     return load_transaction(engine, action)
@@ -220,17 +229,18 @@ class _Attempt:
                 headers.pop(COUNT, None)  # it counts the records of the original message
             pairs.append((Message(headers, content.body), letter))
         failures: dict[int, list[RecordFailure]] = {}
-        for failure in self._load([message for message, _ in pairs]):
+        for failure in collapsed(self._load([message for message, _ in pairs])):
             failures.setdefault(id(failure.message), []).append(failure)
         now = stored_time(self.connection, self.now)
         outcomes, loaded, failed = [], [], []
         # In the order in which loaders, too, store dead letters.
         for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
             number, refused = letter.dead_letter_id, failures.get(id(message), [])
-            new: Mapping[str, int] = {}
+            new = 0
             if letter.record_number == WHOLE:
+                # If there are too many, one failure stands for all: this letter stays open.
                 records = [failure for failure in refused if failure.number != WHOLE]
-                new = store_dead_letters(self.connection, records, self.now)
+                new = store_dead_letters(self.connection, records, self.now).new.total()
                 refused = [failure for failure in refused if failure.number == WHOLE]
             if refused:
                 reason, error = refused[0].reason, printable(refused[0].text)
@@ -238,7 +248,7 @@ class _Attempt:
                 failed.append({"id": number, "reason": reason, "error": error, "now": now})
             else:
                 facts = (LOADED, REPLAYED, letter.reason, letter.error)
-                outcomes.append(Replayed(number, *facts, sum(new.values())))
+                outcomes.append(Replayed(number, *facts, new))
                 loaded.append(number)
         if loaded:
             self.connection.execute(_REPLAYED, {"ids": loaded, "now": now})

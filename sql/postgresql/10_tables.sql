@@ -297,14 +297,16 @@ CREATE TABLE dead_letter (
     error text NOT NULL,
     headers text NOT NULL,
     body bytea NOT NULL,
+    body_digest bytea NOT NULL,
     received_at timestamptz NOT NULL,
     state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),
     changed_at timestamptz NOT NULL,
-    UNIQUE (message_id, record_number)
+    UNIQUE (message_id, record_number, body_digest)
 );
 COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte for byte, with the headers of its message as JSON. '
-    'Record number 0 stands for the whole message.';
+    'Record number 0 stands for the whole message. The digest (SHA-256) is part of the key, because '
+    'senders choose message ids: other bytes under a known id are another letter.';
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 COMMENT ON INDEX dead_letter_open IS
     'Counts open dead letters without reading them. The message class is not a key: senders '
@@ -323,13 +325,16 @@ CREATE TABLE loaded_batch (
     messages integer NOT NULL,
     rows integer NOT NULL,
     dead_letters integer NOT NULL,
+    repeated_dead_letters integer NOT NULL DEFAULT 0,
+    summarised_dead_letters integer NOT NULL DEFAULT 0,
     checks integer NOT NULL
 );
 COMMENT ON TABLE loaded_batch IS
     'Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON '
     '{"broker": messages}. rows counts rows that were stored or already there, dead_letters new '
-    'dead letters, and checks messages that only prove that a path works. The database sets time '
-    'and user.';
+    'dead letters, repeated_dead_letters those that were already there, summarised_dead_letters '
+    'those that exceeded a limit and are counted in a summary only, and checks messages that only '
+    'prove that a path works. The database sets time and user.';
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 COMMENT ON INDEX loaded_batch_loaded_at IS
     'Finds recent batches, and those that are old enough to be pruned.';

@@ -581,6 +581,8 @@ SELECT
     messages,
     rows,
     dead_letters,
+    repeated_dead_letters,
+    summarised_dead_letters,
     checks
 FROM loaded_batch;
 COMMENT ON VIEW load_audit IS

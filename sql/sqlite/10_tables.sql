@@ -311,7 +311,8 @@ CREATE TABLE new_change (
 -- Dead letters ----------------------------------------------------------------------------------
 
 -- A record that could not be loaded, byte for byte, with the headers of its message as JSON. Record
--- number 0 stands for the whole message.
+-- number 0 stands for the whole message. The digest (SHA-256) is part of the key, because senders
+-- choose message ids: other bytes under a known id are another letter.
 CREATE TABLE dead_letter (
     dead_letter_id integer PRIMARY KEY,
     message_id text NOT NULL,
@@ -321,10 +322,11 @@ CREATE TABLE dead_letter (
     error text NOT NULL,
     headers text NOT NULL,
     body blob NOT NULL,
+    body_digest blob NOT NULL,
     received_at integer NOT NULL,
     state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),
     changed_at integer NOT NULL,
-    UNIQUE (message_id, record_number)
+    UNIQUE (message_id, record_number, body_digest)
 ) STRICT;
 -- Counts open dead letters without reading them. The message class is not a key: senders choose its
 -- name, which may be too long for an index.
@@ -333,8 +335,10 @@ CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 -- Audit -----------------------------------------------------------------------------------------
 
 -- Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON {"broker":
--- messages}. rows counts rows that were stored or already there, dead_letters new dead letters, and
--- checks messages that only prove that a path works. SQLite has no users.
+-- messages}. rows counts rows that were stored or already there, dead_letters new dead letters,
+-- repeated_dead_letters those that were already there, summarised_dead_letters those that exceeded a
+-- limit and are counted in a summary only, and checks messages that only prove that a path works.
+-- SQLite has no users.
 CREATE TABLE loaded_batch (
     batch_id integer PRIMARY KEY,
     loaded_at integer NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS integer)),
@@ -346,6 +350,8 @@ CREATE TABLE loaded_batch (
     messages integer NOT NULL,
     rows integer NOT NULL,
     dead_letters integer NOT NULL,
+    repeated_dead_letters integer NOT NULL DEFAULT 0,
+    summarised_dead_letters integer NOT NULL DEFAULT 0,
     checks integer NOT NULL
 ) STRICT;
 -- Finds recent batches, and those that are old enough to be pruned.

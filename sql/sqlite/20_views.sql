@@ -759,5 +759,7 @@ SELECT
     messages,
     rows,
     dead_letters,
+    repeated_dead_letters,
+    summarised_dead_letters,
     checks
 FROM loaded_batch;

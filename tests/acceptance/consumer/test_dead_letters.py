@@ -347,10 +347,10 @@ def copies(number: int) -> str:
     series = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
     return (
         "INSERT INTO dead_letter (message_id, record_number, message_class, reason, error, headers,"
-        " body, received_at, changed_at) "
+        " body, body_digest, received_at, changed_at) "
         + series.format(number)
         + "SELECT message_id || i, record_number, message_class, reason, error, headers, body,"
-        " received_at, changed_at FROM dead_letter CROSS JOIN n"
+        " body_digest, received_at, changed_at FROM dead_letter CROSS JOIN n"
     )
 
 

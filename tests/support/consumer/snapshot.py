@@ -46,6 +46,8 @@ def snapshot(**changes: Any) -> Snapshot:
         brokers=(BROKER,),
         rows_by_class={"metricOutput": 14},
         dead_letters={"bad-status": 1},
+        repeated_dead_letters=2,
+        summarised_dead_letters=3,
         open_dead_letters={"bad-status": 1},
         ignored_keys={"colour": 3},
     )

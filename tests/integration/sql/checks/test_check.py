@@ -213,6 +213,7 @@ TABLES_ON_SQLITE: Mapping[str, Damage] = {
         ["index run_report_day was changed"],
     ),
 }
+KEY_OF_LETTERS = "dead_letter_message_id_record_number_body_digest_key"
 TABLES_ON_POSTGRESQL: Mapping[str, Damage] = {
     "an index is gone": ("DROP INDEX run_report_day", ["index run_report_day is missing"]),
     "a table is gone": (
@@ -251,8 +252,8 @@ TABLES_ON_POSTGRESQL: Mapping[str, Damage] = {
         ],
     ),
     "a constraint is gone": (
-        "ALTER TABLE dead_letter DROP CONSTRAINT dead_letter_message_id_record_number_key",
-        ["constraint dead_letter.dead_letter_message_id_record_number_key is missing"],
+        f"ALTER TABLE dead_letter DROP CONSTRAINT {KEY_OF_LETTERS}",
+        [f"constraint dead_letter.{KEY_OF_LETTERS} is missing"],
     ),
     "a constraint was changed": (
         [

@@ -45,9 +45,11 @@ def settle_letters(engine: Engine, state: str, ages: Iterable[int]) -> None:
     statement = text("""
         INSERT INTO dead_letter (
             message_id, record_number, message_class, reason, error, headers, body,
-            received_at, changed_at, state
+            body_digest, received_at, changed_at, state
         )
-        VALUES (:id, 0, 'metricOutput', 'bad-status', '', '{}', :body, :long_ago, :at, :state)
+        VALUES (
+            :id, 0, 'metricOutput', 'bad-status', '', '{}', :body, :body, :long_ago, :at, :state
+        )
     """)
     [long_ago, *_] = moments(engine, [1000])
     values = {"long_ago": long_ago["at"], "state": state, "body": b""}

@@ -152,6 +152,8 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
         "messages": 3,
         "rows": 2,
         "dead_letters": {"bad-status": 1},
+        "repeated_dead_letters": 0,
+        "summarised_dead_letters": 0,
         "checks": 0,
         "ignored_keys": {"colour": 2},
         "damaged_elements": 0,

@@ -297,7 +297,8 @@ class Counting:
         self.state = State()
         engine = make_engine(f"sqlite:///{directory}/sam.db", create=True)
         upgrade(engine)
-        self.sink = DatabaseSink(engine, "site-a", Limits(), self.state, lambda: self.now)
+        limits = (Limits(), self.state, 1000, 20_000_000)
+        self.sink = DatabaseSink(engine, "site-a", *limits, lambda: self.now)
         monkeypatch.setattr(database, "open_by_reason", self._count)
 
     def upkeep(self) -> None:

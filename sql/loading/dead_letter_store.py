@@ -1,0 +1,233 @@
+"""Storing dead letters, in bulk and within the limits on senders.
+
+The key of a letter has a digest of its body, because senders choose message ids: other bytes under
+a known id are another letter, and the same bytes are stored once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, LargeBinary, column, table, text
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
+from sam_pipeline.sql.loading.dead_letter import EDITION, printable, stored_time
+from sam_pipeline.sql.loading.letter_quota import SUMMARY, FloodSummary, Ration
+
+LONGEST_ID = 255
+"""Characters of a message id that fit into an index; a longer id is replaced by its hash."""
+LONGEST_TEXT = 300
+"""Characters of the error of one record among many."""
+
+MAX_LETTERS = 500
+MAX_BYTES = 1024 * 1024
+"""The limits on one statement."""
+
+_KEY = ("message_id", "record_number", "body_digest")
+_LETTER = table(
+    "dead_letter",
+    *map(column, (*_KEY, "message_class", "reason", "error", "headers")),
+    column("body", LargeBinary),
+    *map(column, ("received_at", "changed_at", "dead_letter_id")),
+)
+_INSERTS = {
+    name: insert(_LETTER)
+    .on_conflict_do_nothing(index_elements=_KEY)
+    .returning(*(_LETTER.c[name] for name in _KEY))
+    for name, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
+}
+_SUMMARY = """
+    SELECT error FROM dead_letter
+    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
+"""
+_SUMMARIES = {"sqlite": text(_SUMMARY), "postgresql": text(f"{_SUMMARY} FOR UPDATE")}
+# It is open again if someone has dropped it meanwhile.
+_UPDATE_SUMMARY = text("""
+    UPDATE dead_letter SET error = :error, state = 'open', changed_at = :changed_at
+    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
+""")
+
+
+@dataclass
+class StoredLetters:
+    """What became of failures: each is a new letter, a repeated one, or counted in a summary."""
+
+    new: Counter[str] = field(default_factory=Counter)
+    """By reason, with the new summaries."""
+    repeated: int = 0
+    summarised: int = 0
+
+
+def store_dead_letters(
+    connection: Connection,
+    failures: Sequence[RecordFailure],
+    now: datetime,
+    ration: Ration | None = None,
+) -> StoredLetters:
+    """Store failures in the caller's transaction, without a ration all of them."""
+    outcome = StoredLetters()
+    if not failures:
+        return outcome
+    moment = stored_time(connection, now)
+    letters = [_Letter.of(failure, moment) for failure in collapsed(failures)]
+    # In the same order everywhere, so that loaders of the same messages wait but do not deadlock.
+    ordered = sorted(letters, key=lambda letter: letter.key)
+    for portion in chunks(ordered, lambda letter: letter.size_bytes, MAX_LETTERS, MAX_BYTES):
+        admitted: dict[tuple[Any, ...], _Letter] = {}
+        for letter in portion:
+            message, reason = letter.message, letter.values["reason"]
+            if letter.key in admitted:
+                outcome.repeated += 1
+            # Nobody but the site can break a class, whose letters are loaded once it works again.
+            elif (
+                ration and reason != CLASS_BROKEN and not ration.admits(message, letter.size_bytes)
+            ):
+                ration.summarise(
+                    message, letter.values["message_id"], reason, letter.values["body"]
+                )
+                outcome.summarised += 1
+            else:
+                admitted[letter.key] = letter
+        stored = _insert(connection, [letter.values for letter in admitted.values()])
+        for key, letter in admitted.items():
+            reason = letter.values["reason"]
+            if key in stored:
+                outcome.new[reason] += 1
+            else:
+                outcome.repeated += 1
+                if ration and reason != CLASS_BROKEN:
+                    ration.give_back(letter.message, letter.size_bytes)
+    summaries = ration.summaries.values() if ration else ()
+    for summary in sorted(summaries, key=lambda summary: summary.message_id):
+        outcome.new[FLOOD] += _store_summary(connection, summary, moment)
+    outcome.new = +outcome.new
+    return outcome
+
+
+def collapsed(failures: Iterable[RecordFailure]) -> list[RecordFailure]:
+    """The failures with one of the whole message instead of more than MOST_REFUSED of its records.
+
+    Its error has the number of records and lists the first ones.
+    """
+    by_message: dict[int, list[RecordFailure]] = {}
+    result: list[RecordFailure] = []
+    for failure in failures:
+        if failure.number == WHOLE:
+            result.append(failure)
+        else:
+            by_message.setdefault(id(failure.message), []).append(failure)
+    for refused in by_message.values():
+        if sum(failure.records for failure in refused) <= MOST_REFUSED:
+            result += refused
+            continue
+        counts: Counter[str] = Counter()
+        for failure in refused:
+            counts[failure.reason] += failure.records
+        lines = [f"{counts.total()} records ({_listed(counts)}); the first {MOST_REFUSED} are:"]
+        for failure in sorted(refused, key=lambda failure: failure.number)[:MOST_REFUSED]:
+            error = " ".join(failure.text.split())[:LONGEST_TEXT]
+            lines.append(f"record {failure.number}: {failure.reason}: {error}")
+        reason = MIXED if len(counts) > 1 else next(iter(counts))
+        message = refused[0].message
+        result.append(RecordFailure(message, WHOLE, reason, "\n".join(lines), message.body))
+    return result
+
+
+def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """SHA-256 of a body; of one that a source has cut, the text of its mark is a part.
+
+    That text has the digest of all bytes, of which the body is the beginning.
+    """
+    digest = sha256(body)
+    if REFUSED in headers:
+        digest.update(b"\0" + headers.get(REFUSED_TEXT, "").encode("utf-8", "replace"))
+    return digest.digest()
+
+
+def insert_letter(connection: Connection, values: Mapping[str, Any]) -> int:
+    """Insert one letter whose key is new; returns its id."""
+    insert = _INSERTS[connection.dialect.name].returning(_LETTER.c.dead_letter_id)
+    return int(connection.execute(insert, values).one().dead_letter_id)
+
+
+class _Letter(NamedTuple):
+    """The values of a letter by column, and its message."""
+
+    message: Message
+    values: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return tuple(self.values[name] for name in _KEY)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.values["body"]) + len(self.values["headers"])
+
+    @staticmethod
+    def of(failure: RecordFailure, moment: datetime | int) -> _Letter:
+        message = failure.message
+        message_id = message.message_id
+        taken = EDITION.fullmatch(message_id) or message_id.startswith(SUMMARY)
+        if taken or len(message_id) > LONGEST_ID:
+            message_id = f"sha256:{sha256(message_id.encode('utf-8', 'replace')).hexdigest()}"
+        values = {
+            "message_id": printable(message_id),
+            "record_number": failure.number,
+            "body_digest": digest_of(failure.body, message.headers),
+            "message_class": printable(message.message_class or ""),
+            "reason": failure.reason,
+            "error": printable(failure.text),
+            "headers": json.dumps(dict(message.headers)),
+            "body": failure.body,
+            "received_at": moment,
+            "changed_at": moment,
+        }
+        return _Letter(message, values)
+
+
+def _insert(connection: Connection, letters: list[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+    """Insert letters; returns the keys of those that were not stored before."""
+    if not letters:
+        return set()
+    rows = connection.execute(_INSERTS[connection.dialect.name], letters)
+    return {(message_id, number, bytes(digest)) for message_id, number, digest in rows}
+
+
+def _store_summary(connection: Connection, summary: FloodSummary, moment: datetime | int) -> bool:
+    """Add a summary to the stored one, if there is one; returns whether it is new."""
+    values = {
+        "message_id": summary.message_id,
+        "record_number": WHOLE,
+        "body_digest": digest_of(b"", {}),
+        "message_class": "",
+        "reason": FLOOD,
+        "error": printable(str(summary)),
+        "headers": "{}",
+        "body": b"",
+        "received_at": moment,
+        "changed_at": moment,
+    }
+    if _insert(connection, [values]):
+        return True
+    key = {name: values[name] for name in _KEY}
+    stored = connection.execute(_SUMMARIES[connection.dialect.name], key).scalar_one()
+    summary.add_stored(stored)
+    error = printable(str(summary))
+    connection.execute(_UPDATE_SUMMARY, {**key, "error": error, "changed_at": moment})
+    return False
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())

@@ -1,0 +1,170 @@
+"""Limits on the dead letters that one sender may cause in an hour, and the summary of the others.
+
+Within the limits each letter is stored in full. Beyond them, the letters of a sender and an hour
+are counted in one more letter, their summary, which quotes the first of them. So a sender that
+never sends anything valid can't fill the disk, and still every message is a row, a letter or
+counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import NamedTuple
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.program.wording import printable
+from sam_pipeline.schema.times import format_time
+
+USER_HEADERS = ("JMSXUserID", "user-id")
+"""The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
+
+MOST_SENDERS = 100
+"""Senders of one source that are told apart in an hour, since publishers can forge the headers."""
+OTHERS = "(others)"
+
+MOST_SAMPLES = 20
+SAMPLE_BYTES = 200
+LONGEST_SAMPLE = 400
+"""Characters of one line of a summary, after escaping."""
+LONGEST_SENDER = 160
+
+SUMMARY = "flood:"
+"""How the message ids of summaries begin."""
+
+_COUNTS = re.compile(r"\d+ not stored \(([^)]*)\)")
+
+
+class Sender(NamedTuple):
+    """Who sent a message, as far as that is known."""
+
+    source: str
+    user: str
+
+    def __str__(self) -> str:
+        name = f"{self.source} as {self.user}" if self.user else self.source
+        return printable(name)[:LONGEST_SENDER]
+
+
+def sender_of(message: Message, source: str) -> Sender:
+    """The sender: the broker or spool, and the login that the broker names, if it does."""
+    return Sender(source, next(filter(None, map(message.headers.get, USER_HEADERS)), ""))
+
+
+class LetterQuota:
+    """The limits, and what the committed transactions of this process have used of them."""
+
+    def __init__(self, letters_per_hour: int, bytes_per_hour: int) -> None:
+        self.letters_per_hour = letters_per_hour
+        self.bytes_per_hour = bytes_per_hour
+        self.used = _Used(datetime.min)
+
+    def begin(self, now: datetime, source_of: Callable[[Message], str]) -> Ration:
+        """The ration of one transaction at `now`; `source_of` names the source of a message."""
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        used = deepcopy(self.used) if self.used.hour == hour else _Used(hour)
+        return Ration(self, source_of, used)
+
+
+@dataclass
+class _Used:
+    """The number and the bytes of the letters stored in an hour, by source and user."""
+
+    hour: datetime
+    by_source: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+
+@dataclass
+class Ration:
+    """What one transaction may store, and the summaries of what it may not."""
+
+    quota: LetterQuota
+    source_of: Callable[[Message], str]
+    used: _Used
+    summaries: dict[Sender, FloodSummary] = field(default_factory=dict)
+
+    def commit(self) -> None:
+        """The transaction was committed; one that was rolled back has used nothing."""
+        self.quota.used = self.used
+
+    def admits(self, message: Message, size_bytes: int) -> bool:
+        """Whether the sender of a message may have one more letter of this size, which it uses."""
+        used = self._used_by(self._sender(message))
+        if (
+            used[0] >= self.quota.letters_per_hour
+            or used[1] + size_bytes > self.quota.bytes_per_hour
+        ):
+            return False
+        used[0] += 1
+        used[1] += size_bytes
+        return True
+
+    def give_back(self, message: Message, size_bytes: int) -> None:
+        """The letter that was admitted had been stored before."""
+        used = self._used_by(self._sender(message))
+        used[0] -= 1
+        used[1] -= size_bytes
+
+    def summarise(self, message: Message, message_id: str, reason: str, body: bytes) -> None:
+        """Count a letter that was not admitted."""
+        sender = self._sender(message)
+        if sender not in self.summaries:
+            self.summaries[sender] = FloodSummary(sender, self.used.hour)
+        self.summaries[sender].add(message_id, reason, body)
+
+    def _sender(self, message: Message) -> Sender:
+        """The sender, or all OTHERS if its source has too many in this hour."""
+        sender = sender_of(message, self.source_of(message))
+        users = self.used.by_source.setdefault(sender.source, {})
+        if sender.user not in users and len(users) >= MOST_SENDERS:
+            return sender._replace(user=OTHERS)
+        return sender
+
+    def _used_by(self, sender: Sender) -> list[int]:
+        return self.used.by_source[sender.source].setdefault(sender.user, [0, 0])
+
+
+@dataclass
+class FloodSummary:
+    """The letters of a sender and an hour that were not stored: counts by reason, and samples.
+
+    Its text is the error of the letter, so a loader can add to it: it may change errors, but no
+    bodies. The first line has the counts, each of the others one sample.
+    """
+
+    sender: Sender
+    hour: datetime
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: list[str] = field(default_factory=list)
+
+    @property
+    def message_id(self) -> str:
+        """The message id of the letter: the same in all processes, however long the names."""
+        digest = sha256("\0".join(self.sender).encode("utf-8", "replace")).hexdigest()
+        return f"{SUMMARY}{format_time(self.hour)}:{digest[:16]}"
+
+    def add(self, message_id: str, reason: str, body: bytes) -> None:
+        """Count a letter, and quote it if it is one of the first."""
+        self.counts[reason] += 1
+        if len(self.samples) < MOST_SAMPLES:
+            quoted = body[:SAMPLE_BYTES].decode("utf-8", "backslashreplace")
+            self.samples.append(printable(f"{message_id} {reason}: {quoted}")[:LONGEST_SAMPLE])
+
+    def add_stored(self, text: str) -> None:
+        """Add the counts and samples of a stored summary of the same sender and hour."""
+        first, *samples = text.split("\n")
+        match = _COUNTS.match(first)
+        for pair in match[1].split(", ") if match else ():
+            reason, _, count = pair.rpartition(" ")
+            self.counts[reason] += int(count)
+        self.samples = [*samples, *self.samples][:MOST_SAMPLES]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{reason} {count}" for reason, count in self.counts.most_common())
+        line = f"{self.counts.total()} not stored ({counts}): {self.sender} exceeded a limit"
+        return "\n".join([f"{line} of the hour {format_time(self.hour)}", *self.samples])
