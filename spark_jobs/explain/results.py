@@ -15,6 +15,7 @@ from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Ex
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.published import Run, Segment
 
 NO_RESULT = "no result"
@@ -99,13 +100,19 @@ class CountedResults:
         ]
 
     def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
-        """The newest result before `end` on this day or the one before, with `status` if given."""
+        """The newest result before `end` on this day or the one before, with `status` if given.
+
+        Of several at one second it is the worst, which is the one that counted (rule 4).
+        """
+        last: Result | None = None
         for result in reversed(self._read(instance, self.run.start - DAY_S, end)):
+            if last and result.measured < last.measured:
+                break
             if self._exclusion(result) is None:
                 judged = self._judged(result)
-                if status in ("", judged.status):
-                    return judged
-        return None
+                if status in ("", judged.status) and (last is None or _is_worse(judged, last)):
+                    last = judged
+        return last
 
     def behind(self, segment: Segment) -> list[Result]:
         """The results of the segment's status: the one it began with, and those within."""
@@ -158,6 +165,10 @@ class CountedResults:
             threshold=verdict.threshold,
             value=verdict.value,
         )
+
+
+def _is_worse(result: Result, other: Result) -> bool:
+    return STATUSES.index(result.status) > STATUSES.index(other.status)
 
 
 def instance_of(segment: Segment) -> Instance:

@@ -84,14 +84,15 @@ def _results(rng: random.Random, grid: Grid, instance: str) -> None:
     for day in (BEFORE, DAY, NEXT):
         minutes = sorted(rng.sample(range(24 * 60), rng.randrange(12)))
         for minute in minutes:
-            grid.result(
-                instance,
-                f"{minute // 60:02}:{minute % 60:02}",
-                rng.choice(STATUSES),
-                day=day,
-                performanceData=f"time={rng.randrange(90)}s",
-                monitoringHost=rng.choice(("nagios1", "nagios2")),
-            )
+            for monitoring_host in rng.choice((["nagios1"], ["nagios2"], ["nagios1", "nagios2"])):
+                grid.result(
+                    instance,
+                    f"{minute // 60:02}:{minute % 60:02}",
+                    rng.choice(STATUSES),
+                    day=day,
+                    performanceData=f"time={rng.randrange(90)}s",
+                    monitoringHost=monitoring_host,
+                )
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,19 @@ def test_missing_by_validity_shows_the_last_result_and_since_when(tmp_path: Path
     assert missing.endswith("MISSING since 2026-11-14T08:00:00Z")
 
 
+def test_of_two_last_results_of_one_second_the_worse_is_shown(tmp_path: Path) -> None:
+    stored = StoredDay(tmp_path, ('validity_s = "off"', "validity_s = 7200"))
+    stored.everywhere("00:00-08:00 OK", "08:00-24:00 MISSING")
+    stored.segment("metric", "CE h1 submit", "06:00-08:00 CRITICAL", "08:00-24:00 MISSING")
+    stored.result("CE h1 submit", "05:00", "UNKNOWN")
+    for host, status in (("nagios1", "OK"), ("nagios2", "CRITICAL"), ("nagios3", "WARNING")):
+        stored.result("CE h1 submit", "06:00", status, monitoring_host=host)
+
+    text = day_text(stored.day(), ALL)
+
+    assert "the last one, 2026-11-14T06:00:00Z CRITICAL" in text
+
+
 def test_missing_all_day_shows_how_far_back_the_report_looked(stored: StoredDay) -> None:
     stored.everywhere("00:00-24:00 MISSING")
     stored.segment("metric", "CE h1 submit", "00:00-24:00 MISSING")
