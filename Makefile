@@ -13,7 +13,7 @@ POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium
-FAULTS := strace=strace nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
+FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
 
 .DEFAULT_GOAL := help
@@ -55,12 +55,12 @@ test-services: $(VENV)/.tested
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
-# MINUTES of kills; BROKER is activemq, artemis, rabbitmq or all, one after the other; a printed
-# SEED repeats its kills and worlds.
-soak: soak-reports ## soak-reports, then random kills under load: MINUTES=10 BROKER=all SEED=
+# MINUTES of faults for two brokers at once, two of activemq, artemis and rabbitmq; without BROKERS
+# each pair in turn. A printed SEED repeats its faults and worlds.
+soak: soak-reports ## soak-reports, then kills and freezes under load: MINUTES=10 BROKERS="artemis rabbitmq" SEED=
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	@$(BIN)/python -m tests.services
-	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) --broker $(or $(BROKER),all) $(SEED:%=--seed %)
+	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) $(if $(BROKERS),--brokers $(BROKERS)) $(SEED:%=--seed %)
 
 soak-reports: $(VENV)/.tested ## Spark's reports of random small worlds against brute force: WORLDS=10000 SEED=
 	@$(NEED) $(JAVA) $(POSTGRES)

@@ -5,9 +5,7 @@ Maven fetches the brokers in Java, which needs the network once: `python -m test
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.services import ServiceMissing
-from tests.services.process import HOST, ServerProcess, descendants, port_is_open, stomp_answers
+from tests.services.process import HOST, ServerProcess, port_is_open, stomp_answers
 
 Server = TypeVar("Server", bound="StompServer")
 
@@ -100,14 +98,8 @@ class StompServer:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Freeze the broker with SIGSTOP, its ports open, until the end of the block."""
-        family = [self.process.pid, *descendants(self.process.pid)]
-        for pid in family:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with self.process.frozen():
             yield
-        finally:
-            for pid in family:
-                os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

@@ -88,13 +88,24 @@ class ServerProcess:
         if self._process is None or self._guard is None:
             return
         family = [self._process.pid, *descendants(self._process.pid)]
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _send(family, signal.SIGKILL)
         self._process.wait()
         self._dismiss_guard()
         wait_until(lambda: not any(alive(pid) for pid in family), timeout_s=30)
         self._process = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """SIGSTOP for the server and its descendants until the end of the block.
+
+        They may be killed meanwhile.
+        """
+        family = [self.pid, *descendants(self.pid)]
+        _send(family, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _send(family, signal.SIGCONT)
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:
@@ -118,6 +129,12 @@ def as_account(account: str | None) -> dict[str, Any]:
     if account is None or os.geteuid() != 0:
         return {}
     return {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
+
+
+def _send(family: Sequence[int], number: signal.Signals) -> None:
+    for pid in family:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def free_ports(count: int) -> list[int]:

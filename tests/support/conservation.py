@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 from sam_pipeline.schema.messages.message import Message
@@ -71,6 +73,52 @@ def consumed(
     present = set(chain.from_iterable(keys_by_place.values()))
     assert set(accepted) - present == set(), "accepted and lost"
     assert present - set(accepted) - set(uncertain) == set(), "never published"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Which records are missing, or present in more places than they may be."""
+
+    lost: set[str]
+    twice: set[str]
+    """More than one row or dead letter; copies in a spool or a broker are not loaded yet."""
+    unknown: set[str]
+    """Never published."""
+
+    @property
+    def is_balanced(self) -> bool:
+        return not (self.lost or self.twice or self.unknown)
+
+
+def account(
+    accepted: Collection[str],
+    uncertain: Collection[str],
+    *,
+    stored: Iterable[str],
+    waiting: Collection[str],
+) -> Account:
+    """Compare the keys of the published records with those that exist.
+
+    Unlike `consumed`, for publishers that may send a record to a second broker: until it is loaded
+    it may exist there more than once.
+
+    Args:
+        uncertain: records of publishers that were killed, or failed.
+        stored: rows and dead letters, one key for each.
+        waiting: in a spool or at a broker.
+    """
+    copies = Counter(stored)
+    present = {*copies, *waiting}
+    return Account(
+        lost={*accepted} - present,
+        twice={key for key, count in copies.items() if count > 1},
+        unknown=present - {*accepted} - {*uncertain},
+    )
+
+
+def keys_of(body: bytes) -> list[str]:
+    """The keys of all records of this body, whether they can be loaded or not."""
+    return [key.decode() for key in _SUMMARY.findall(body)]
 
 
 def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Message]:

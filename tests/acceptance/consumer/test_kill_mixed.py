@@ -1,21 +1,24 @@
-"""Kills of consumer, broker and database, separately and together: a sample of `make soak`."""
+"""Kills and freezes under a load of `sam-publish` processes: a sample of `make soak`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.kills.loop import few_kills, kill_again_and_again
-from tests.services.broker import StompServer
+from tests.kills.faults import FREEZE_BROKER, KILL_ALL, KILL_IN_OUTAGE, Fault
+from tests.kills.soak import soak
+from tests.services.artemis import ArtemisServer
 from tests.services.postgres import PostgresServer
+from tests.services.rabbitmq import RabbitMQServer
+
+SEED = 6
+FAULTS = [Fault(KILL_IN_OUTAGE, 0.1), Fault(FREEZE_BROKER, 0.3, freeze_s=2.0), Fault(KILL_ALL, 0.2)]
 
 
-@pytest.mark.parametrize(("broker", "seed"), [("artemis", 6), ("rabbitmq", 7)], indirect=["broker"])
-def test_kills_of_consumer_broker_and_database_lose_and_duplicate_nothing(
-    tmp_path: Path, broker: StompServer, postgres: PostgresServer, seed: int
+def test_kills_of_consumer_brokers_and_database_lose_and_duplicate_nothing(
+    tmp_path: Path, artemis: ArtemisServer, rabbitmq: RabbitMQServer, postgres: PostgresServer
 ) -> None:
-    figures = kill_again_and_again(tmp_path, broker, postgres, few_kills(seed))
+    figures = soak(tmp_path, [artemis, rabbitmq], postgres, FAULTS, SEED)
 
-    assert figures.kills.total() == 3
+    print(figures)
+    assert figures.problems == []
     assert figures.rows > 10 * figures.dead_letters > 0

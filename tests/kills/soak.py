@@ -1,0 +1,229 @@
+"""`sam-publish` processes load two brokers while everything is killed and frozen under load.
+
+    figures = soak(directory, brokers, postgres, few_faults(), seed=7)
+    assert not figures.problems
+
+At the end each record that a publisher confirmed is a row, a dead letter, in the spool, or still
+at a broker, and none became two rows or dead letters.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.kills.faults import Fault, strike
+from tests.kills.scene import BACK_S, POLL_S, Scene
+from tests.kills.senders import Ledger, Senders, sending
+from tests.services.broker import StompServer
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.process import free_ports
+from tests.support.brokers.backlog import backlog
+from tests.support.brokers.fault_proxy import FaultProxy
+from tests.support.conservation import Account, account, keys_of
+from tests.support.consumer.daemon import Subscription, row_keys, site_of
+from tests.support.consumer.site import Site, eventually
+
+SPOOL = "spool"
+BATCH_SIZE = 10
+"""Small enough that many faults hit a batch, or the time between two."""
+HEART_BEAT_S = 5.0
+QUIET_S = 5.0
+LAST = 5
+"""Records that are sent to the brokers, and into the spool, when the consumer has ended."""
+PARTITION = "a broker partitioned from the consumer"
+PARTITION_RATE = 0.5
+"""Messages per second that pile up at a broker at least, and become the backlog."""
+
+_LETTERS = "SELECT body FROM dead_letter"
+_LOADED = "SELECT coalesce(sum(rows), 0) FROM loaded_batch"
+
+
+@dataclass
+class Figures:
+    """The results of a soak, in records."""
+
+    published: int
+    uncertain: int
+    rows: int
+    dead_letters: int
+    spool: int
+    backlog: int
+    again: int
+    """Rows that were redelivered and existed already."""
+    account: Account
+    commands: Counter[str]
+    faults: Counter[str]
+    back_s: dict[str, list[float]]
+    """Seconds from the end of a fault to the next commit, by fault."""
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        records = {
+            "published": self.published,
+            "perhaps published, by killed publishers": self.uncertain,
+            "rows": self.rows,
+            "dead letters": self.dead_letters,
+            "in the spool": self.spool,
+            "at the brokers": self.backlog,
+            "rows redelivered": self.again,
+            "lost": len(self.account.lost),
+            "twice": len(self.account.twice),
+            "never published": len(self.account.unknown),
+        }
+        lines = [
+            f"  {'records':46}{'number':>8}",
+            *(f"  {name:46}{number:8}" for name, number in records.items()),
+            f"  {'commands of sam-publish':46}{'number':>8}",
+            *(f"  {name:46}{number:8}" for name, number in sorted(self.commands.items())),
+            f"  {'faults':46}{'number':>8}  first commit after (median, at most)",
+        ]
+        for name, took_s in sorted(self.back_s.items()):
+            middle = sorted(took_s)[len(took_s) // 2]
+            number = self.faults[name]
+            lines.append(f"  {name:46}{number:8}  {middle:.1f} s, {max(took_s):.1f} s")
+        return "\n".join([*lines, *(f"  PROBLEM: {problem}" for problem in self.problems)])
+
+
+def soak(
+    directory: Path,
+    brokers: Sequence[StompServer],
+    postgres: PostgresServer,
+    faults: Iterable[Fault],
+    seed: int,
+    partition_s: float = 0.0,
+) -> Figures:
+    """Run the faults under load; the first broker is partitioned from the consumer before them.
+
+    Raises:
+        AssertionError: the consumer ended by itself, or did not recover or stop in time.
+    """
+    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
+    urls = [broker.url for broker in brokers]
+    struck, back_s = Counter[str](), dict[str, list[float]]()
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(brokers[0].port)) if partition_s else None
+        read = [proxy.url, *urls[1:]] if proxy else urls
+        [metrics_port] = free_ports(1)
+        site = site_of(
+            directory,
+            read,
+            Subscription(destination),
+            database=fresh_database(postgres),
+            batch_size=BATCH_SIZE,
+            heart_beat_s=HEART_BEAT_S,
+            metrics_port=metrics_port,
+        )
+        senders = _senders(site, urls, destination)
+        with Scene(site, brokers, postgres, metrics_port) as scene:
+            scene.daemon.wait_until_subscribed(*read)
+            with sending(senders, seed):
+                if proxy:
+                    back_s[PARTITION] = [_partition(scene, proxy, partition_s)]
+                    struck[PARTITION] += 1
+                for fault in faults:
+                    back_s.setdefault(fault.name, []).append(strike(scene, fault))
+                    struck[fault.name] += 1
+            senders.drain(random.Random(seed))
+            scene.wait_until_quiet(QUIET_S)
+            scene.stop_consumer()
+    _send_last(senders)
+    return _figures(site, brokers, destination, senders.ledger, struck, back_s)
+
+
+def _senders(site: Site, urls: Sequence[str], destination: str) -> Senders:
+    """Publishers in a directory of their own, with a spool."""
+    directory = site.config.parent / "publisher"
+    directory.mkdir()
+    lines = ("[publisher]", f'destination = "{destination}"', f'spool = "{directory / SPOOL}"', "")
+    (directory / "sam.toml").write_text("\n".join(lines))
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+    return Senders(directory, variables, urls)
+
+
+def _partition(scene: Scene, proxy: FaultProxy, duration_s: float) -> float:
+    """Separate the consumer from a broker that publishers still reach.
+
+    Afterwards its messages become the consumer's backlog, which rises and falls; returns the
+    seconds that this took.
+    """
+    scene.wait_for_commit()
+    proxy.black_hole()
+    ends_at = time.monotonic() + duration_s
+    eventually(lambda: not scene.gauge("broker_connected", proxy.url))
+    usual = scene.gauge("held_messages", proxy.url)
+    time.sleep(max(0.0, ends_at - time.monotonic()))
+    proxy.heal()
+    began, highest = time.monotonic(), usual
+    wanted = usual + PARTITION_RATE * duration_s
+    while True:
+        held = scene.gauge("held_messages", proxy.url)
+        highest = max(held, highest)
+        if highest > wanted and held < highest / 2:
+            return time.monotonic() - began
+        assert time.monotonic() - began < BACK_S, f"backlog of at most {highest} messages"
+        time.sleep(POLL_S)
+
+
+def _send_last(senders: Senders) -> None:
+    """Records that the consumer can't have loaded: the oracle must find them where they are."""
+    nobody = replace(senders, urls=[f"stomp://127.0.0.1:{free_ports(1)[0]}"], prefix="last")
+    for sender in (senders, nobody):
+        for _ in islice(sender.one_shots(random.Random(0)), LAST):
+            pass
+
+
+def _figures(
+    site: Site,
+    brokers: Sequence[StompServer],
+    destination: str,
+    ledger: Ledger,
+    faults: Counter[str],
+    back_s: dict[str, list[float]],
+) -> Figures:
+    """Read what exists where, and compare it with what was published."""
+    rows = row_keys(site)
+    letters = [key for body in site.column(_LETTERS) for key in keys_of(bytes(body))]
+    queue = DirectoryQueue(site.config.parent / "publisher" / SPOOL)
+    spool = [key for name in queue.names() for key in keys_of(queue.read(name).body)]
+    bodies = [body for broker in brokers for body in backlog(broker, site.name, destination)]
+    held = [key for body in bodies for key in keys_of(body)]
+    figures = Figures(
+        published=len(ledger.accepted),
+        uncertain=len(ledger.uncertain),
+        rows=len(rows),
+        dead_letters=len(letters),
+        spool=len(spool),
+        backlog=len(held),
+        again=int(site.scalar(_LOADED)) - len(rows),
+        account=account(
+            ledger.accepted, ledger.uncertain, stored=[*rows, *letters], waiting=[*spool, *held]
+        ),
+        commands=ledger.commands,
+        faults=faults,
+        back_s=back_s,
+    )
+    checks = {
+        "lost": figures.account.lost,
+        "twice": figures.account.twice,
+        "never published": figures.account.unknown,
+        "good records among the dead letters": {*letters} - ledger.bad,
+        "bad records among the rows": {*rows} & ledger.bad,
+        "commands that failed": ledger.failures,
+    }
+    for problem, found in checks.items():
+        if found:
+            figures.problems.append(f"{problem}: {len(found)}, such as {sorted(found)[:3]}")
+    for place, number in (("spool", figures.spool), ("brokers", figures.backlog)):
+        if number < LAST:
+            figures.problems.append(f"the last records were not found in the {place}: {number}")
+    return figures
