@@ -5,7 +5,8 @@ SqlError
 ├── SchemaMismatch        the schema has a version that this program does not support
 ├── DatabaseAway          unavailable: try again later; nothing was committed
 │   ├── DatabaseRefused   access was denied: try again after someone has acted
-│   └── DatabaseFull      the disk is full: try again after someone has made room
+│   ├── DatabaseFull      the disk is full: try again after someone has made room
+│   └── DatabaseExhausted no memory or locks are left: try less at once, or again later
 ├── StatementFailed       the database rejects one of our statements: a bug, or an altered schema
 ├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
@@ -63,6 +64,10 @@ class DatabaseFull(DatabaseAway):
     exit_code = command.IO_ERROR
 
 
+class DatabaseExhausted(DatabaseAway):
+    """The transaction needs more memory, locks or temporary space than the server has left."""
+
+
 class StatementFailed(SqlError):
     """A statement other than the insert of a record; a rejected record becomes a dead letter."""
 
@@ -105,6 +110,7 @@ class Kind(enum.Enum):
     RETRY = "the database is unavailable, busy or full: try again later"
     CLASS = "the view, its trigger or a grant is broken: every record of the class fails"
     RECORD = "this record can never be loaded"
+    HICCUP = "an internal error: try once more; after that the record can never be loaded"
 
 
 SQLSTATES = {
@@ -152,14 +158,16 @@ SQLSTATES = {
     "F0": Kind.RETRY,  # configuration files of the server
     "HV": Kind.CLASS,  # foreign tables
     "P0": Kind.RECORD,  # RAISE in a trigger
-    "XX": Kind.RECORD,  # internal errors of the server
+    "XX": Kind.HICCUP,  # internal errors of the server
     "XX001": Kind.RETRY,  # damaged data: an administrator must act, the record is not at fault
     "XX002": Kind.RETRY,  # damaged index
 }
 """All SQLSTATEs of PostgreSQL, or their first two characters. Any other code comes from a RAISE in
 a trigger, which rejects the record."""
 
+EXHAUSTED = "53"
 DISK_FULL = "53100"
+TOO_MANY_CONNECTIONS = "53300"
 PERMISSION_DENIED = "42501"
 
 SQLITE_NAMES = {
@@ -171,7 +179,7 @@ SQLITE_NAMES = {
     "SQLITE_CORRUPT": Kind.RETRY,
     "SQLITE_ERROR": Kind.RECORD,  # but see _SQLITE_BROKEN
     "SQLITE_FULL": Kind.RETRY,
-    "SQLITE_INTERNAL": Kind.RECORD,
+    "SQLITE_INTERNAL": Kind.HICCUP,
     "SQLITE_INTERRUPT": Kind.RETRY,
     "SQLITE_IOERR": Kind.RETRY,
     "SQLITE_LOCKED": Kind.RETRY,
@@ -278,6 +286,9 @@ def away(error: Exception, database: str) -> SqlError:
     file_is_full = isinstance(orig, sqlite3.Error) and _sqlite_name(orig) == "SQLITE_FULL"
     if file_is_full or sqlstate(error) == DISK_FULL:
         return DatabaseFull(f"{database}: {text}; make room, then try again")
+    state = sqlstate(error)
+    if state.startswith(EXHAUSTED) and state != TOO_MANY_CONNECTIONS:
+        return DatabaseExhausted(f"{database}: {text}")
     return DatabaseAway(f"{database}: {text}")
 
 

@@ -61,7 +61,7 @@ class State:
         """The last seconds in which something was committed: second, messages, rows."""
 
     def turned(self) -> None:
-        """The main loop begins a turn. Only the main loop may call this."""
+        """The main loop begins a turn, or goes on with one. Only the main loop may call this."""
         self.turns += 1
         self.turned_at = self._clock()
 

@@ -6,14 +6,13 @@ import logging
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
@@ -63,7 +62,7 @@ class DatabaseSink:
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
-        self._tasks = make_tasks(engine, limits)
+        self._tasks = make_tasks(engine, self._catalogue.partitions, limits)
         self._watch_at = clock()
 
     def prepare(self) -> None:
@@ -72,12 +71,14 @@ class DatabaseSink:
             self._hold_name()
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
-        brokers: dict[int, str] = {}
+        brokers = [delivery.session.broker for delivery in batch]
+        broker_by_message: dict[int, str] = {}
 
         def broker_of(message: Message) -> str:
-            if not brokers:  # built when a record is refused, which is rare
-                brokers.update((id(item.message), item.session.broker) for item in batch)
-            return brokers[id(message)]
+            if not broker_by_message:  # built when a record is refused, which is rare
+                ids = (id(delivery.message) for delivery in batch)
+                broker_by_message.update(zip(ids, brokers, strict=True))
+            return broker_by_message[id(message)]
 
         with self._away_translated():
             loaded = load(
@@ -86,16 +87,17 @@ class DatabaseSink:
                 [delivery.message for delivery in batch],
                 datetime.now(UTC),
                 self._limits,
-                audit=Audit(self._consumer, self._host, os.getpid(), count_by_broker(batch)),
+                audit=Audit(self._consumer, self._host, os.getpid(), brokers),
                 poison=poison,
                 decoding=decoding,
                 ration=lambda now: self._quota.begin(now, broker_of),
+                on_commit=self._state.turned,
             )
         return Tally(
-            rows_by_class=Counter(loaded.rows_by_class),
-            dead_letters=Counter(loaded.dead_letters),
+            rows_by_class=loaded.rows_by_class,
+            dead_letters=loaded.dead_letters,
             checks=loaded.checks,
-            ignored_keys=Counter(loaded.ignored_keys),
+            ignored_keys=loaded.ignored_keys,
             repeated_dead_letters=loaded.repeated_dead_letters,
             summarised_dead_letters=loaded.summarised_dead_letters,
         )

@@ -1,4 +1,4 @@
-"""Work between two batches: replaying parked messages, folding statuses and due days."""
+"""Work between two batches: coming partitions, parked messages, statuses and due days."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.partitions import Partitions, days_until
 from sam_pipeline.sql.errors import SqlError
 from sam_pipeline.sql.loading.fold import fold
 from sam_pipeline.sql.loading.replay import replay_parked
@@ -21,6 +22,10 @@ EVERY_S = 1.0
 """How often to fold while there is time for it, which bounds the age of current_status."""
 PARKED_EVERY_S = 10.0
 """How often to retry parked messages whose class does not work yet."""
+COMING_EVERY_S = 600.0
+"""How often to look for coming days that need partitions."""
+COMING = timedelta(days=3)
+"""How far ahead partitions are created, if messages may be that far ahead."""
 SHARE = 0.1
 """The share of time that each task may take from loading."""
 IDLE_TURNS = 2
@@ -77,9 +82,15 @@ def run_due(tasks: Sequence[PeriodicTask], news: bool) -> None:
         news = task.run(news) or news
 
 
-def make_tasks(engine: Engine, limits: Limits) -> list[PeriodicTask]:
+def make_tasks(engine: Engine, partitions: Partitions, limits: Limits) -> list[PeriodicTask]:
     """The tasks of every process that loads into this database."""
     replayed = 0
+
+    def create_coming() -> TurnResult:
+        """Create the partitions of today and the coming days."""
+        now = datetime.now(UTC)
+        partitions.make(days_until(now, now + min(COMING, limits.future)))
+        return TurnResult.WAITING  # for another day to come
 
     def replay() -> TurnResult:
         """Load messages that were parked as class-broken, once their view works."""
@@ -96,4 +107,8 @@ def make_tasks(engine: Engine, limits: Limits) -> list[PeriodicTask]:
         return TurnResult.WAITING if parked.any else TurnResult.NOTHING
 
     folding = PeriodicTask(lambda: TurnResult.DONE if fold(engine) else TurnResult.NOTHING)
-    return [PeriodicTask(replay, PARKED_EVERY_S), folding]
+    return [
+        PeriodicTask(create_coming, COMING_EVERY_S),
+        PeriodicTask(replay, PARKED_EVERY_S),
+        folding,
+    ]

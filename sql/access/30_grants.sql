@@ -63,6 +63,7 @@ BEGIN
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
+        make_partitions,
         open_staging,
         metricOutput_load,
         serviceEndpoint_load,

@@ -138,13 +138,13 @@ class Import:
             checkpoint.forget()
 
     def _load(self, messages: Sequence[Message], file: str, totals: ImportTotals) -> int:
-        """Store a batch and commit; returns `size_of` the database just before."""
-        refused = size = 0
+        """Store a batch and commit; returns `size_of` the database just before the last commit."""
+        size = 0
 
         def before_commit(connection: Connection, failures: Sequence[RecordFailure]) -> None:
-            nonlocal refused, size
+            nonlocal size
             refuse_broken_class(failures)
-            refused, size = len(failures), size_of(connection)
+            size = size_of(connection)
 
         loaded = load(
             self.engine,
@@ -152,11 +152,11 @@ class Import:
             messages,
             datetime.now(UTC),
             self.limits,
-            audit=Audit(CONSUMER, socket.gethostname(), os.getpid(), {file: len(messages)}),
+            audit=Audit(CONSUMER, socket.gethostname(), os.getpid(), [file] * len(messages)),
             before_commit=before_commit,
         )
         letters, ignored = dict(loaded.dead_letters), dict(loaded.ignored_keys)
-        totals.add(ImportTotals(len(messages), loaded.rows, refused, 0, letters, ignored))
+        totals.add(ImportTotals(len(messages), loaded.rows, loaded.refused, 0, letters, ignored))
         return size
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:

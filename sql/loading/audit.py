@@ -1,10 +1,11 @@
-"""The audit of loading: one row per batch, written in the transaction of the batch."""
+"""The audit of loading: one row per transaction of a loader, written in that transaction."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import Connection, text
 
@@ -23,19 +24,23 @@ _INSERT = text("""
 
 @dataclass(frozen=True)
 class Audit:
-    """The process that loads a batch, and the number of messages from each broker (or file)."""
+    """The process that loads some messages, and the broker (or file) of each."""
 
     consumer: str
     host: str
     process_id: int
-    brokers: Mapping[str, int]
+    brokers: Sequence[str]
+
+    def of_part(self, start: int, stop: int) -> Audit:
+        """The audit of the messages from `start` up to `stop`."""
+        return replace(self, brokers=self.brokers[start:stop])
 
 
 def write_audit(connection: Connection, audit: Audit, **counts: int) -> None:
-    """Insert the row in the caller's transaction: it exists if and only if the batch does.
+    """Insert the row in the caller's transaction: it exists if and only if the rows do.
 
     `counts`: messages, rows, dead_letters, repeated_dead_letters, summarised_dead_letters and
     checks.
     """
-    brokers = json.dumps(dict(audit.brokers))
+    brokers = json.dumps(Counter(audit.brokers))
     connection.execute(_INSERT, {**asdict(audit), **counts, "brokers": brokers})

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.decode import WHOLE, Row
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.sql.database.partitions import MAX_DAYS
 from sam_pipeline.sql.loading.catalogue import ClassView
+
+MAX_RECORDS = 10_000
+"""Records that a transaction stores: the next one is begun within seconds."""
+_DATE = slice(len("2026-11-20"))
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
@@ -80,18 +87,64 @@ class ViewBatch:
 
 @dataclass
 class Batch:
-    """The messages of a batch by the name of their view.
+    """Some messages by the name of their view; `size` is the number of all of them.
 
     `failures` are messages without a usable view, or poison. `checks` counts messages that only
-    test the path, `ignored_keys` the keys for which a view has no column.
+    test the path, `ignored_keys` the keys for which a view has no column. `days` of metric results
+    are set by `split_batch`.
     """
 
     by_view: dict[str, ViewBatch] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
     checks: int = 0
     ignored_keys: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+    days: frozenset[str] = frozenset()
 
 
 def whole_message(message: Message, reason: str, text: str) -> RecordFailure:
     """The failure of a message as a whole."""
     return RecordFailure(message, WHOLE, reason, text, message.body)
+
+
+def split_batch(batch: Batch) -> list[Batch]:
+    """The batch, if a transaction may store all of its rows; otherwise several.
+
+    The last one is the batch itself, with the last rows of each view and all failures.
+    """
+    pieces: list[Batch] = []
+    for name, part in batch.by_view.items():
+        days = _days(part)
+        if len(part.rows) > MAX_RECORDS or len(days) > MAX_DAYS:
+            *earlier, part.rows = _chunks(part.rows)
+            for rows in earlier:
+                messages = list({id(row.message): row.message for row in rows}.values())
+                piece = ViewBatch(part.view, messages, rows)
+                pieces.append(Batch({name: piece}, days=_days(piece)))
+            days = _days(part)
+        batch.days |= days
+    return [*pieces, batch]
+
+
+def _days(part: ViewBatch) -> frozenset[str]:
+    """The UTC days, as YYYY-MM-DD, of the results of a class that is stored by day."""
+    if part.view.name.lower() != METRIC_OUTPUT.name.lower():
+        return frozenset()
+    return frozenset([row.values.get("timestamp", "")[_DATE] for _, _, row in part.rows]) - {""}
+
+
+def _chunks(rows: Sequence[PendingRow]) -> Iterator[list[PendingRow]]:
+    """The rows by day, in lists that a transaction may store."""
+
+    def day_of(pending: PendingRow) -> str:
+        return pending.row.values.get("timestamp", "")[_DATE]
+
+    chunk: list[PendingRow] = []
+    days: set[str] = set()
+    for pending in sorted(rows, key=day_of):
+        days.add(day_of(pending))
+        if len(chunk) == MAX_RECORDS or len(days) > MAX_DAYS:
+            yield chunk
+            chunk, days = [], {day_of(pending)}
+        chunk.append(pending)
+    yield chunk

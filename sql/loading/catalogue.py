@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.partitions import Partitions
 from sam_pipeline.sql.database.script import view_names
 from sam_pipeline.sql.errors import Kind, kind_of, message_of
 from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
@@ -89,9 +90,13 @@ class ClassView:
 
 
 class Catalogue:
-    """The class views, read when first needed and again when an unknown name arrives."""
+    """The class views, read when first needed and again when an unknown name arrives.
+
+    `partitions` are those of the days of results.
+    """
 
     def __init__(self, engine: Engine) -> None:
+        self.partitions = Partitions(engine)
         self._engine = engine
         self._views: dict[str, ClassView] = {}
 

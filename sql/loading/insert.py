@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from sam_pipeline.sql.loading.batch import (
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
 from sam_pipeline.sql.loading.staging import copy_rows
+
+logger = logging.getLogger(__name__)
 
 LONGEST_VALUE = 80
 """Characters of a value that an error quotes; the dead letter has the whole value."""
@@ -77,9 +80,12 @@ def in_key_order(view: ClassView, rows: Sequence[PendingRow]) -> Sequence[Pendin
 
 
 def _insert_rows(
-    connection: Connection, view: ClassView, rows: Sequence[PendingRow]
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow], is_retry: bool = False
 ) -> list[RecordFailure]:
-    """Insert all rows but those that the database refuses, which repeated halving finds."""
+    """Insert all rows but those that the database refuses, which repeated halving finds.
+
+    After an internal error of the server all rows are tried once more: they may not be at fault.
+    """
     if not rows:
         return []
     try:
@@ -101,14 +107,17 @@ def _insert_rows(
             raise
         if kind is Kind.CLASS:
             raise _ClassBroken(text) from error
+        if kind is Kind.HICCUP and not is_retry:
+            logger.warning("trying once more: %s", text)
+            return _insert_rows(connection, view, rows, is_retry=True)
         if len(rows) == 1:
             [(message, _, row)] = rows
             text += _unquoted_values(text, view, row.values)
             return [RecordFailure(message, row.number, REFUSED, text, row.raw)]
     half = len(rows) // 2
     return [
-        *_insert_rows(connection, view, rows[:half]),
-        *_insert_rows(connection, view, rows[half:]),
+        *_insert_rows(connection, view, rows[:half], is_retry),
+        *_insert_rows(connection, view, rows[half:], is_retry),
     ]
 
 

@@ -1,11 +1,21 @@
-"""Load a batch of messages: rows into views, all other records into dead letters, then commit."""
+"""Load messages: rows into views, all other records into dead letters, then commit.
+
+A transaction stores a bounded number of records and days, so that memory, locks and the time until
+a commit are bounded whatever arrives. Messages are decoded as they are needed; those with more
+records or days are split.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -15,21 +25,28 @@ from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, Kind, kind_of
 from sam_pipeline.sql.loading.audit import Audit, write_audit
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
+    MAX_RECORDS,
     POISON,
     UNKNOWN_CLASS,
     Batch,
     PendingRow,
     RecordFailure,
     ViewBatch,
+    split_batch,
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.dead_letter_store import store_dead_letters
-from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.letter_quota import Ration
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 POISON_TEXT = (
     "the consumer died repeatedly while it loaded this message, so it was not decoded;"
@@ -37,20 +54,21 @@ POISON_TEXT = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loaded:
-    """The outcome of a batch.
+    """The outcome of some messages.
 
-    `rows_by_class`: rows stored, now or before. `dead_letters`: new ones, by reason. `checks`:
-    messages that only test the path. `ignored_keys`: how often a key had no column.
-    `repeated_dead_letters`: letters that were stored before. `summarised_dead_letters`: letters
-    beyond a limit, which are only counted in a summary.
+    `rows_by_class`: rows stored, now or before. `refused`: records that failed. `dead_letters`: new
+    ones, by reason. `checks`: messages that only test the path. `ignored_keys`: how often a key had
+    no column. `repeated_dead_letters`: letters that were stored before. `summarised_dead_letters`:
+    letters beyond a limit, which are only counted in a summary.
     """
 
-    rows_by_class: Mapping[str, int]
-    dead_letters: Mapping[str, int]
-    checks: int
-    ignored_keys: Mapping[str, int]
+    rows_by_class: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    checks: int = 0
+    ignored_keys: Counter[str] = field(default_factory=Counter)
     repeated_dead_letters: int = 0
     summarised_dead_letters: int = 0
 
@@ -58,6 +76,15 @@ class Loaded:
     def rows(self) -> int:
         """The rows of all classes."""
         return sum(self.rows_by_class.values())
+
+    def add(self, other: Loaded) -> None:
+        self.rows_by_class.update(other.rows_by_class)
+        self.refused += other.refused
+        self.dead_letters.update(other.dead_letters)
+        self.checks += other.checks
+        self.ignored_keys.update(other.ignored_keys)
+        self.repeated_dead_letters += other.repeated_dead_letters
+        self.summarised_dead_letters += other.summarised_dead_letters
 
 
 def load(
@@ -72,40 +99,148 @@ def load(
     decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
     ration: Callable[[datetime], Ration] | None = None,
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
+    on_commit: Callable[[], None] = lambda: None,
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
     Messages whose ids are in `poison` become dead letters without being decoded; all others are
     decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit`
-    the batch adds a row to `load_audit`. `ration`, called with the time, limits the dead letters of
-    one transaction. `before_commit` gets the records that failed; if it raises, the batch is rolled
-    back.
+    each transaction adds a row to `load_audit`. `ration`, called with the time, limits the dead
+    letters of one transaction. `before_commit` is called in each transaction that completes
+    messages, with their records that failed; if it raises, that transaction is rolled back.
+    `on_commit` is called after each transaction.
 
     Raises:
-        DatabaseAway: nothing was committed; try again later.
+        DatabaseAway: not everything was committed; load all of it again later.
     """
-    with decoding():
-        batch = decode_batch(catalogue, messages, now, limits, poison)
+    loading = _Loading(
+        engine,
+        catalogue,
+        messages,
+        now,
+        limits,
+        audit,
+        poison,
+        decoding,
+        ration,
+        before_commit,
+        on_commit,
+    )
+    loading.store(0, len(messages))
+    return loading.loaded
 
-    def insert_everything(connection: Connection) -> tuple[Loaded, Ration | None]:
+
+@dataclass
+class _Loading:
+    """One call of `load`; `loaded` is what was committed so far."""
+
+    engine: Engine
+    catalogue: Catalogue
+    messages: Sequence[Message]
+    now: datetime
+    limits: Limits
+    audit: Audit | None
+    poison: Collection[str]
+    decoding: Callable[[], AbstractContextManager[object]]
+    ration: Callable[[datetime], Ration] | None
+    before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None
+    on_commit: Callable[[], None]
+    loaded: Loaded = field(default_factory=Loaded)
+
+    def store(self, start: int, stop: int) -> None:
+        """Store and commit the messages from `start` up to `stop`."""
+        messages = self.messages[start:stop]
+        batches = decode_batches(self.catalogue, messages, self.now, self.limits, self.poison)
+        while True:
+            with self.decoding():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            stop = start + batch.size
+            try:
+                self._store_batch(batch, self.audit and self.audit.of_part(start, stop))
+            except DatabaseExhausted as error:
+                if batch.size < 2:  # its transactions are bounded: the server must recover
+                    raise
+                logger.info("loading %d messages in two halves: %s", batch.size, error)
+                middle = start + batch.size // 2
+                self.store(start, middle)
+                self.store(middle, stop)
+            start = stop
+
+    def _store_batch(self, batch: Batch, audit: Audit | None) -> None:
+        """Store a batch in as many transactions as its rows need.
+
+        The last one stores all failures, so that those of one message become dead letters together.
+        """
+        *pieces, last = split_batch(batch)
+        failures: list[RecordFailure] = []
+        for piece in pieces:
+            inserted = self._commit(piece, partial(self._insert, piece, audit))
+            failures += inserted.failures
+            self.loaded.rows_by_class.update(inserted.rows_by_class)
+        loaded, used = self._commit(last, partial(self._finish, last, failures, audit))
+        if used:
+            used.commit()
+        self.loaded.add(loaded)
+        if CLASS_BROKEN in self.loaded.dead_letters:
+            self.catalogue.forget()
+
+    def _commit(self, piece: Batch, action: Callable[[Connection], T]) -> T:
+        try:
+            self.catalogue.partitions.make(piece.days, self.on_commit)
+        except DatabaseAway as error:
+            if isinstance(error.__cause__, Exception) and kind_of(error.__cause__) is Kind.RETRY:
+                raise
+            # The table or a grant is broken, which the insert attributes to the class.
+        result = load_transaction(self.engine, action)
+        self.on_commit()
+        return result
+
+    def _insert(self, piece: Batch, audit: Audit | None, connection: Connection) -> Inserted:
+        """Insert some of the rows of a batch, of which no message is complete yet."""
+        inserted = insert_batch(connection, piece)
+        if audit is not None:
+            write_audit(
+                connection,
+                audit.of_part(0, 0),
+                messages=0,
+                rows=inserted.rows,
+                dead_letters=0,
+                repeated_dead_letters=0,
+                summarised_dead_letters=0,
+                checks=0,
+            )
+        return inserted
+
+    def _finish(
+        self,
+        batch: Batch,
+        earlier: Sequence[RecordFailure],
+        audit: Audit | None,
+        connection: Connection,
+    ) -> tuple[Loaded, Ration | None]:
+        """Insert the last rows of a batch, and store all failures."""
         inserted = insert_batch(connection, batch)
-        used = ration(now) if ration and inserted.failures else None
-        letters = store_dead_letters(connection, inserted.failures, now, used)
+        failures = [*earlier, *inserted.failures]
+        used = self.ration(self.now) if self.ration and failures else None
+        letters = store_dead_letters(connection, failures, self.now, used)
         if audit is not None:
             write_audit(
                 connection,
                 audit,
-                messages=len(messages),
+                messages=batch.size,
                 rows=inserted.rows,
                 dead_letters=letters.new.total(),
                 repeated_dead_letters=letters.repeated,
                 summarised_dead_letters=letters.summarised,
                 checks=batch.checks,
             )
-        if before_commit is not None:
-            before_commit(connection, inserted.failures)
+        if self.before_commit is not None:
+            self.before_commit(connection, failures)
         loaded = Loaded(
-            inserted.rows_by_class,
+            Counter(inserted.rows_by_class),
+            len(failures),
             letters.new,
             batch.checks,
             batch.ignored_keys,
@@ -113,13 +248,6 @@ def load(
             letters.summarised,
         )
         return loaded, used
-
-    loaded, used = load_transaction(engine, insert_everything)
-    if used:
-        used.commit()
-    if CLASS_BROKEN in loaded.dead_letters:
-        catalogue.forget()
-    return loaded
 
 
 def decode_batch(
@@ -129,8 +257,25 @@ def decode_batch(
     limits: Limits,
     poison: Collection[str] = (),
 ) -> Batch:
-    """The messages decoded for the views of their classes; one whose id is in `poison` fails."""
-    batch = Batch()
+    """The messages as a single batch, however many records they have; see `decode_batches`."""
+    [batch] = decode_batches(catalogue, messages, now, limits, poison, max_records=sys.maxsize)
+    return batch
+
+
+def decode_batches(
+    catalogue: Catalogue,
+    messages: Sequence[Message],
+    now: datetime,
+    limits: Limits,
+    poison: Collection[str] = (),
+    max_records: int = MAX_RECORDS,
+) -> Iterator[Batch]:
+    """The messages decoded for the views of their classes; one whose id is in `poison` fails.
+
+    A batch has at most `max_records` records unless a single message has more. A message is only
+    decoded when its batch is needed. There is at least one batch, which may be empty.
+    """
+    batch, records = Batch(), 0
     names = [folded(message.message_class or "") for message in messages]
     views = catalogue.find_all(set(names) - {CHECK_CLASS})
     for message, name in zip(messages, names, strict=True):
@@ -146,6 +291,11 @@ def decode_batch(
             batch.failures.append(whole_message(message, reason, text))
         else:
             decoded = decode_cached(message, view.columns, now, limits, view.times)
+            count = len(decoded.rows) + len(decoded.bad)
+            if records + count > max_records and batch.size:
+                yield batch
+                batch, records = Batch(), 0
+            records += count
             part = batch.by_view.get(view.name)
             if part is None:
                 part = batch.by_view[view.name] = ViewBatch(view)
@@ -155,7 +305,8 @@ def decode_batch(
             part.undecodable += [RecordFailure(message, *refused) for refused in decoded.bad]
             if decoded.ignored:
                 batch.ignored_keys.update(decoded.ignored)
-    return batch
+        batch.size += 1
+    yield batch
 
 
 def _why_not_loaded(class_name: str | None, view: ClassView | None) -> tuple[str, str]:

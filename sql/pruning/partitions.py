@@ -8,7 +8,8 @@ from datetime import date, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.partitions import Partitions
 
 RESULTS = "metric_result"
 DETAILS = "metric_result_detail"
@@ -34,7 +35,6 @@ _PARTITIONS = text(r"""
         AND pg_relation_size(c.oid) IS NOT NULL  -- NULL: dropped since the snapshot
     ORDER BY day, parent
 """)
-_MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def make_partitions(engine: Engine, days: Collection[date]) -> list[Partition]:
     wanted = {(parent, day) for parent in (RESULTS, DETAILS) for day in days}
     if engine.dialect.name == "sqlite" or wanted <= existing:
         return []
-    with writing(engine) as connection:
-        connection.execute(_MAKE, {"days": sorted(days)})
+    Partitions(engine).make(map(str, days))
+    with reading(engine) as connection:
         names = {partition.name for partition in before}
         return [partition for partition in partitions(connection) if partition.name not in names]
 

@@ -73,7 +73,7 @@ def wrapped(error: BaseException, lost: bool = False) -> DBAPIError:
         ("39P01", Kind.CLASS),
         ("54000", Kind.RECORD),
         ("P0001", Kind.RECORD),
-        ("XX000", Kind.RECORD),
+        ("XX000", Kind.HICCUP),
         ("XX001", Kind.RETRY),
         ("ZZ001", Kind.RECORD),  # of a trigger's own making
     ],

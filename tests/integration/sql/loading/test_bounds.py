@@ -1,0 +1,225 @@
+"""Transactions stay bounded, however many records and days arrive at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, DatabaseFull
+from sam_pipeline.sql.loading import load as load_module
+from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.batch import Batch
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.insert import Inserted
+from sam_pipeline.sql.loading.load import Loaded, load
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.own_class import add_trigger, make_class, run
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query
+
+LIMITS = Limits(max_records=100_000)
+AUDIT = Audit("site-a", "consumer1.example.org", 4711, ["a", "b", "c"])
+
+AUDITED = "SELECT messages, rows, dead_letters FROM load_audit ORDER BY batch_id"
+COUNT = "SELECT count(*), count(DISTINCT timestamp) FROM metricOutput"
+
+
+def on_days(number: int, **changes: str) -> list[Record]:
+    """A result of each of the last days."""
+    return [metric_result(timestamp=at(n, "%dT12:00:00Z"), **changes) for n in range(number)]
+
+
+def in_one_day(number: int, **changes: str) -> list[Record]:
+    return [
+        metric_result(timestamp=f"{NOW - timedelta(seconds=n):%Y-%m-%dT%H:%M:%SZ}", **changes)
+        for n in range(number)
+    ]
+
+
+def at(days_ago: int, rest: str) -> str:
+    return f"{NOW - timedelta(days=days_ago):%Y-%m-{rest}}"
+
+
+def load_now(engine: Engine, *messages: Message, **more: Any) -> Loaded:
+    with acting_as("loader", engine) as loader:
+        return load(loader, Catalogue(loader), messages, NOW, LIMITS, **more)
+
+
+def test_a_message_with_very_many_records_takes_several_transactions(engine: Engine) -> None:
+    message = metric_message(*in_one_day(12_000), metric_result(metricStatus="FINE"))
+    for expected in (1, 0):  # a repeat changes nothing
+        loaded = load_now(engine, message, audit=AUDIT)
+
+        assert (loaded.rows, loaded.refused, loaded.dead_letters.total()) == (12_000, 1, expected)
+        assert query(engine, COUNT) == [(12_000, 12_000)]
+        assert len(list_dead_letters(engine)) == 1
+    assert query(engine, AUDITED) == [
+        (0, 10_000, 0), (1, 2_000, 1), (0, 10_000, 0), (1, 2_000, 0),
+    ]  # fmt: skip
+    brokers = query(engine, "SELECT brokers FROM load_audit ORDER BY batch_id")
+    assert brokers == [("{}",), ('{"a": 1}',)] * 2
+
+
+def test_messages_are_decoded_when_those_before_are_committed(engine: Engine) -> None:
+    """Memory is bounded by the records of a transaction, not by those of a batch."""
+    messages = [metric_message(*in_one_day(4_000, hostName=f"{name}.org")) for name in "abc"]
+    events: list[str] = []
+
+    @contextmanager
+    def decoding() -> Iterator[None]:
+        events.append("decode")
+        yield
+
+    loaded = load_now(
+        engine, *messages, audit=AUDIT, decoding=decoding, on_commit=lambda: events.append("commit")
+    )
+
+    assert loaded.rows == 12_000
+    assert [row[:2] for row in query(engine, AUDITED)] == [(2, 8_000), (1, 4_000)]
+    brokers = query(engine, "SELECT brokers FROM load_audit ORDER BY batch_id")
+    assert brokers == [('{"a": 1, "b": 1}',), ('{"c": 1}',)]
+    events = [event for at, event in enumerate(events) if events[:at][-1:] != [event]]
+    assert events == ["decode", "commit", "decode", "commit", "decode"]
+
+
+def test_a_failure_between_two_transactions_loses_nothing_and_repeats_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = metric_message(
+        metric_result(metricStatus="FINE"), *on_days(120), metric_result(metricName=None)
+    )
+    insert = load_module.insert_batch
+    calls: list[Batch] = []
+
+    def fail_the_second(connection: Any, batch: Batch) -> Inserted:
+        calls.append(batch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return insert(connection, batch)
+
+    monkeypatch.setattr(load_module, "insert_batch", fail_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        load_now(engine, message)
+    assert query(engine, COUNT) == [(50, 50)]
+    assert list_dead_letters(engine) == []
+
+    loaded = load_now(engine, message)
+
+    assert (loaded.rows, loaded.dead_letters.total()) == (120, 2)
+    assert query(engine, COUNT) == [(120, 120)]
+    assert [letter.record_number for letter in list_dead_letters(engine)] == [1, 122]
+
+
+# Errors of the server ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_notes(postgres_url: str) -> Iterator[Engine]:
+    """A class `note`, and a sequence that counts attempts, also those that are rolled back."""
+    engine = make_engine(postgres_url)
+    upgrade(engine)
+    make_class(engine, "note")
+    run(
+        engine,
+        "CREATE SEQUENCE attempts",
+        "GRANT INSERT ON note TO sam_loader",
+        "GRANT UPDATE ON attempts TO sam_loader",
+    )
+    yield engine
+    engine.dispose()
+
+
+def notes(number: int) -> list[Message]:
+    return [new_message("note", f"words: {n}\nEOT\n") for n in range(number)]
+
+
+def raise_if(engine: Engine, condition: str, sqlstate: str) -> None:
+    """Make the trigger fail; `stored` is the number of rows of the transaction so far."""
+    run(engine, 'DROP TRIGGER "note insert" ON note')
+    add_trigger(
+        engine,
+        "note",
+        f"""
+        DECLARE
+            attempt CONSTANT integer := nextval('attempts');
+            stored CONSTANT integer
+                := coalesce(nullif(current_setting('test.stored', true), ''), '0');
+        BEGIN
+            IF {condition} THEN
+                RAISE EXCEPTION 'trouble in the server' USING ERRCODE = '{sqlstate}';
+            END IF;
+            PERFORM set_config('test.stored', CAST(stored + 1 AS text), true);
+        END;
+        INSERT INTO "kept note" VALUES (NEW.words);
+        """,
+    )
+
+
+def words(engine: Engine) -> list[Any]:
+    return query(engine, "SELECT words FROM note ORDER BY CAST(words AS integer)")
+
+
+def test_messages_for_which_the_server_lacks_memory_are_loaded_in_halves(
+    with_notes: Engine,
+) -> None:
+    raise_if(with_notes, "stored >= 3", "53200")
+
+    loaded = load_now(with_notes, *notes(10), audit=AUDIT)
+
+    assert loaded.rows == 10
+    assert words(with_notes) == [(str(n),) for n in range(10)]
+    assert [row[0] for row in query(with_notes, AUDITED)] == [2, 3, 2, 3]
+    assert list_dead_letters(with_notes) == []
+
+
+def test_a_single_message_waits_until_the_server_has_memory_again(with_notes: Engine) -> None:
+    raise_if(with_notes, "true", "53200")
+
+    with pytest.raises(DatabaseExhausted):
+        load_now(with_notes, *notes(2))
+
+    assert query(with_notes, "SELECT last_value FROM attempts") == [(2,)]  # both, then the first
+    assert words(with_notes) == []
+
+
+@pytest.mark.parametrize(("sqlstate", "error"), [("53100", DatabaseFull), ("53300", DatabaseAway)])
+def test_halves_do_not_help_against_a_full_disk_or_too_many_connections(
+    with_notes: Engine, sqlstate: str, error: type[DatabaseAway]
+) -> None:
+    raise_if(with_notes, "true", sqlstate)
+
+    with pytest.raises(error):
+        load_now(with_notes, *notes(8))
+
+    assert query(with_notes, "SELECT last_value FROM attempts") == [(1,)]
+
+
+def test_rows_survive_a_single_internal_error_of_the_server(with_notes: Engine) -> None:
+    raise_if(with_notes, "attempt = 3", "XX000")
+
+    assert load_now(with_notes, *notes(5)).rows == 5
+
+    assert words(with_notes) == [(str(n),) for n in range(5)]
+    assert list_dead_letters(with_notes) == []
+
+
+def test_a_record_that_always_causes_an_internal_error_becomes_a_dead_letter(
+    with_notes: Engine,
+) -> None:
+    raise_if(with_notes, "NEW.words = '3'", "XX000")
+
+    loaded = load_now(with_notes, *notes(5))
+
+    assert (loaded.rows, loaded.dead_letters) == (4, {"refused-by-database": 1})
+    assert "XX000" in list_dead_letters(with_notes)[0].error
