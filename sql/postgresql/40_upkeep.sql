@@ -138,21 +138,34 @@ COMMENT ON TRIGGER exclusion_update ON exclusion IS 'Marks changed days.';
 -- than since. Otherwise the history of its instances is read.
 
 CREATE FUNCTION read_history(status_ids integer[]) RETURNS void
-LANGUAGE sql SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+DECLARE
+    start CONSTANT timestamptz := coalesce((
+        SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
+        FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = CAST('metric_result' AS regclass)
+        ORDER BY c.relname DESC
+        OFFSET 365
+        LIMIT 1
+    ), '-infinity');
+BEGIN
+    -- EXECUTE knows the value of start while it plans, so that only partitions after it are locked.
+    EXECUTE $statement$
     UPDATE instance_status AS known SET
         status = newest.status,
         measured_at = newest.measured_at,
         summary = newest.summary,
-        -- What is known from pruned results is kept.
+        -- What is known from pruned and older results is kept.
         other_at = coalesce(other.measured_at, pruned.other_at),
         since = least(since.measured_at, pruned.since)
-    FROM unnest(status_ids) AS wanted (status_id)
+    FROM unnest($1) AS wanted (status_id)
     CROSS JOIN LATERAL (
         SELECT r.measured_at, r.status, r.summary
         FROM metric_instance AS i
         CROSS JOIN LATERAL (
             SELECT q.measured_at, q.status, q.summary, q.result_id FROM metric_result AS q
-            WHERE q.instance_id = i.instance_id
+            WHERE q.instance_id = i.instance_id AND q.measured_at >= $2
             ORDER BY q.measured_at DESC, q.status DESC, q.result_id
             LIMIT 1
         ) AS r
@@ -166,6 +179,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
         CROSS JOIN LATERAL (
             SELECT q.measured_at FROM metric_result AS q
             WHERE q.instance_id = i.instance_id
+                AND q.measured_at >= $2
                 AND q.measured_at < newest.measured_at
                 AND q.status <> newest.status
                 AND (
@@ -174,6 +188,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
                         SELECT FROM metric_instance AS j
                         JOIN metric_result AS p ON p.instance_id = j.instance_id
                         WHERE j.status_id = wanted.status_id
+                            AND p.measured_at >= $2
                             AND p.measured_at = q.measured_at
                             AND p.status >= newest.status
                     )
@@ -185,10 +200,10 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
     ) AS other ON true
     LEFT JOIN LATERAL (
         SELECT
-            CASE WHEN k.other_at < h.day THEN k.other_at END AS other_at,
-            CASE WHEN k.since < h.day THEN k.since END AS since
+            CASE WHEN k.other_at < h.start THEN k.other_at END AS other_at,
+            CASE WHEN k.since < h.start THEN k.since END AS since
         FROM instance_status AS k
-        CROSS JOIN horizon AS h
+        CROSS JOIN (SELECT greatest(max(day), $2) AS start FROM horizon) AS h
         WHERE k.status_id = wanted.status_id
             AND k.status = newest.status
             AND other.measured_at IS NULL
@@ -199,6 +214,7 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
         CROSS JOIN LATERAL (
             SELECT q.measured_at FROM metric_result AS q
             WHERE q.instance_id = i.instance_id
+                AND q.measured_at >= $2
                 AND q.measured_at
                     > coalesce(other.measured_at, pruned.other_at, '-infinity')
             ORDER BY q.measured_at
@@ -207,8 +223,12 @@ LANGUAGE sql SET timezone = 'UTC' AS $$
         WHERE i.status_id = wanted.status_id
     ) AS since
     WHERE known.status_id = wanted.status_id
+    $statement$ USING status_ids, start;
+END
 $$;
-COMMENT ON FUNCTION read_history IS 'Recompute these statuses from the stored results.';
+COMMENT ON FUNCTION read_history IS
+    'Recompute these statuses from the stored results of the newest 366 days that have any: reading '
+    'more partitions would take too many locks.';
 
 CREATE FUNCTION fold_batches(at_most integer) RETURNS integer
 LANGUAGE plpgsql SET timezone = 'UTC' AS $$

@@ -1,0 +1,102 @@
+"""Results of ten years of days, on a PostgreSQL server with its default room for locks.
+
+The room belongs to all sessions of the server: whoever fills it also stops other databases.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import psycopg2
+import pytest
+from sqlalchemy import Engine, make_url, text
+
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import make_engine, reading
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.partitions import Partitions
+from tests.services import needed
+from tests.services.postgres import fresh_database, running_postgres
+from tests.support.builders import metric_message, metric_result
+from tests.support.database.roles import acting_as
+
+DAYS = 3640
+NOW = datetime.now(UTC).replace(microsecond=0)
+# As PostgreSQL has them unless somebody sets them.
+DEFAULTS = {"max_connections": "100", "max_locks_per_transaction": "64"}
+
+
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[Engine]:
+    """A database without partitions, on a server of its own."""
+    with needed(running_postgres(DEFAULTS)) as server:
+        engine = make_engine(fresh_database(server))
+        upgrade(engine)
+        yield engine
+        engine.dispose()
+
+
+@contextmanager
+def bystander(engine: Engine) -> Iterator[None]:
+    """A client of another database of the server, which must not notice anything."""
+    stop = threading.Event()
+    errors: list[str] = []
+    url = make_url(engine.url.render_as_string(hide_password=False)).set(database="postgres")
+    dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def work() -> None:
+        done = 0
+        while not (stop.wait(0.02) and done):
+            try:
+                # A new session needs locks of its own before it can do anything.
+                connection = psycopg2.connect(dsn)
+                with connection, connection.cursor() as cursor:
+                    cursor.execute("CREATE TABLE bystander (a integer PRIMARY KEY, b text UNIQUE)")
+                    cursor.execute("SELECT count(*) FROM pg_class JOIN pg_attribute ON true = true")
+                    cursor.execute("DROP TABLE bystander")
+                connection.close()
+                done += 1
+            except psycopg2.Error as error:
+                errors.append(str(error))
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+
+
+def on_each_day(host: str, status: str = "OK") -> list[Record]:
+    times = [NOW - timedelta(days=n) for n in range(DAYS)]
+    return [
+        metric_result(
+            hostName=host, metricStatus=status, timestamp=f"{time:%Y-%m-%dT%H:%M:%SZ}"
+        )
+        for time in times
+    ]
+
+
+def test_ten_years_load_without_other_clients_noticing(roomy: Engine) -> None:
+    batches: dict[str, list[Message]] = {
+        "one record in each message": [
+            metric_message(record) for record in on_each_day("a.example.org")
+        ],
+        "all records in one message": [metric_message(*on_each_day("b.example.org"))],
+    }
+    with acting_as("loader", roomy) as loader, bystander(roomy):
+        for messages in batches.values():
+            loaded = load(loader, Catalogue(loader), messages, NOW)
+
+            assert (loaded.rows, loaded.refused) == (DAYS, 0)
+            fold_all(loader)
