@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
-from sam_pipeline.sql.loading.load import decode_batch
+from sam_pipeline.sql.loading.load import decode_batches
 from tests.support.builders import metric_result
 from tests.support.database.sql_rows import insert, stored
 
@@ -438,11 +438,11 @@ def test_batches_are_limited_in_bytes_too(
     monkeypatch.setattr("sam_pipeline.sql.imports.records.BATCH_BYTES", 10_000)
     sizes: list[int] = []
 
-    def counting(catalogue: Catalogue, messages: Sequence[Message], *more: Any) -> Batch:
+    def counting(catalogue: Catalogue, messages: Sequence[Message], *more: Any) -> Iterator[Batch]:
         sizes.append(len(messages))
-        return decode_batch(catalogue, messages, *more)
+        return decode_batches(catalogue, messages, *more)
 
-    monkeypatch.setattr("sam_pipeline.sql.loading.load.decode_batch", counting)
+    monkeypatch.setattr("sam_pipeline.sql.loading.load.decode_batches", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 

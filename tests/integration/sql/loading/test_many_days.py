@@ -12,16 +12,15 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg2
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, make_url
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import Record
-from sam_pipeline.sql.database.engine import make_engine, reading
+from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
-from sam_pipeline.sql.loading.partitions import Partitions
 from tests.services import needed
 from tests.services.postgres import fresh_database, running_postgres
 from tests.support.builders import metric_message, metric_result
@@ -80,9 +79,7 @@ def bystander(engine: Engine) -> Iterator[None]:
 def on_each_day(host: str, status: str = "OK") -> list[Record]:
     times = [NOW - timedelta(days=n) for n in range(DAYS)]
     return [
-        metric_result(
-            hostName=host, metricStatus=status, timestamp=f"{time:%Y-%m-%dT%H:%M:%SZ}"
-        )
+        metric_result(hostName=host, metricStatus=status, timestamp=f"{time:%Y-%m-%dT%H:%M:%SZ}")
         for time in times
     ]
 
