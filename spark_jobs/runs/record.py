@@ -115,8 +115,11 @@ def begin(
     """
     run_ids = []
     with writing(engine) as connection:
-        for table in REPORT_TABLES:
-            connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
+        if _is_sqlite(connection):
+            for table in REPORT_TABLES:
+                connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
+        else:
+            connection.execute(text("SELECT sweep_runs()"))
         for day in facts:
             topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
             digests = {

@@ -23,6 +23,10 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.record import stored_time
 
+# PostgreSQL. The login must not be able to change these tables by itself.
+_SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now)"
+
+# SQLite.
 _OF_MONTH = "report = :report AND day BETWEEN :first AND :last"
 _SUPERSEDE = (
     "UPDATE run SET state = 'superseded' WHERE run_id IN (SELECT p.run_id FROM published_run AS p"
@@ -110,7 +114,9 @@ def seal(
             "who": who,
             "now": stored_time(connection, now),
         }
-        for statement in (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL):
+        lite = connection.dialect.name == "sqlite"
+        steps = (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL) if lite else (_SEAL_MONTH,)
+        for statement in steps:
             connection.execute(text(statement), key)
         done.append(Seal(name, name_of_month, who, moment(now), published))
     return done

@@ -18,6 +18,7 @@ BEGIN
         demand,
         is_time,
         lock_names,
+        lock_import,
         make_names,
         make_endpoints,
         has_relation,
@@ -48,7 +49,13 @@ BEGIN
         read_history,
         fold_batches,
         fold_news,
-        take_changes
+        take_changes,
+        may_change,
+        keep_published,
+        keep_run,
+        keep_figures,
+        sweep_runs,
+        seal_month
     FROM PUBLIC;
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
@@ -63,6 +70,7 @@ BEGIN
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
+        lock_import,
         make_partitions,
         open_staging,
         metricOutput_load,
@@ -72,7 +80,8 @@ BEGIN
         fold_news
     TO sam_loader;
 
-    -- The reporter: reads the inputs, writes reports, deletes reports that no view shows any more.
+    -- The reporter: reads the inputs, and writes reports. Functions seal months, and delete reports
+    -- that no view shows any more.
     GRANT SELECT ON
         report_result,
         report_instance,
@@ -98,11 +107,12 @@ BEGIN
         status_trend
     TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
-    GRANT SELECT, INSERT, UPDATE ON published_run, seal TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE ON published_run TO sam_reporter;
+    GRANT SELECT ON seal TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
     -- Exclusions are never deleted.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by) ON exclusion TO sam_reporter;
-    GRANT SELECT, INSERT, DELETE ON
+    GRANT SELECT, INSERT ON
         endpoint_figure,
         service_figure,
         function_figure,
@@ -112,7 +122,7 @@ BEGIN
         timeline_segment
     TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
-    GRANT EXECUTE ON FUNCTION take_changes TO sam_reporter;
+    GRANT EXECUTE ON FUNCTION take_changes, may_change, sweep_runs, seal_month TO sam_reporter;
 
     -- The reader: people and dashboards.
     GRANT SELECT ON

@@ -47,6 +47,15 @@ _OF_LOADER = text("""
         )
     ORDER BY repair
 """)
+# The partitions of results, and the locks that a statement on all of them takes.
+_PARTITIONS = text("""
+    SELECT
+        count(DISTINCT right(c.relname, 8)),
+        count(*) + sum((SELECT count(*) FROM pg_index AS x WHERE x.indrelid = c.oid))
+    FROM pg_inherits AS i
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent IN (to_regclass('metric_result'), to_regclass('metric_result_detail'))
+""")
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
 """Sources of settings that _OF_LOADER returns."""
@@ -64,9 +73,28 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
         version = _setting(connection, "server_version")
         yield Problem(f"PostgreSQL {version} is too old: expected 13 or newer")
     yield from harmful_settings(connection)
+    yield from _lock_problems(connection)
     for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
         if _setting(connection, name).upper() != good:
             yield Problem(f"{name} is {_setting(connection, name)}, not {good}")
+
+
+def _lock_problems(connection: Connection) -> Iterator[Problem]:
+    """Too little room for the locks of a statement that reads all days."""
+    days, needed = connection.execute(_PARTITIONS).one()
+    names = ("max_connections", "max_prepared_transactions", "max_locks_per_transaction")
+    connections, prepared, per_transaction = (int(_setting(connection, name)) for name in names)
+    room = (connections + prepared) * per_transaction
+    if needed and needed > room / 2:
+        wanted = 64
+        while wanted * (connections + prepared) < 2 * needed:
+            wanted *= 2
+        yield Problem(
+            f"max_locks_per_transaction is {per_transaction}: reading all {days} days with results"
+            f" takes {needed} locks, and all sessions share {room}; restart the server after setting"
+            f" it to {wanted}, or prune",
+            f"ALTER SYSTEM SET max_locks_per_transaction = {wanted};",
+        )
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:

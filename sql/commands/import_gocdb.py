@@ -45,7 +45,7 @@ earlier imports that are missing from it are closed, downtimes only within --win
 COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
 # One import at a time, because the stored rows must not change between comparison and insert.
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('sam import gocdb', 0))")
+_LOCK = text("SELECT lock_import()")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@
 -- Redelivery is normal: a broker re-sends each message that was not acked. So a second copy changes
 -- nothing, and the status, end or announcement that wins does not depend on the order of arrival.
 --
--- One transaction at a time creates names and partitions, and holds an advisory lock until it ends:
+-- One transaction at a time creates names and partitions, and holds a lock until it ends:
 -- two that created the same names in a different order would deadlock on the unique indexes.
 -- Existing names and partitions need no lock.
 --
@@ -34,23 +34,34 @@ $$;
 COMMENT ON FUNCTION is_time IS 'Whether a time is finite and in whole seconds.';
 
 CREATE FUNCTION lock_names() RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    key CONSTANT bigint := hashtextextended('sam names', 0);
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    IF pg_try_advisory_xact_lock(key) THEN
+    -- A lock that only conflicts with itself, on a table that never changes. Anybody who can connect
+    -- could take an advisory lock.
+    BEGIN
+        LOCK TABLE metric_status IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
         RETURN;
-    END IF;
-    IF current_setting('sam.stored', true) = 'yes' THEN
-        RAISE EXCEPTION 'another transaction is creating names; retry this transaction'
-            USING ERRCODE = 'serialization_failure';
-    END IF;
-    PERFORM pg_advisory_xact_lock(key);
+    EXCEPTION WHEN lock_not_available THEN
+        IF current_setting('sam.stored', true) = 'yes' THEN
+            RAISE EXCEPTION 'another transaction is creating names; retry this transaction'
+                USING ERRCODE = 'serialization_failure';
+        END IF;
+    END;
+    LOCK TABLE metric_status IN SHARE UPDATE EXCLUSIVE MODE;
 END
 $$;
 COMMENT ON FUNCTION lock_names IS
     'Wait to be the one transaction that creates names. A transaction that has already stored '
     'something fails instead of waiting, because others may be waiting for its rows.';
+
+CREATE FUNCTION lock_import() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    LOCK TABLE endpoint_membership IN SHARE UPDATE EXCLUSIVE MODE;
+END
+$$;
+COMMENT ON FUNCTION lock_import IS
+    'Wait to be the one transaction that imports a snapshot of the topology; loaders go on.';
 
 CREATE FUNCTION make_names(kind text, wanted text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -595,7 +606,7 @@ $$;
 COMMENT ON FUNCTION serviceEndpoint_load IS 'Store the staged endpoints.';
 
 CREATE FUNCTION serviceEndpoint_stage() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     INSERT INTO pg_temp.staged_serviceendpoint VALUES (NEW.*);
     RETURN NEW;
@@ -674,7 +685,7 @@ $$;
 COMMENT ON FUNCTION siteGroup_load IS 'Store the staged members of groups.';
 
 CREATE FUNCTION siteGroup_stage() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     INSERT INTO pg_temp.staged_sitegroup VALUES (NEW.*);
     RETURN NEW;
@@ -770,7 +781,7 @@ $$;
 COMMENT ON FUNCTION downtime_load IS 'Store the staged downtimes.';
 
 CREATE FUNCTION downtime_stage() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     INSERT INTO pg_temp.staged_downtime VALUES (NEW.*);
     RETURN NEW;

@@ -1,4 +1,5 @@
--- Data derived from stored rows: the days whose reports are due, and the newest statuses.
+-- Data derived from stored rows: the days whose reports are due, and the newest statuses. Then what
+-- keeps the figures of reports.
 --
 -- Results are recorded in load_news, which fold_news() applies to both. Rows of topology, downtimes
 -- and exclusions are few, so their triggers mark the changed days at once.
@@ -332,9 +333,11 @@ COMMENT ON FUNCTION fold_batches IS
 CREATE FUNCTION fold_news() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('sam news', 0)) THEN
+    BEGIN
+        LOCK TABLE change_counter IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+    EXCEPTION WHEN lock_not_available THEN
         RETURN 0;
-    END IF;
+    END;
     RETURN fold_batches(100);
 END
 $$;
@@ -347,7 +350,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     number bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('sam news', 0));
+    LOCK TABLE change_counter IN SHARE UPDATE EXCLUSIVE MODE;
     -- Loaders mark days in any order: a lock on the whole table avoids deadlocks with them.
     LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE;
     WHILE fold_batches(1000) > 0 LOOP
@@ -359,3 +362,147 @@ END
 $$;
 COMMENT ON FUNCTION take_changes IS
     'Number all committed changes, for a run that is about to read them; returns the number.';
+
+-- Reports ---------------------------------------------------------------------------------------
+-- A login that writes reports can add figures to a run while it is running. It cannot change or
+-- delete those of other runs, nor what is published for a sealed month, except by sealing it again.
+
+CREATE FUNCTION may_change(relation oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT pg_has_role(current_user, relowner, 'USAGE') FROM pg_class WHERE oid = relation
+$$;
+COMMENT ON FUNCTION may_change IS
+    'Whether a statement, or the function that runs it, has the rights of the owner of the table.';
+
+CREATE FUNCTION keep_published() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NOT may_change(TG_RELID) AND EXISTS (
+        SELECT FROM seal AS s
+        WHERE (s.report, s.month) IN (
+            (NEW.report, to_char(NEW.day, 'YYYY-MM')), (OLD.report, to_char(OLD.day, 'YYYY-MM'))
+        )
+    ) THEN
+        RAISE EXCEPTION 'permission denied: % of report % is sealed', NEW.day, NEW.report
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION keep_published IS
+    'Trigger function: keeps the run that is published for a day of a sealed month.';
+
+CREATE TRIGGER published_run_change BEFORE INSERT OR UPDATE ON published_run
+FOR EACH ROW EXECUTE FUNCTION keep_published();
+COMMENT ON TRIGGER published_run_change ON published_run IS 'Keeps the days of sealed months.';
+
+CREATE FUNCTION keep_run() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NOT may_change(TG_RELID) AND EXISTS (
+        SELECT FROM published_run AS p
+        JOIN seal AS s ON s.report = p.report AND s.month = to_char(p.day, 'YYYY-MM')
+        WHERE p.run_id = OLD.run_id
+    ) THEN
+        RAISE EXCEPTION 'permission denied: % of report % is sealed', OLD.day, OLD.report
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION keep_run IS
+    'Trigger function: keeps the state of a run that is published in a sealed month.';
+
+CREATE TRIGGER run_change BEFORE UPDATE ON run FOR EACH ROW EXECUTE FUNCTION keep_run();
+COMMENT ON TRIGGER run_change ON run IS 'Keeps the published runs of sealed months.';
+
+CREATE FUNCTION keep_figures() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NOT may_change(TG_RELID) AND EXISTS (
+        SELECT FROM (SELECT DISTINCT n.run_id FROM new_rows AS n) AS added
+        JOIN run USING (run_id)
+        WHERE run.state <> 'running'
+    ) THEN
+        RAISE EXCEPTION 'permission denied: figures of a run that is not running'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION keep_figures IS
+    'Trigger function: lets figures be added only to a run that is running.';
+
+CREATE TRIGGER endpoint_figure_insert AFTER INSERT ON endpoint_figure
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER endpoint_figure_insert ON endpoint_figure IS 'Keeps the figures of runs.';
+CREATE TRIGGER service_figure_insert AFTER INSERT ON service_figure
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER service_figure_insert ON service_figure IS 'Keeps the figures of runs.';
+CREATE TRIGGER function_figure_insert AFTER INSERT ON function_figure
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER function_figure_insert ON function_figure IS 'Keeps the figures of runs.';
+CREATE TRIGGER site_figure_insert AFTER INSERT ON site_figure
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER site_figure_insert ON site_figure IS 'Keeps the figures of runs.';
+CREATE TRIGGER group_figure_insert AFTER INSERT ON group_figure
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER group_figure_insert ON group_figure IS 'Keeps the figures of runs.';
+CREATE TRIGGER group_site_insert AFTER INSERT ON group_site
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER group_site_insert ON group_site IS 'Keeps the groups of runs.';
+
+CREATE FUNCTION sweep_runs() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    unseen CONSTANT integer[] := ARRAY(
+        SELECT run_id FROM run
+        WHERE state IN ('superseded', 'failed')
+            AND run_id NOT IN (SELECT c.run_id FROM candidate_run AS c)
+            AND run_id NOT IN (SELECT p.run_id FROM published_run AS p)
+    );
+BEGIN
+    DELETE FROM timeline_segment WHERE run_id = ANY (unseen);
+    DELETE FROM endpoint_figure WHERE run_id = ANY (unseen);
+    DELETE FROM service_figure WHERE run_id = ANY (unseen);
+    DELETE FROM function_figure WHERE run_id = ANY (unseen);
+    DELETE FROM site_figure WHERE run_id = ANY (unseen);
+    DELETE FROM group_figure WHERE run_id = ANY (unseen);
+    DELETE FROM group_site WHERE run_id = ANY (unseen);
+END
+$$;
+COMMENT ON FUNCTION sweep_runs IS 'Delete the figures of runs that no view shows any more.';
+
+CREATE FUNCTION seal_month(
+    sealed_report text, sealed_month text, sealed_by text, sealed_time timestamptz
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    days CONSTANT date[] := ARRAY(
+        SELECT c.day FROM candidate_run AS c
+        WHERE c.report = sealed_report AND to_char(c.day, 'YYYY-MM') = sealed_month
+    );
+BEGIN
+    UPDATE run SET state = 'superseded'
+    WHERE run_id IN (
+        SELECT p.run_id FROM published_run AS p
+        WHERE p.report = sealed_report AND p.day = ANY (days)
+    );
+    UPDATE run SET state = 'published'
+    WHERE run_id IN (
+        SELECT c.run_id FROM candidate_run AS c
+        WHERE c.report = sealed_report AND c.day = ANY (days)
+    );
+    INSERT INTO published_run (report, day, run_id)
+    SELECT report, day, run_id FROM candidate_run
+    WHERE report = sealed_report AND day = ANY (days)
+    ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id;
+    DELETE FROM candidate_run WHERE report = sealed_report AND day = ANY (days);
+    INSERT INTO seal (report, month, who, sealed_at)
+    VALUES (sealed_report, sealed_month, sealed_by, sealed_time)
+    ON CONFLICT (report, month) DO UPDATE SET
+        who = excluded.who, sealed_at = excluded.sealed_at;
+END
+$$;
+COMMENT ON FUNCTION seal_month IS
+    'Publish the candidates of a month, and record who sealed it.';

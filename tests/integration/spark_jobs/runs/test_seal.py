@@ -20,6 +20,8 @@ from sam_pipeline.spark_jobs.runs.due import due_days
 from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
 from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.errors import DatabaseRefused
+from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
 from tests.support.reports.database import PROFILE, profile
@@ -258,3 +260,42 @@ def test_a_month_must_be_over_and_known(
         assert seal(*arguments) == USAGE, arguments
         assert problem in capsys.readouterr().err
     assert query(engine, "SELECT * FROM report_seal") == []
+
+
+@only_on("postgresql")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE published_run SET run_id = {other} WHERE day = '{day}'",
+        "UPDATE published_run SET day = '2020-01-01' WHERE day = '{day}'",
+        (
+            "INSERT INTO published_run VALUES ('test', '{day}', {other})"
+            " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
+        ),
+        "UPDATE run SET state = 'failed' WHERE run_id = {run}",
+        "UPDATE run SET state = 'running'",
+        "DELETE FROM site_figure WHERE run_id = {run}",
+        "INSERT INTO site_figure VALUES ({run}, 'B', 100, 100, 86400, 0, 0, 0, 0, 0, 0)",
+        "UPDATE seal SET who = 'somebody else'",
+        "DELETE FROM seal",
+    ],
+)
+def test_a_seal_binds_the_role_that_writes_reports(
+    engine: Engine, seal: Command, report: Profile, statement: str
+) -> None:
+    month_computed(engine, but=(FIRST,))
+    run, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
+    assert seal(*SEAL) == OK
+    other, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+    before = months_figures(engine), query(engine, "SELECT * FROM report_seal")
+    assert len(before[0]) == 1
+
+    change = text(statement.format(day=FIRST, run=run, other=other))
+    with acting_as("reporter", engine) as reporter:
+        with pytest.raises(DatabaseRefused), writing(reporter) as connection:
+            connection.execute(change)
+        with writing(reporter) as connection:
+            connection.execute(text("SELECT sweep_runs()"))
+
+    assert (months_figures(engine), query(engine, "SELECT * FROM report_seal")) == before
+    assert states(engine, run, other) == ["published", "candidate"]

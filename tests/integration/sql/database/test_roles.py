@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from sqlalchemy import Engine, make_url, text
+from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.roles import ROLES, ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script, upgrade
-from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused, is_collision
 from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
 from tests.services.psql import run_psql
@@ -27,6 +28,7 @@ LOADING = (
     "INSERT INTO metricOutput (hostName) VALUES ('h')",
     "UPDATE dead_letter SET state = 'dropped'",
     "SELECT lock_names()",
+    "SELECT make_partitions(ARRAY[CAST('2026-11-20' AS date)])",
 )
 ANY_WRITE = (
     *LOADING,
@@ -69,6 +71,13 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "UPDATE run SET report = 'x'",
         "DELETE FROM run",
         "DELETE FROM report_change_row",
+        "DELETE FROM timeline_segment",
+        "DELETE FROM site_figure",
+        "UPDATE site_figure SET availability = 100",
+        "DELETE FROM published_run",
+        "INSERT INTO seal VALUES ('r', '2026-01', 'me', now())",
+        "UPDATE seal SET who = 'me'",
+        "DELETE FROM seal",
         *(statement for statement in ANY_WRITE if "INTO run" not in statement),
     ),
     "reader": (
@@ -86,6 +95,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
         "SELECT * FROM dead_letter",
         "UPDATE dead_letter SET state = 'open', reason = '', error = '', changed_at = now()",
         "SELECT lock_names()",
+        "SELECT make_partitions(ARRAY[CAST('2026-11-20' AS date)])",
         AUDITING,
     ),
     "reporter": (
@@ -96,7 +106,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
             " VALUES ('r', '2026-01-01', now(), 'failed')"
         ),
         "UPDATE run SET state = 'failed', finished_at = now()",
-        "DELETE FROM timeline_segment WHERE run_id IN (SELECT run_id FROM run)",
+        "SELECT sweep_runs()",
     ),
     "reader": (
         "SELECT version_num FROM alembic_version",
@@ -343,3 +353,52 @@ def test_an_upgrade_into_another_schema_is_refused(server: PostgresServer) -> No
 
     engine.dispose()
     in_schema.dispose()
+
+
+def test_all_functions_with_the_rights_of_the_owner_look_only_into_the_schema(
+    engines: Mapping[str, Engine],
+) -> None:
+    ours = """
+        SELECT proname, proconfig FROM pg_proc
+        WHERE prosecdef AND pronamespace = CAST('public' AS regnamespace)
+    """
+    settings = query(engines["admin"], ours)
+
+    assert len(settings) > 10
+    assert [row for row in settings if "search_path=public, pg_temp" not in (row[1] or ())] == []
+
+
+@pytest.mark.parametrize("key", ["sam names", "sam news", "sam import gocdb"])
+def test_a_login_without_rights_cannot_keep_loaders_waiting(
+    engines: Mapping[str, Engine], key: str
+) -> None:
+    """With any of the locks that it may take: advisory ones, and those of tables it may read."""
+    stranger = engines["reader"]
+    loader = engines["loader"].execution_options()
+    with stranger.connect() as connection:
+        connection.exec_driver_sql(f"SELECT pg_advisory_lock(hashtextextended('{key}', 0))")
+        connection.exec_driver_sql("LOCK TABLE metricOutput IN ACCESS SHARE MODE")
+        for table in ("metric_status", "change_counter", "endpoint_membership"):
+            statement = f"LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE"
+            denied = pytest.raises(ProgrammingError, match="permission denied")
+            with denied, connection.begin_nested():
+                connection.exec_driver_sql(statement)
+
+        with writing(loader) as working:
+            working.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
+            for function in ("lock_names", "lock_import", "fold_news"):
+                working.exec_driver_sql(f"SELECT {function}()")
+
+
+def test_only_one_transaction_at_a_time_creates_names(engines: Mapping[str, Engine]) -> None:
+    loader = engines["loader"]
+    with writing(loader) as first:
+        first.exec_driver_sql("SELECT lock_names(), lock_names()")
+        with loader.connect() as second:
+            second.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+            with pytest.raises(OperationalError, match="lock timeout"), second.begin_nested():
+                second.exec_driver_sql("SELECT lock_names()")
+            second.exec_driver_sql("SELECT set_config('sam.stored', 'yes', true)")
+            with pytest.raises(DBAPIError, match="creating names") as caught:
+                second.exec_driver_sql("SELECT lock_names()")
+            assert is_collision(caught.value)

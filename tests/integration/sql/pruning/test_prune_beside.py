@@ -216,7 +216,10 @@ def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(engine: Engin
 
 
 def wait_for_a_loader_at_the_names(engine: Engine) -> None:
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    waiting = """
+        SELECT count(*) FROM pg_locks
+        WHERE relation = CAST('metric_status' AS regclass) AND NOT granted
+    """
     deadline = monotonic() + 10
     while query(engine, waiting) == [(0,)]:
         assert monotonic() < deadline
