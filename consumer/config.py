@@ -159,7 +159,7 @@ class ConsumerConfig:
         _POSITIVE,
         10.0,
     )
-    batch_size: int = _key("the maximum number of messages in one transaction", _POSITIVE, 2000)
+    batch_size: int = _key("the maximum number of messages in one batch", _POSITIVE, 2000)
     batch_age_s: float = _key(
         "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
         _POSITIVE,

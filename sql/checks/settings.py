@@ -90,9 +90,9 @@ def _lock_problems(connection: Connection) -> Iterator[Problem]:
         while wanted * (connections + prepared) < 2 * needed:
             wanted *= 2
         yield Problem(
-            f"max_locks_per_transaction is {per_transaction}: reading all {days} days with results"
-            f" takes {needed} locks, and all sessions share {room}; restart the server after setting"
-            f" it to {wanted}, or prune",
+            f"max_locks_per_transaction is {per_transaction}: reading all {days} days of results"
+            f" takes {needed} locks, and all sessions share {room}; set it to {wanted} and restart"
+            " the server, or prune",
             f"ALTER SYSTEM SET max_locks_per_transaction = {wanted};",
         )
 

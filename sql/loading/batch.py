@@ -15,7 +15,7 @@ from sam_pipeline.sql.loading.catalogue import ClassView
 
 MAX_RECORDS = 10_000
 """Records that a transaction stores: the next one is begun within seconds."""
-_DATE = slice(len("2026-11-20"))
+_TIME, _DATE = "timestamp", slice(len("2026-11-20"))
 
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
@@ -128,16 +128,20 @@ def split_batch(batch: Batch) -> list[Batch]:
 
 def _days(part: ViewBatch) -> frozenset[str]:
     """The UTC days, as YYYY-MM-DD, of the results of a class that is stored by day."""
-    if part.view.name.lower() != METRIC_OUTPUT.name.lower():
+    is_by_day = part.view.name.lower() == METRIC_OUTPUT.name.lower() and _TIME in part.view.columns
+    if not is_by_day or not part.rows:
         return frozenset()
-    return frozenset([row.values.get("timestamp", "")[_DATE] for _, _, row in part.rows]) - {""}
+    times = [row.values[_TIME] for _, _, row in part.rows]
+    first, last = min(times)[_DATE], max(times)[_DATE]
+    # Nearly always the same, which is faster to find out than all days.
+    return frozenset({first} if first == last else {time[_DATE] for time in times})
 
 
 def _chunks(rows: Sequence[PendingRow]) -> Iterator[list[PendingRow]]:
     """The rows by day, in lists that a transaction may store."""
 
     def day_of(pending: PendingRow) -> str:
-        return pending.row.values.get("timestamp", "")[_DATE]
+        return pending.row.values.get(_TIME, "")[_DATE]
 
     chunk: list[PendingRow] = []
     days: set[str] = set()

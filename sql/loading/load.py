@@ -240,7 +240,7 @@ class _Loading:
             self.before_commit(connection, failures)
         loaded = Loaded(
             Counter(inserted.rows_by_class),
-            len(failures),
+            sum(failure.records for failure in failures),
             letters.new,
             batch.checks,
             batch.ignored_keys,

@@ -16,6 +16,8 @@ from sqlalchemy import Engine, make_url
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -25,6 +27,7 @@ from tests.services import needed
 from tests.services.postgres import fresh_database, running_postgres
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import query
 
 DAYS = 3640
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -76,8 +79,9 @@ def bystander(engine: Engine) -> Iterator[None]:
     assert errors == []
 
 
-def on_each_day(host: str, status: str = "OK") -> list[Record]:
-    times = [NOW - timedelta(days=n) for n in range(DAYS)]
+def on_days(host: str, days: range, status: str = "OK") -> list[Record]:
+    """A result of each of these days, counted back from today."""
+    times = [NOW - timedelta(days=n) for n in days]
     return [
         metric_result(hostName=host, metricStatus=status, timestamp=f"{time:%Y-%m-%dT%H:%M:%SZ}")
         for time in times
@@ -85,15 +89,32 @@ def on_each_day(host: str, status: str = "OK") -> list[Record]:
 
 
 def test_ten_years_load_without_other_clients_noticing(roomy: Engine) -> None:
+    ten_years = range(DAYS)
     batches: dict[str, list[Message]] = {
         "one record in each message": [
-            metric_message(record) for record in on_each_day("a.example.org")
+            metric_message(record) for record in on_days("a.example.org", ten_years)
         ],
-        "all records in one message": [metric_message(*on_each_day("b.example.org"))],
+        "all records in one message": [metric_message(*on_days("b.example.org", ten_years))],
+        "late results": [metric_message(*on_days("b.example.org", range(9, DAYS, 9), "CRITICAL"))],
     }
+    loaded: dict[str, tuple[int, int]] = {}
     with acting_as("loader", roomy) as loader, bystander(roomy):
-        for messages in batches.values():
-            loaded = load(loader, Catalogue(loader), messages, NOW)
-
-            assert (loaded.rows, loaded.refused) == (DAYS, 0)
+        for name, messages in batches.items():
+            outcome = load(loader, Catalogue(loader), messages, NOW)
+            loaded[name] = (outcome.rows, outcome.refused)
             fold_all(loader)
+
+    assert loaded == {
+        "one record in each message": (DAYS, 0),
+        "all records in one message": (DAYS, 0),
+        "late results": (len(range(9, DAYS, 9)), 0),
+    }
+    since = query(roomy, "SELECT hostName, since FROM current_status ORDER BY hostName")
+    assert since == [
+        ("a.example.org", format_time(NOW - timedelta(days=DAYS - 1))),
+        ("b.example.org", format_time(NOW - timedelta(days=8))),
+    ]
+    # Whoever reads all days needs more room, which the check names.
+    [problem] = [text for text, _ in find_problems(roomy) if "max_locks" in text]
+    assert f"all {DAYS} days" in problem
+    assert "set it to 512" in problem
