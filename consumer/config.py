@@ -19,14 +19,20 @@ from typing import Any
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, Broker, parse_broker
-from sam_pipeline.schema.net.secret_file import (
+from sam_pipeline.schema.net.broker_url import (
+    SPOOL,
+    STOMP,
+    Broker,
+    parse_broker,
+    problem_of_login,
+)
+from sam_pipeline.schema.program.config import examine, load, state_dir
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.secret_file import (
     find_secret,
     problem_of_certificate,
     problem_of_secret,
 )
-from sam_pipeline.schema.program.config import examine, load, state_dir
-from sam_pipeline.schema.records.normalise import Limits
 
 SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")
@@ -142,6 +148,9 @@ class ConsumerConfig:
     user: str = _key("the login for brokers whose URL has none (`stomp://USER@HOST`)", default="")
     password_file: Path | None = _key(
         "the first line is the password; mode 0600", problem_of_secret, None
+    )
+    insecure: bool = _key(
+        "permit logins in plain text, without TLS, at brokers on other machines", default=False
     )
     ca_file: Path | None = _key(
         "certificate authorities for `stomp+ssl://`, instead of those of the system",
@@ -265,7 +274,11 @@ class ConsumerConfig:
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
     """The configuration from file, environment and command line; a ConfigError has all problems."""
     config = load(ConsumerConfig, SECTION, args.config, os.environ, **_surroundings(instance))
-    problems = []
+    problems = [
+        f"{broker}: {problem}"
+        for broker in config.brokers
+        if (problem := problem_of_login(broker, config.user, config.insecure))
+    ]
     if config.reads_network:
         if not config.name:
             problems.append("name is missing: durable subscriptions of network brokers need it")

@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.net.broker_url import STOMP
+from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
@@ -58,6 +59,7 @@ def run_check(args: argparse.Namespace) -> int:
     except ConfigError as error:
         problems += error.problems
     problems += _database_problems(args, config)
+    notes = [*_notes(args, config)]
     if config and args.connect:
         settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
         for broker in config.brokers:
@@ -66,13 +68,15 @@ def run_check(args: argparse.Namespace) -> int:
     problems += [trip.problem for trip in trips if trip.problem]
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
-        print_json({"problems": problems, "brokers": [trip._asdict() for trip in trips]})
+        brokers = [trip._asdict() for trip in trips]
+        print_json({"problems": problems, "notes": notes, "brokers": brokers})
     else:
         if trips:
             rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
             print_lines(
                 *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
             )
+        print_lines(*[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
             print_lines("no problem found")
     sys.stdout.flush()  # print the round trips before the problems
@@ -108,3 +112,17 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
         yield from error.problems
     except SamError as error:
         yield str(error)
+
+
+def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
+    """Settings that work, but expose passwords."""
+    from sam_pipeline.sql.database.config import load_database, note_on_plain_text
+
+    if config:
+        for broker in config.brokers:
+            if problem_of_login(broker, config.user, insecure=False):
+                user = broker.user or config.user
+                yield f"{broker}: the password of {user} is sent in plain text"
+    with suppress(ConfigError):
+        if note := note_on_plain_text(load_database(args).url):
+            yield note

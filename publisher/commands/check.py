@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from sam_pipeline.publisher.commands.arguments import add_broker_options
@@ -13,13 +14,12 @@ from sam_pipeline.publisher.delivery.round_trips import round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import AMS, SPOOL
+from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings
 from sam_pipeline.schema.spool.disk import unusable
 
-LOCAL_HOSTS = ("localhost", "127.", "::1")
 COLUMNS = ("broker", "address", "proven", "seconds")
 
 DESCRIPTION = """\
@@ -123,7 +123,10 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
     if scratch:
         origin = findings.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
+    proxies = set()
     for broker in config.broker_list:
+        with suppress(BrokerUnavailable):  # reported by `find_problems`
+            proxies.add(config.proxy_for(broker))
         if broker.kind in (AMS, SPOOL) or "password_file" in findings.bad:
             continue
         try:
@@ -132,7 +135,10 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
             continue
         if user and not secret:
             yield f"{broker}: user {user} has no password (password_file, SAM_PUBLISHER_PASSWORD)"
-        elif secret and not broker.tls and not broker.host.startswith(LOCAL_HOSTS):
+        elif secret and not broker.tls and not is_loopback(broker.host):
             yield f"{broker}: the password of {user} is sent in plain text"
+    for proxy in filter(None, proxies):
+        if proxy.password and not is_loopback(proxy.host):
+            yield f"{proxy}: the password of {proxy.user} is sent in plain text"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
         yield f"{findings.origin('password_file')}: is not used, because no user is configured"

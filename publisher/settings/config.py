@@ -17,12 +17,12 @@ from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
-from sam_pipeline.schema.net.secret_file import (
+from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
+from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_secret,
     read_secret,
 )
-from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.proxy import Proxy
@@ -84,6 +84,7 @@ class PublisherConfig(NamedTuple):
     user: Optional[str] = None
     password_file: Optional[Path] = None
     token_file: Optional[Path] = None
+    insecure: bool = False
     proxy: Optional[str] = None
     proxy_password_file: Optional[Path] = None
     ca_file: Optional[Path] = None
@@ -127,6 +128,7 @@ class PublisherConfig(NamedTuple):
                 "what": "its first line is the password; mode 0600",
             },
             "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
+            "insecure": {"what": "permit logins in plain text at brokers on other machines"},
             "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
             "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
             "ca_file": {
@@ -160,11 +162,16 @@ class PublisherConfig(NamedTuple):
         The password is read at each connect.
 
         Raises:
-            BrokerUnavailable: the password file can't be used now.
+            BrokerUnavailable: the password file can't be used now, or the password would be sent
+                in plain text.
         """
         user = broker.user or self.user
         if not user:
             return None, None
+        from sam_pipeline.schema.net.broker_url import problem_of_login
+
+        if problem := problem_of_login(broker, user, self.insecure):
+            raise BrokerUnavailable(broker, problem)
         try:
             return user, secrets.password(self.password_file, os.environ)
         except ConfigError as error:
@@ -247,9 +254,10 @@ def load_config(
     Raises:
         ConfigError: all problems at once.
     """
-    return _with_directories(
-        load(PublisherConfig, "publisher", path, os.environ, **flags), no_spool
-    )
+    config = load(PublisherConfig, "publisher", path, os.environ, **flags)
+    if config.user or any("@" in url for url in config.brokers):
+        _require_safe_logins(config)
+    return _with_directories(config, no_spool)
 
 
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
@@ -263,6 +271,18 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     brokers = tuple(url for url in urls if _problem_of_url(url) is None)
     config = PublisherConfig(**{**findings.values, "brokers": brokers})
     return _with_directories(config), findings
+
+
+def _require_safe_logins(config: PublisherConfig) -> None:
+    from sam_pipeline.schema.net.broker_url import problem_of_login
+
+    problems = [
+        f"[publisher] {broker}: {problem}"
+        for broker in config.broker_list
+        if (problem := problem_of_login(broker, config.user, config.insecure))
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:

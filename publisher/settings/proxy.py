@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
-from sam_pipeline.schema.net.secret_file import read_secret
 from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.secret_file import read_secret
 
 KEY = "[publisher] proxy"
 NONE = "none"

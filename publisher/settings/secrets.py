@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.secret_file import credential_file, find_secret, read_secret
+from sam_pipeline.schema.secret_file import credential_file, find_secret, read_secret
 
 PASSWORD = "SAM_PUBLISHER_PASSWORD"
 TOKEN = "SAM_PUBLISHER_TOKEN"

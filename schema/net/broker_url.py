@@ -112,3 +112,20 @@ def parse_broker(url: str) -> Broker:
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     user = unquote(parts.username) if parts.username else None
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
+
+
+def problem_of_login(broker: Broker, user: Optional[str], insecure: bool) -> Optional[str]:
+    """The problem of a login at a broker: others could read the password on its way."""
+    user = broker.user or user
+    if insecure or not user or broker.kind == SPOOL or broker.tls or is_loopback(broker.host):
+        return None
+    (secured,) = (name for name, scheme in SCHEMES.items() if scheme[:2] == (broker.kind, True))
+    advice = f"use {secured}://, or set insecure = true"
+    return f"the password of {user} would be sent in plain text: {advice}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name alone."""
+    host = host.lower()
+    in_ipv4 = host.startswith("127.") and host.replace(".", "").isdigit()
+    return in_ipv4 or host in ("localhost", "::1")

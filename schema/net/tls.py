@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, error_text
-from sam_pipeline.schema.net.secret_file import problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 
 TOO_OLD = "it does not support TLS 1.2 or newer"
 NO_TLS = "it does not speak TLS on this port"

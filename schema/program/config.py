@@ -6,13 +6,18 @@ reports all problems at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.secret_file import exposure
 
 SECTIONS = ("database", "publisher", "consumer", "report")
+
+_NAMES_OF_SECRETS = ("password", "passwd", "passcode", "secret", "token")
+"""How keys end whose value is a secret; that of `password_file` is not."""
 
 _LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
 
@@ -152,7 +157,9 @@ def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, An
     except ModuleNotFoundError:  # Python 3.9 and 3.10
         toml = import_module("tomli")
     try:
-        document: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
+        with file.open(encoding="utf-8") as opened:
+            exposed = exposure(os.fstat(opened.fileno()))
+            document: dict[str, Any] = toml.loads(opened.read())
     except (OSError, ValueError) as error:
         import re
 
@@ -163,11 +170,34 @@ def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, An
         if name not in SECTIONS:
             location = _Table(file, (name,), "unknown section").locate("", f"[{name}]")
             problems.append(f"{location}{_suggestion(name, SECTIONS)}")
+        for key in _secrets(document[name], _Table(file, (name,), f"[{name}]")) if exposed else ():
+            problems.append(f"{key}: contains a secret, but the file {exposed}")
     values = document.get(section, {})
     if isinstance(values, dict):
         return values
     problems.append(f"{file}: {section} must be a section, [{section}]")
     return {}
+
+
+def _secrets(values: Any, table: _Table) -> Iterator[str]:
+    """Where a table and its arrays of tables contain a secret."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        is_list = isinstance(value, list)
+        for number, item in enumerate(value if is_list else [value], 1):
+            if isinstance(item, str):
+                if _is_secret(key, item):
+                    yield table.locate(key)
+            elif is_list:
+                yield from _secrets(item, table.item(key, number))
+
+
+def _is_secret(key: str, value: str) -> bool:
+    """Whether a value is a secret, or a URL that contains one."""
+    if key.lower().endswith(_NAMES_OF_SECRETS):
+        return bool(value)
+    _, scheme, rest = value.partition("://")
+    user, _, password = (rest if scheme else value).rpartition("@")[0].partition(":")
+    return bool(password and "/" not in user) or "password=" in value.partition("?")[2]
 
 
 class _Reader:

@@ -11,7 +11,7 @@ from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
-from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.config import load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.errors import SchemaMismatch
 
@@ -31,19 +31,24 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
+    url = load_database(args).url
+    engine = make_engine(url)
     name = name_of(engine)
+    note = note_on_plain_text(url)
+    notes = [note] if note else []
+    if note and not args.json:
+        print_lines(f"note: {note}", file=sys.stderr)
     try:
         problems = find_problems(engine)
     except SchemaMismatch as error:
         if args.json:
             mismatch = Problem(str(error), "sam-db upgrade" if error.is_older else None)
-            print_problems(name, [mismatch], as_json=True)
+            print_problems(name, [mismatch], as_json=True, notes=notes)
         raise
     engine.dispose()
     if not problems and not args.json:
         print_lines(f"{name}: no problem found")
-    print_problems(name, problems, args.json)
+    print_problems(name, problems, args.json, notes=notes)
     require_none(problems, name)
     return OK
 

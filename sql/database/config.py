@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.program import config
 from sam_pipeline.sql.database.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
+MAY_BE_PLAIN = ("disable", "allow", "prefer")
+"""Values of libpq's `sslmode` that do not require TLS; the last one is its default."""
 
 
 def _problem(url: str) -> str | None:
@@ -52,3 +55,18 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
     return bool(config.load(_OptionalUrl, "database", args.config, os.environ).url)
+
+
+def note_on_plain_text(url: str) -> str | None:
+    """A note if PostgreSQL on another machine may be reached without TLS."""
+    parsed = make_url(url)
+    query = parsed.normalized_query
+    mode = query.get("sslmode", [os.environ.get("PGSSLMODE") or "prefer"])[-1]
+    hosts = [parsed.host] if parsed.host else query.get("host", [os.environ.get("PGHOST", "")])
+    names = [name for host in hosts for name in host.split(",")]
+    names = [name.partition(":")[0] if name.count(":") == 1 else name for name in names]
+    others = [name for name in names if name and name[0] not in "/@" and not is_loopback(name)]
+    if parsed.get_backend_name() == "sqlite" or not others or mode not in MAY_BE_PLAIN:
+        return None
+    problem = f"sslmode is {mode}, so passwords and data may be sent in plain text"
+    return f"[database] url: {problem}: append ?sslmode=verify-full"

@@ -213,7 +213,8 @@ def road(kind: str) -> Iterator[Road]:
         engine = make_engine(database)
         upgrade(engine)
         directory = Path(name)
-        (directory / "sam.toml").write_text(
+        config = directory / "sam.toml"
+        config.write_text(
             f"""\
 [database]
 url = {json.dumps(as_role(database, "loader"))}
@@ -224,6 +225,7 @@ brokers = ["{broker.url}"]
 destination = "{DESTINATION}"
 """
         )
+        config.chmod(0o600)
         new_road = Road(kind, broker, postgres, database, engine, directory)
         new_road.drain()
         print(f"\n{software(broker)}", flush=True)

@@ -59,7 +59,9 @@ def write_configuration(directory: Path, broker: str, database: str) -> None:
     names = () if broker.startswith("spool:") else CLASSES
     subscriptions = "".join(SUBSCRIPTION.format(name=name) for name in names)
     text = CONFIGURATION.format(broker=broker, database=database, subscriptions=subscriptions)
-    (directory / "sam.toml").write_text(text)
+    file = directory / "sam.toml"
+    file.write_text(text)
+    file.chmod(0o600)  # the URL of PostgreSQL contains a password
 
 
 def write_profile(directory: Path, plugins: Sequence[Plugin]) -> None:

@@ -71,7 +71,7 @@ brokers = ["{self.broker}"]
 {self.consumer_settings}
 {"".join(self._subscriptions())}
 """
-        (self.directory / "sam.toml").write_text(text)
+        self.write("sam.toml", text)
         return self
 
     def run(self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
@@ -119,6 +119,7 @@ brokers = ["{self.broker}"]
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        path.chmod(0o600)  # some contain a password
         return path
 
     def spooled(self, name: str) -> int:

@@ -30,7 +30,7 @@ class Wall(NamedTuple):
     libraries: str = ""
 
 
-GROUND = "schema.errors schema.times schema.log schema.chunks"
+GROUND = "schema.errors schema.times schema.log schema.chunks schema.secret_file"
 PUBLISHER = "schema publisher.errors"
 SQL = "schema sql.errors"
 CONSUMER = "schema consumer.errors consumer.config consumer.process"
@@ -42,6 +42,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.times": Wall("schema.errors"),
     "schema.log": Wall(),
     "schema.chunks": Wall(),
+    "schema.secret_file": Wall("schema.errors"),
     "schema.net": Wall(GROUND),
     "schema.program": Wall(GROUND, "tomli"),
     "schema.records": Wall(GROUND),

@@ -151,6 +151,7 @@ def site_of(
             lines.append(f"class = {json.dumps(subscription.message_class)}")
     config = directory / "sam.toml"
     config.write_text("\n".join([*lines, ""]))
+    config.chmod(0o600)
     return Site(config, database, str(keys["name"]))
 
 

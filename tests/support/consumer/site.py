@@ -151,6 +151,7 @@ destination = {json.dumps(destination)}
 class = "metricOutput"
 """
     )
+    config.chmod(0o600)
     return Site(config, database, name)
 
 

@@ -255,3 +255,21 @@ def test_a_bad_name_is_reported_to_an_account_that_asks_for_the_status(tmp_path:
 
     with pytest.raises(ConfigError, match="expected letters, digits"):
         load_identity(argparse.Namespace(config=str(file), instance=None))
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        'user = "site-a"\nbrokers = ["stomp://msg.example.org"]',
+        'brokers = ["stomp+ssl://a@msg.example.org", "stomp://site-a@msg.example.org"]',
+    ],
+)
+def test_a_login_in_plain_text_must_be_permitted(tmp_path: Path, login: str) -> None:
+    section = f'[consumer]\nname = "site-a"\n{login}\n'
+    subscription = '[[consumer.subscription]]\ndestination = "/topic/x"\n'
+
+    problems = problems_of(tmp_path, section + subscription)
+    permitted = loaded(tmp_path, f"{section}insecure = true\n{subscription}")
+
+    assert problems.count("stomp://msg.example.org:61613: the password of site-a would") == 1
+    assert len(permitted.brokers) == len(permitted.broker_urls)

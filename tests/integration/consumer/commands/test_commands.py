@@ -145,6 +145,20 @@ def test_check_accepts_a_valid_configuration(
     assert capsys.readouterr().out == "no problem found\n"
 
 
+def test_check_notes_passwords_that_are_sent_in_plain_text(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = site.config.read_text()
+    plain = ('"stomp://sam@msg.example.org"', "insecure = true\n[[consumer.subscription]]")
+    text = text.replace("brokers = [", f"brokers = [{plain[0]}, ", 1)
+    site.config.write_text(text.replace("[[consumer.subscription]]", plain[1], 1))
+
+    assert sam_consume(site, "check") == 0
+    assert "61613: the password of sam is sent in plain text" in capsys.readouterr().err
+    assert sam_consume(site, "check", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
+
+
 def test_check_reports_every_problem_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

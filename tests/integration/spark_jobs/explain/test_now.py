@@ -74,6 +74,7 @@ def config(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(
         f'[database]\nurl = "{_url(grid.reader)}"\n[report]\nprofiles = ["hour.toml", "off.toml"]\n'
     )
+    path.chmod(0o600)
     return path
 
 

@@ -113,6 +113,7 @@ def with_two_days(
 ) -> PublishedDays:
     config = directory / "sam.toml"
     config.write_text(f'[database]\nurl = "{url}"\n')
+    config.chmod(0o600)
     days = PublishedDays(engine, url, config, profile(directory), directory / "out", capsys)
     days.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)
     days.publish(NEXT, A_CE_h1=GOOD, A_SRM_h2=GOOD, B_CE_h3=BAD)

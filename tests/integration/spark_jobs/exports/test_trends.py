@@ -29,6 +29,7 @@ def run(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
         url = as_role(engine.url.render_as_string(hide_password=False), "reader")
     config = tmp_path / "sam.toml"
     config.write_text(f'[database]\nurl = "{url}"\n')
+    config.chmod(0o600)
     report = profile(tmp_path)
     publish(
         engine,

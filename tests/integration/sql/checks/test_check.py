@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,16 +10,23 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, make_url, text
 
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
 from sam_pipeline.sql.checks.repair import repair
+from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.roles import ROLES_COMMAND
 from sam_pipeline.sql.database.script import run_present_state, run_script
 from sam_pipeline.sql.database.version import access_script, upgrade
-from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+from tests.services.postgres import (
+    PASSWORD,
+    PostgresServer,
+    as_role,
+    fresh_database,
+    running_postgres,
+)
 from tests.services.psql import run_psql
 from tests.support.database.sql_rows import query
 
@@ -667,3 +675,22 @@ def test_another_default_schema_is_a_problem(postgres: PostgresServer, postgres_
     engine.dispose()
     with make_engine(postgres_url).connect() as connection:
         connection.execute(text("ALTER ROLE sam RESET search_path"))
+
+
+def test_a_server_that_may_be_reached_in_plain_text_is_noted(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = make_url(postgres_url)
+    login = f"postgresql://{url.username}:{url.password}@/{url.database}"
+    hosts = f"host={url.host}:{url.port}&host=db.example.org:{url.port}"  # the second is not asked
+    monkeypatch.setenv("SAM_DATABASE_URL", f"{login}?{hosts}")
+    upgrade(make_engine(postgres_url))
+
+    main(["check"])
+    as_text = capsys.readouterr()
+    main(["check", "--json"])
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+
+    assert f"note: {note}\n" in as_text.err
+    assert "?sslmode=verify-full" in note
+    assert PASSWORD not in as_text.out + as_text.err

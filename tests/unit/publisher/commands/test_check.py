@@ -171,6 +171,7 @@ def test_settings_that_work_but_deserve_attention_are_noted(
         'brokers = ["stomp://sam@b.example.org", "stomp://sam@127.0.0.1", "stomp+ssl://sam@b"]\n'
         'password_file = "password"\n'
         'spool = "spool"\n'
+        "insecure = true\n"
     )
 
     code, out, notes = check()
@@ -184,20 +185,39 @@ def test_settings_that_work_but_deserve_attention_are_noted(
     ]
 
 
+def test_a_login_in_plain_text_is_a_problem(check: Check, file: Path) -> None:
+    file.write_text('[publisher]\nbrokers = ["stomp://sam@b.example.org", "stomp://c"]\n')
+
+    code, _, (problem,) = check()
+
+    assert code == 78
+    assert "the password of sam would be sent in plain text" in problem
+    assert f"{file}:2: [publisher] brokers: stomp://b.example.org:61613" in problem
+    assert "insecure = true" in problem
+
+
+def test_a_login_at_a_proxy_is_noted_once(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://probe:canary@proxy.example.org:3128")
+
+    _, _, (note,) = check("--broker", "stomp://b", "--broker", "stomp://c")
+
+    assert "proxy.example.org:3128 (http_proxy): the password of probe is sent in plain" in note
+    assert "canary" not in note
+
+
 def test_an_incomplete_login_is_noted(check: Check, file: Path) -> None:
     secret(file.with_name("password"))
     file.write_text('[publisher]\nbrokers = ["stomp://b"]\npassword_file = "password"\n')
 
     unused = check()
     file.unlink()
-    missing = check("--broker", "stomp://sam@b")
+    missing = check("--broker", "stomp+ssl://sam@b")
 
     assert unused[2] == [
         f"note: {file}:3: [publisher] password_file: is not used, because no user is configured"
     ]
-    assert missing[2] == [
-        "note: stomp://b:61613: user sam has no password (password_file, SAM_PUBLISHER_PASSWORD)"
-    ]
+    (note,) = missing[2]
+    assert "b:61614: user sam has no password (password_file, SAM_PUBLISHER_PASSWORD)" in note
 
 
 def test_a_broker_that_answers_passes_and_one_that_does_not_is_a_problem(

@@ -12,11 +12,11 @@ from sam_pipeline.publisher.brokers.stomp.session import PublishingSession
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema import secret_file
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net import secret_file
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.secret_file import (
+from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_secret,
     read_secret,
@@ -25,7 +25,7 @@ from tests.services import PRIVILEGED, missing
 from tests.support.brokers.fake_broker import HOST, FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 
-BROKER = parse_broker("stomp://sam@msg.example.org")
+BROKER = parse_broker("stomp+ssl://sam@msg.example.org")
 PASSWORD = "canary-of-the-brokers"
 PROXY_PASSWORD = "canary-of-the-proxy"
 
@@ -180,7 +180,7 @@ def test_a_secret_is_private_to_its_owner_or_to_a_group_of_root(
     owner = 0 if by_root else 1000
     status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
 
-    problem = secret_file._exposed(status)
+    problem = secret_file.exposure(status)
 
     assert (problem is None) is accepted
     if problem:
@@ -243,11 +243,19 @@ def test_without_a_user_no_password_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(secrets.PASSWORD, "canary")
 
     assert PublisherConfig().login(parse_broker("stomp://msg.example.org")) == (None, None)
-    assert PublisherConfig(user="sam").login(parse_broker("stomp://msg.example.org")) == (
-        "sam",
-        "canary",
-    )
+    assert PublisherConfig(user="sam").login(parse_broker("stomp://localhost")) == ("sam", "canary")
     assert PublisherConfig(user="other").login(BROKER) == ("sam", "canary")
+
+
+def test_no_password_is_sent_in_plain_text_to_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(secrets.PASSWORD, "canary")
+    broker = parse_broker("stomp://sam@msg.example.org")
+
+    with pytest.raises(BrokerUnavailable, match="insecure = true"):
+        PublisherConfig().login(broker)
+    assert PublisherConfig(insecure=True).login(broker) == ("sam", "canary")
 
 
 def test_a_temporarily_unusable_file_makes_the_broker_unavailable(tmp_path: Path) -> None:

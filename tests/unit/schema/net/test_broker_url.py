@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_login
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,42 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
         parse_broker("stomp://probe:canary@msg.example.org")
 
     assert "canary" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "secured"),
+    [
+        ("stomp://sam@msg.example.org", "stomp+ssl://"),
+        ("stomp://sam@127.example.org", "stomp+ssl://"),
+        ("stomp://sam@localhost.example.org", "stomp+ssl://"),
+        ("activemq-rest+http://sam@10.0.0.1", "activemq-rest+https://"),
+        ("rabbitmq-api+http://sam@[2001:db8::1]/%2F/amq.topic", "rabbitmq-api+https://"),
+    ],
+)
+def test_a_login_in_plain_text_on_another_machine_must_be_permitted(url: str, secured: str) -> None:
+    broker = parse_broker(url)
+    anybody = broker._replace(user=None)
+
+    problem = problem_of_login(broker, None, insecure=False)
+
+    assert problem is not None
+    assert f"use {secured}, or set insecure = true" in problem
+    assert problem_of_login(anybody, "other", insecure=False)
+    assert problem_of_login(broker, None, insecure=True) is None
+    assert problem_of_login(anybody, "", insecure=False) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "stomp://sam@localhost",
+        "stomp://sam@127.0.0.2",
+        "stomp://sam@[::1]",
+        "stomp+ssl://sam@msg.example.org",
+        "activemq-rest+https://sam@msg.example.org",
+        "ams+https://msg.example.org/v1/projects/SAM",
+        "spool:///var/spool/sam",
+    ],
+)
+def test_a_login_that_nobody_can_overhear_is_permitted(url: str) -> None:
+    assert problem_of_login(parse_broker(url), "sam", insecure=False) is None

@@ -9,6 +9,7 @@ import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program import config
+from tests.services import PRIVILEGED, missing
 
 
 @dataclass(frozen=True)
@@ -188,3 +189,70 @@ def test_a_table_with_other_values_is_a_problem_with_its_line(
 def test_a_table_of_texts_can_only_be_set_in_the_file(file: Path) -> None:
     with pytest.raises(ConfigError, match="SAM_CONSUMER_WORDS: can only be set in the file"):
         load(file, {"SAM_CONSUMER_WORDS": "a=b"})
+
+
+SECRETS = {
+    "database": 'url = "postgresql+psycopg2://sam:hidden@db.example.org/sam"',
+    "publisher": 'url = "postgresql://db.example.org/sam?user=sam&password=hidden"',
+    "report": 'proxy = "probe:hidden@proxy.example.org:3128"',
+    "consumer": 'name = "a"\nbrokers = ["stomp://one", "stomp://sam:hidden@two"]',
+    "consumer.subscription": 'destination = "/topic/x"\nPassword = "hidden"',
+}
+NOT_SECRET = """
+[database]
+url = "postgresql+psycopg2://sam@db.example.org/sam?sslmode=verify-full"
+[publisher]
+brokers = ["stomp://sam@msg.example.org:61613", "spool:///var/spool/a:b@c"]
+password_file = "broker-password"
+[consumer]
+name = "a"
+words = { token = "metricName" }
+"""
+
+
+@pytest.mark.parametrize("section", SECRETS)
+def test_a_file_with_a_secret_that_others_may_read_is_refused(tmp_path: Path, section: str) -> None:
+    path = tmp_path / "sam.toml"
+    begin = '[consumer]\nname = "a"\n[[consumer.subscription]]\n'
+    header = begin if "." in section else f"[{section}]\n"
+    path.write_text(header + SECRETS[section])
+    path.chmod(0o644)
+
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+
+    (problem,) = [line for line in caught.value.problems if "chmod 600" in line]
+    assert problem.startswith(f"{path}:")
+    assert section.partition(".")[0] in problem
+    assert "0644" in problem
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_file_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(NOT_SECRET)
+    path.chmod(0o644)
+
+    assert load(path).name == "a"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
+def test_a_file_with_a_secret_that_only_its_owner_may_read_is_accepted(
+    tmp_path: Path, mode: int
+) -> None:
+    path = tmp_path / "sam.toml"
+    path.write_text(f"[consumer]\nname = 'a'\n[database]\n{SECRETS['database']}\n")
+    path.chmod(mode)
+    if mode == 0o640 and path.stat().st_uid != 0:
+        missing("the privilege to own files as root", PRIVILEGED)
+
+    assert load(path).name == "a"
+
+
+def test_a_file_named_by_the_environment_is_checked_too(tmp_path: Path) -> None:
+    path = tmp_path / "other.toml"
+    path.write_text(f"[consumer]\nname = 'a'\n[database]\n{SECRETS['database']}\n")
+    path.chmod(0o604)
+
+    with pytest.raises(ConfigError, match="0604"):
+        load(env={"SAM_CONFIG": str(path), "SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"})

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.database.config import DatabaseConfig, load_database
+from sam_pipeline.sql.database.config import DatabaseConfig, load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import parse_url, postgresql_arguments
 
 
 @pytest.fixture(autouse=True)
 def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("SAM_CONFIG", "SAM_DATABASE_URL"):
+    for name in ("SAM_CONFIG", "SAM_DATABASE_URL", "PGHOST", "PGSSLMODE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
@@ -24,6 +24,7 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def written(file: Path, url: str) -> Namespace:
     file.parent.mkdir(exist_ok=True)
     file.write_text(f'[database]\nurl = "{url}"\n')
+    file.chmod(0o600)
     return Namespace(config=str(file))
 
 
@@ -66,6 +67,48 @@ def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, u
 
 def test_a_password_is_not_in_the_repr() -> None:
     assert "secret" not in repr(DatabaseConfig("postgresql://sam:secret@db/sam"))
+
+
+@pytest.mark.parametrize(
+    ("url", "mode"),
+    [
+        ("postgresql://sam:secret@db.example.org/sam", "prefer"),
+        ("postgresql://sam@10.0.0.1/sam?sslmode=allow", "allow"),
+        ("postgresql:///sam?host=127.0.0.1:5432&host=db2.example.org:5432", "prefer"),
+    ],
+)
+def test_a_database_that_may_be_reached_in_plain_text_is_noted(url: str, mode: str) -> None:
+    note = note_on_plain_text(url)
+
+    assert note is not None
+    assert f"sslmode is {mode}" in note
+    assert "?sslmode=verify-full" in note
+    assert "secret" not in note
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////var/lib/sam/sam.db",
+        "postgresql:///sam",
+        "postgresql:///sam?host=/run/postgresql",
+        "postgresql://localhost/sam",
+        "postgresql://[::1]:5432/sam",
+        "postgresql://db.example.org/sam?sslmode=require",
+        "postgresql://db.example.org/sam?sslmode=verify-full",
+    ],
+)
+def test_a_database_on_this_machine_or_over_tls_is_not_noted(url: str) -> None:
+    assert note_on_plain_text(url) is None
+
+
+def test_variables_of_libpq_count_for_the_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "db.example.org")
+    noted = note_on_plain_text("postgresql:///sam")
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+
+    assert noted
+    assert note_on_plain_text("postgresql:///sam") is None
 
 
 def test_postgresql_without_a_driver_means_psycopg2() -> None:

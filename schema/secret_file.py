@@ -36,7 +36,7 @@ def read_secret(path: Path) -> str:
     """
     try:
         with path.open(encoding="utf-8") as file:
-            problem = _exposed(os.fstat(file.fileno()))
+            problem = exposure(os.fstat(file.fileno()))
             secret = file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: {_reason(error)}"]) from None
@@ -53,6 +53,14 @@ def problem_of_secret(path: Path) -> Optional[str]:
 def problem_of_certificate(path: Path) -> Optional[str]:
     """The problem of a certificate file, which may hold the key as well (X.509 proxies)."""
     return _problem(path, lambda file: b"PRIVATE KEY" in file.read())
+
+
+def exposure(status: os.stat_result) -> Optional[str]:
+    """Whether other users can read a file; a group may read one of root, as systemd sets it up."""
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & 0o077 or (status.st_uid == 0 and not mode & 0o037):
+        return None
+    return f"is accessible to other users (mode {mode:04o}): chmod 600, or 640 if root owns it"
 
 
 def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
@@ -73,18 +81,10 @@ def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
 def _problem(path: Path, is_secret: Callable[[BinaryIO], bool]) -> Optional[str]:
     try:
         with path.open("rb") as file:
-            problem = _exposed(os.fstat(file.fileno())) if is_secret(file) else None
+            problem = exposure(os.fstat(file.fileno())) if is_secret(file) else None
     except OSError as error:
         problem = _reason(error)
     return f"{path}: {problem}" if problem else None
-
-
-def _exposed(status: os.stat_result) -> Optional[str]:
-    """Whether other users can read a file; a group may read one of root, as systemd sets it up."""
-    mode = stat.S_IMODE(status.st_mode)
-    if not mode & 0o077 or (status.st_uid == 0 and not mode & 0o037):
-        return None
-    return f"is accessible to other users (mode {mode:04o}): chmod 600, or 640 if root owns it"
 
 
 def _reason(error: Exception) -> str:
