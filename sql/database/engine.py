@@ -91,6 +91,9 @@ def parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):  # ValueError: a port that is not a number
         example = "sqlite:////var/lib/sam/sam.db"
         raise ConfigError([f"is not a URL (expected one like {example})"]) from None
+    if url.count("@") > 1 and parsed.get_backend_name() == "postgresql":
+        # The end of a password would be taken for a host, and errors would show it.
+        raise ConfigError(["contains more than one @: write that of a password as %40"])
     if parsed.drivername in POSTGRESQL:
         return parsed.set(drivername=POSTGRESQL[-1])
     if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):

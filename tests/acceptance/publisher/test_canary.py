@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.builders import metric_result
+from tests.support.canary import Watched, assert_hidden, stored_in
 
 PROGRAM = Path(sys.executable).with_name("sam-publish")
 TIMEOUT_S = 30.0
@@ -67,52 +66,20 @@ ON_OTHER_BROKERS = (
 )
 
 
-@dataclass
-class Node:
-    """A worker node with all secrets in variables or files; `seen` has all visible text."""
+class Node(Watched):
+    """A worker node with all secrets in variables or files."""
 
-    directory: Path
-    environment: dict[str, str]
-    seen: list[str] = field(default_factory=list)
-
-    def run(self, *arguments: str) -> int:
-        process = subprocess.Popen(
-            [str(PROGRAM), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            cwd=self.directory,
-            env=self.environment,
-            text=True,
-        )
-        end = time.monotonic() + TIMEOUT_S
-        while process.poll() is None and time.monotonic() < end:
-            self.seen += command_lines()
-            time.sleep(0.02)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-        assert "Traceback" not in err, (arguments, err)
-        self.seen += [out, err]
-        return process.returncode
+    def publish(self, *arguments: str) -> int:
+        return self.run(PROGRAM, *arguments, timeout_s=TIMEOUT_S)
 
     @property
     def stored(self) -> Iterator[str]:
         """Names and contents of all files of spool and state."""
-        for path in (self.directory / "state").rglob("*"):
-            yield str(path)
-            if path.is_file():
-                yield path.read_text(errors="replace")
+        return stored_in(self.directory / "state")
 
 
-def command_lines() -> Iterator[str]:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            yield path.read_text(errors="replace")
-
-
-def assert_no_canary(texts: Sequence[str]) -> None:
-    for text in texts:
-        for canary in CANARIES:
-            assert canary not in text, f"{canary} in {text[:2000]}"
+def assert_no_canary(texts: Iterable[str]) -> None:
+    assert_hidden(CANARIES, texts)
 
 
 def secret(path: Path, text: str) -> str:
@@ -160,15 +127,15 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
         others = (f"activemq-rest+http://{HOST}:{rest.port}/api/message", ams.url)
         node = node_with(tmp_path, source, [stomp.url], proxy, ams.write_ca(tmp_path / "ca.pem"))
 
-        codes = {" ".join(command): node.run(*command) for command in EVERY_COMMAND}
+        codes = {" ".join(command): node.publish(*command) for command in EVERY_COMMAND}
         for element in (node.directory / "state" / "spool").glob("*/*"):
-            assert node.run("spool", "show", "/".join(element.parts[-2:]), "-v") == 0
+            assert node.publish("spool", "show", "/".join(element.parts[-2:]), "-v") == 0
         for url in others:
             for command in ON_OTHER_BROKERS:
-                node.run(*command, "--broker", url)
+                node.publish(*command, "--broker", url)
 
     assert_no_canary(node.seen)
-    assert_no_canary([*node.stored])
+    assert_no_canary(node.stored)
     # The secrets were actually used.
     assert [text for text, code in codes.items() if code not in (0, 2, 65, 69, 75, 78)] == []
     assert codes[" ".join(EVERY_COMMAND[0])] == 0
@@ -201,7 +168,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("source", ["variables", "files"])
 def test_a_traceback_shows_no_secret(tmp_path: Path, source: str) -> None:
     with ProxyServer() as proxy:
-        node = node_with(tmp_path, source, ["stomp://msg.invalid"], proxy, tmp_path)
+        node = node_with(tmp_path, source, ["stomp+ssl://msg.invalid"], proxy, tmp_path)
         done = subprocess.run(
             [sys.executable, "-c", BUG, *RESULT, "-v"],
             capture_output=True,
@@ -236,7 +203,7 @@ def test_a_misplaced_password_is_refused_and_not_repeated(tmp_path: Path, line: 
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
     node = Node(tmp_path, {**kept, "STATE_DIRECTORY": str(tmp_path / "state")})
 
-    codes = [node.run("check", "--json"), node.run(*RESULT, "-v")]
+    codes = [node.publish("check", "--json"), node.publish(*RESULT, "-v")]
 
     assert codes == [78, 78]
     assert_no_canary(node.seen)

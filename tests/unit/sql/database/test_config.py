@@ -55,7 +55,15 @@ def test_a_missing_url_is_a_problem() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["nonsense", "mysql://u:secret@h/d", "sqlite://", "sqlite:///:memory:", "postgresql://h:x/d"],
+    [
+        "nonsense",
+        "mysql://u:secret@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql://h:x/d",
+        "postgresql://u:top@secret@h/d",
+        "postgresql://u:top@and/secret@h/d",
+    ],
 )
 def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
