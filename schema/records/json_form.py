@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.records.text import (
     NO_RENAMES,
     BadRecord,
@@ -21,6 +22,11 @@ from sam_pipeline.schema.records.text import (
 MAX_DEPTH = 32
 """Arrays and objects inside each other in one item; a flat record has one."""
 
+VALUES_PER_RECORD = 20
+"""Times `max_records`: the limit on the values of a message, each 50 to 300 bytes in memory."""
+MIN_VALUES = 10_000
+
+_STRING = re.compile(rb'"[^"]*"')
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -38,8 +44,12 @@ def read_json(
     `nested_as_text` turns lists into JSON text. `renames` maps foreign keys in lower case to ours.
 
     Raises:
-        MessageRefused: more than `max_records`.
+        MessageRefused: more than `max_records`, or too many values for as many records.
     """
+    max_values = max(VALUES_PER_RECORD * max_records, MIN_VALUES)
+    if body.count(b",") > max_values and _commas_outside_strings(body) > max_values:
+        text = f"more than {max_values} values; max_records = {max_records}"
+        raise MessageRefused("too-many-records", text)
 
     def refuse_constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
@@ -73,6 +83,13 @@ def read_json(
 def write_json(records: Iterable[Mapping[str, str]]) -> str:
     """The records as one array."""
     return json.dumps(list(records), ensure_ascii=False)
+
+
+def _commas_outside_strings(body: bytes) -> int:
+    without_escapes = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    strings = _STRING.finditer(without_escapes)
+    inside = sum(without_escapes.count(b",", *string.span()) for string in strings)
+    return without_escapes.count(b",") - inside
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -29,7 +29,10 @@ REASONS = {
         "the body exceeds `max_message_bytes`; only its beginning is kept",
         "raise the limit and let it be sent again",
     ),
-    "too-many-records": ("the message has more than `max_records`", "raise the limit, then replay"),
+    "too-many-records": (
+        "the message has more than `max_records`, or in JSON more values than so many records need",
+        "raise the limit, then replay",
+    ),
     "truncated": ("a record ends without `EOT`", "its end is lost: send it again"),
     "no-key": ("a line does not have the form `key: value`", ASK_THE_SENDER),
     "duplicate-key": ("a key appears twice in a record", ASK_THE_SENDER),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sam_pipeline.schema.records.json_form import read_json, write_json
+from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.records.json_form import MIN_VALUES, read_json, write_json
 from sam_pipeline.schema.records.text import BadRecord, ReadRecord
 from tests.support.builders import metric_result
 
@@ -58,3 +59,25 @@ def test_a_bad_object_keeps_its_text_and_does_not_affect_the_others() -> None:
     assert isinstance(invalid, BadRecord)
     assert invalid.raw == b'{"a": ["1"]}'
     assert "item 2" in invalid.text
+
+
+@pytest.mark.parametrize("item", ["{}", "12", "[]", '"ab"', '{"a": "\\\\"}', '"\\","'])
+def test_values_are_counted_before_they_take_memory(item: str) -> None:
+    def body(count: int) -> bytes:
+        return f"[[{','.join([item] * count)}]]".encode()
+
+    with pytest.raises(MessageRefused, match="more than 10000 values") as refusal:
+        read_json(body(MIN_VALUES + 2), max_records=1)
+
+    assert refusal.value.reason == "too-many-records"
+    assert read_json(body(MIN_VALUES), max_records=1)
+    assert read_json(body(MIN_VALUES + 2), max_records=MIN_VALUES)
+
+
+def test_commas_in_texts_are_not_values() -> None:
+    text = '\\",' * 2 * MIN_VALUES
+
+    [record] = read_json(write_json([{"hostName": text}]).encode(), max_records=1)
+
+    assert isinstance(record, ReadRecord)
+    assert record.fields == {"hostName": text}
