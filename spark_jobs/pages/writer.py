@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ TRENDS = "trends.html"
 CHANGES = "changes.html"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_TAKEN = {"index", "trends", "changes"}
+# Other pages, and the devices of Windows, which ignores what follows a dot.
+_TAKEN = {"index", "trends", "changes", "con", "prn", "aux", "nul"} | {
+    f"{device}{number}" for device in ("com", "lpt") for number in range(10)
+}
 
 
 class PageFiles:
@@ -67,17 +71,17 @@ class PageFiles:
 
 def month_path(report: str, month: date) -> str:
     """The directory of a report's month."""
-    return f"{slug(report)}/{month:%Y-%m}"
+    return f"{slug(report, str.lower)}/{month:%Y-%m}"
 
 
 def site_page(site: str) -> str:
     """The page of a site, next to the index of the month."""
-    return f"{slug(site)}.html"
+    return f"{slug(site, str.upper)}.html"
 
 
 def group_page(group_type: str) -> str:
     """The page of a type of groups, relative to the index of the month."""
-    return f"groups/{slug(group_type)}.html"
+    return f"groups/{slug(group_type, str.lower)}.html"
 
 
 def time_text(second: int | None, form: str) -> str:
@@ -90,9 +94,15 @@ def _printed(value: object) -> object:
     return printable(value) if type(value) is str else value
 
 
-def slug(name: str) -> str:
-    """A file name for any name; different names get different file names."""
-    if _PLAIN.fullmatch(name) and name.lower() not in _TAKEN:
+def slug(name: str, usual_case: Callable[[str], str]) -> str:
+    """A file name for any name: different names have files of their own, whatever their case.
+
+    A plain name in the usual case is its own file name. Any other has a digest after a `~`, which
+    is in no plain name.
+    """
+    plain = _PLAIN.fullmatch(name) and name == usual_case(name)
+    if plain and name.lower() not in _TAKEN:
         return name
-    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80].strip("-")
-    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80].strip("-")
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{readable or '_'}~{digest[:20]}"
