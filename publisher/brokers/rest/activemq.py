@@ -121,7 +121,7 @@ def _send_request(broker: Broker, message: Message, client_id: str) -> HttpReque
         raise CannotTravel("the body contains a NUL, which a form can't carry")
     fields = [("body", text)]
     for header, value in travelling_headers(message).items():
-        if header not in _SERVLET_FIELDS and not header.startswith("JMS"):
+        if header not in _SERVLET_FIELDS:
             fields.append((header, value))
     form = "&".join(
         f"{quote_plus(field)}={quote_plus(value, safe=_UNESCAPED, errors='replace')}"

@@ -15,24 +15,30 @@ TRANSACTION = "transaction"
 OURS = frozenset({DESTINATION, "persistent", CLASS.lower(), COUNT.lower(), MESSAGE_ID.lower()})
 """Headers this program writes itself."""
 
-# An `ack` from a publisher breaks consumers on Artemis, a bad `timestamp` makes ActiveMQ close the
-# connection without an ERROR, `expires` makes it drop a message after its receipt, and so on.
+# An `ack` from a publisher breaks consumers on Artemis, and a `priority` or an `_AMQ_ROUTING_TYPE`
+# of 99 stops its queue for ever; it drops messages that repeat an `_AMQ_DUPL_ID`. ActiveMQ closes
+# the connection without an ERROR because of a bad `timestamp`, `transformation` or
+# `AMQ_SCHEDULED_DELAY`, and `expires` makes it drop a message after its receipt. RabbitMQ refuses a
+# `CC` over STOMP.
 BROKERS = frozenset(
     {
         *("ack", "expiration", "expires", "id", "message-id", "priority", "redelivered"),
-        *("selector", "subscription", "timestamp", "type", "user-id"),
+        *("selector", "subscription", "timestamp", "transformation", "type", "user-id"),
+        *("destination-type", "routing-type", "cc", "bcc"),
         *(CONTENT_LENGTH, "heart-beat", "host", "login", "passcode"),
         *(RECEIPT, "receipt-id", TRANSACTION),
     }
 )
 """Headers that some broker acts on."""
+PREFIXES = ("JMS", "AMQ", "HQ_")
+"""So begin the names of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
 
 _NAME = re.compile(r"[^\x00-\x20:\\\x7f]+")
 
 
 def belongs_to_broker(name: str) -> bool:
     """Whether some broker acts on a header of this name."""
-    return name.lower() in BROKERS or name.upper().startswith("JMSX")
+    return name.lower() in BROKERS or name.upper().lstrip("_").startswith(PREFIXES)
 
 
 def is_header_name(name: str) -> bool:

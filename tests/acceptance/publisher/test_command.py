@@ -220,7 +220,9 @@ def test_a_dry_run_prints_the_frame_that_would_be_sent_and_sends_nothing(
     assert body.endswith("EOT\n\0\n")
 
 
-@pytest.mark.parametrize("name", ["timestamp", "ack", "JMSXUserID", "messageClass", "a b", "a:b"])
+@pytest.mark.parametrize(
+    "name", ["priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b", "a:b"]
+)
 def test_a_reserved_or_invalid_header_is_a_usage_error(sam_publish: Publish, name: str) -> None:
     done = sam_publish(*OK_RESULT, "--header", f"{name}=1")
 

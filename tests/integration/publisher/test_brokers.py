@@ -145,3 +145,22 @@ def refused_by(server: StompServer, destination: str) -> Message:
     if isinstance(server, ArtemisServer):
         return metric_message(destination=f"/topic/{FORBIDDEN}x")
     return metric_message(destination="/exchange/no-such/key")
+
+
+def test_headers_that_a_broker_would_act_on_stop_neither_their_message_nor_the_next(
+    broker: StompServer, spool: DirectoryQueue, destination: str
+) -> None:
+    # Each of them made a broker lose its message, delay it, stop its queue or end the connection.
+    names = ["priority", "timestamp", "expires", "ack", "type", "transformation", "amq-msg-type"]
+    names += ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE"]
+    names += ["JMSDeliveryMode", "destination-type", "receipt", "message-id", "CC", "BCC"]
+    for name in names:
+        for value in ("99", "x", "-1"):
+            spool.add(metric_message(destination=destination, **{name: value}))
+        spool.add(metric_message(destination=destination))
+
+    result = drain(config_for(spool, broker.url))
+
+    assert result.sent == 4 * len(names) and spool.count() == 0
+    frames = received(broker, destination, 4 * len(names))
+    assert len(set(ids(frames))) == 4 * len(names)
